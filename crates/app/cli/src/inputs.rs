@@ -28,7 +28,7 @@ const SIMILARITY_MIN: f64 = 0.7;
 /// The same for files: a folder has many names that begin alike.
 const FILE_SIMILARITY_MIN: f64 = 0.9;
 
-/// What stands for every policy that the device can run.
+/// The word for every policy that the device can run.
 const ALL: &str = "all";
 
 /// A wrong value on the command line.
@@ -36,9 +36,9 @@ pub(crate) fn bad(message: impl Into<String>) -> anyhow::Error {
     BadInput(message.into()).into()
 }
 
-/// Takes any name; help and the shells' completion offer the known ones, and who uses the name checks it, because
-/// our messages name the nearest. The names are made when somebody asks: every command's options are set up at every
-/// start, and reading the profiles for them took ten times as long as all else.
+/// Accepts any name. Help and the shells' completion list the known names. The user of the name checks it, because our
+/// messages name the nearest known name. The list is made on demand: every start sets up the options of every command,
+/// and reading the profiles for the list took ten times as long as all else.
 #[derive(Clone, Debug)]
 pub(crate) struct Names(pub(crate) fn() -> Vec<String>);
 
@@ -216,18 +216,18 @@ pub(crate) fn policy(name: &str) -> Result<PolicySpec> {
     })
 }
 
-/// What `--policies` asks for.
+/// The value of `--policies`.
 #[derive(Debug)]
 pub(crate) struct Chosen {
-    /// In the order asked for.
+    /// In the order of the option.
     pub(crate) policies: Vec<PolicySpec>,
     /// Those of `all` that the device cannot run.
     pub(crate) left_out: Vec<LeftOut>,
 }
 
 /// The policies called `names` for so many tenants on the device of `profile`, where `runs` says whether the testbed
-/// runs a policy. `all` stands for every policy in [`stack::ALL`] and leaves out what cannot run; named by itself, such a policy is an error. What `all`
-/// brings and somebody names besides is there once, where it is first.
+/// runs a policy. `all` is every policy in [`stack::ALL`] that can run; a policy that cannot run is an error where the
+/// user names it. A policy that is both in `all` and named appears once, at its first place.
 pub(crate) fn policies(
     names: &[String],
     profile: &Profile,
@@ -336,8 +336,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     duration_up_to(text, DURATION_MAX)
 }
 
-/// As [`duration`], for what may be a scenario of tiered memory: `2400s`. Whoever runs another kind checks it with
-/// [`short`].
+/// As [`duration`], for what may be a scenario of tiered memory: `2400s`. A command for another kind of scenario checks
+/// the value with [`short`].
 pub(crate) fn long_duration(text: &str) -> Result<Duration, String> {
     duration_up_to(text, LONG_DURATION_MAX)
 }

@@ -1,7 +1,7 @@
 //! The laboratory of claims with equipment of its own: hunts and proofs that are done, a card that is no model.
 //!
-//! Method: what equipment there is for is asked of it, everything else of the laboratory behind it. Errors are messages for
-//! people, as everywhere in a [`World`].
+//! Method: questions about the equipment's own quantities go to the equipment, all others to the laboratory behind it.
+//! Errors are messages for people, as everywhere in a [`World`].
 
 use isolane_ethernet_scenario::model::NicStudy;
 use isolane_rdma_scenario::library::Library;

@@ -74,7 +74,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What clap ends with: help and version on stdout, help that nobody asked for and mistakes on stderr.
+/// What clap ends with: requested help and version on stdout, unrequested help and errors on stderr.
 fn refused(error: &clap::Error, words: &[String]) -> ExitCode {
     let text = error.render();
     match error.kind() {

@@ -34,7 +34,7 @@ pub(crate) fn compact_json(value: &impl Serialize) -> Result<String> {
     Ok(text)
 }
 
-/// Says `line` on stderr. Nobody may be listening there, which is no reason to fail.
+/// Says `line` on stderr. A closed stderr is no error.
 pub(crate) fn note(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");
 }
@@ -48,8 +48,8 @@ pub(crate) fn colour() -> bool {
 /// Narrower terminals are treated as this wide.
 const WIDTH_MIN: u16 = 40;
 
-/// Columns of the terminal that stdout is; none where it is a file, a pipe or unknown, and in tests, whose output nobody
-/// may fold.
+/// Columns of the terminal that stdout is; none where it is a file, a pipe or unknown, and in tests, whose output must
+/// not be wrapped.
 pub(crate) fn width() -> Option<usize> {
     if cfg!(test) || !io::stdout().is_terminal() {
         return None;
@@ -68,7 +68,7 @@ pub(crate) fn make_directory(path: &Path) -> Result<()> {
     })
 }
 
-/// Fails where no directory `path` could be made and written to: asked before a long run, and leaves nothing behind.
+/// Fails where the directory `path` cannot be made and written to. Called before a long run; leaves no file behind.
 pub(crate) fn check_directory(path: &Path) -> Result<()> {
     let there = path.ancestors().find(|part| part.exists());
     let nearest = there.filter(|part| !part.as_os_str().is_empty());
@@ -81,7 +81,7 @@ pub(crate) fn check_directory(path: &Path) -> Result<()> {
     })
 }
 
-/// Fails where no file `path` could be written: asked before a long run, and leaves nothing behind.
+/// Fails where the file `path` cannot be written. Called before a long run; leaves no file behind.
 pub(crate) fn check_file(path: &Path) -> Result<()> {
     let named = match (path.is_dir(), path.file_name()) {
         (true, _) | (_, None) => Err(io::ErrorKind::IsADirectory.into()),

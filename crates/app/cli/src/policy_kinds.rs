@@ -18,7 +18,7 @@ pub(crate) enum Kind {
 impl Kind {
     const ALL: [Self; 3] = [Self::Rdma, Self::Network, Self::Memory];
 
-    /// In words, with what tells it from others.
+    /// In words, with the difference to other policies.
     fn words(self) -> &'static str {
         match self {
             Self::Rdma => "RDMA hosts ([[tenant]])",

@@ -86,7 +86,7 @@ impl Bar {
         self.bar.set_length(length);
     }
 
-    /// How much there is to do; 0 while nobody knows.
+    /// How much there is to do; 0 while unknown.
     pub(crate) fn length(&self) -> u64 {
         self.bar.length().unwrap_or(0)
     }

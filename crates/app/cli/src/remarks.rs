@@ -1,8 +1,8 @@
 //! What a run says in words: which resource was under pressure, and which figures need a warning.
 //!
-//! Pressure: ratios are fractions of the measured time or of a capacity, 0 to 1. A ratio speaks from the threshold of
-//! its kind on (stalls and pauses early, utilisation late); the largest come first. What both ends see of a
-//! link or a pause is named once, where it begins.
+//! Pressure: ratios are fractions of the measured time or of a capacity, 0 to 1. A ratio is reported from the threshold
+//! of its kind on (stalls and pauses early, utilisation late); the largest come first. A link or a pause that both ends
+//! count is named once, at the end where it begins.
 //!
 //! Limits: names what was busy, not who made it busy; the causes given for a tenant that moved nothing are likely
 //! ones, read off the scenario and the counters, not proven.
@@ -24,7 +24,7 @@ const MISS_SLOTS: f64 = 0.6;
 /// Utilisation above which waiting times grow quickly.
 const BUSY: f64 = 0.8;
 
-/// Ratio, least value that speaks, and the words; `{}` is the percentage.
+/// Ratio, least value that is reported, and the words; `{}` is the percentage.
 const SIGNS: [(&str, f64, &str); 13] = [
     (
         "rnr_stall_ratio",
@@ -148,7 +148,7 @@ pub(crate) fn notes(scenario: &Scenario, result: &RunResult) -> Vec<String> {
     notes
 }
 
-/// Why `tenant` delivered nothing, when that asks for an explanation.
+/// Why `tenant` delivered nothing, when this needs an explanation.
 fn idle_cause(
     scenario: &Scenario,
     tenant: &Tenant,

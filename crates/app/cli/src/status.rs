@@ -1,4 +1,4 @@
-//! Exit codes, so that scripts can tell a wrong question from a full disk.
+//! Exit codes, so scripts can distinguish wrong usage from a full disk.
 
 use isolane_common_toml_input::error::{CommandError, InputError};
 use isolane_rpc_policy::queueing::QueueingError;
@@ -31,7 +31,7 @@ pub(crate) enum Status {
     Exit(u8),
 }
 
-/// Wrong usage that no parser below knows of.
+/// Wrong usage that no parser below reports.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct BadInput(pub(crate) String);

@@ -71,7 +71,7 @@ impl Bed {
 }
 
 impl TargetArguments {
-    /// What the words `target` and `identity` ask for.
+    /// The target that the words `target` and `identity` name.
     pub(crate) fn of(target: &str, identity: Option<PathBuf>) -> Self {
         Self {
             target: target.to_owned(),
@@ -79,12 +79,12 @@ impl TargetArguments {
         }
     }
 
-    /// Whether it is the simulator, with nothing else asked for.
+    /// Whether the target is the simulator, without further options.
     pub(crate) fn is_simulator(&self) -> bool {
         self.target == SIMULATOR && self.identity.is_none()
     }
 
-    /// The words that ask for the same target; none for the simulator.
+    /// The words for the same target; none for the simulator.
     pub(crate) fn words(&self) -> Vec<(&'static str, String)> {
         let mut words = Vec::new();
         if self.target != SIMULATOR {
@@ -96,8 +96,8 @@ impl TargetArguments {
         words
     }
 
-    /// The testbed. Runs on real devices stop when the flag that `cancel` gives is set, and tell `stage` where they
-    /// stand.
+    /// The testbed. Runs on real devices stop when the flag that `cancel` gives is set, and report their stage to
+    /// `stage`.
     pub(crate) fn bed(
         &self,
         cancel: impl FnOnce() -> Result<Arc<AtomicBool>>,

@@ -12,7 +12,7 @@ use isolane_study_explain::Explanation;
 use isolane_study_explain::explanation::{Cause, Layer, Part, Step};
 use isolane_study_explain::words::letter;
 
-/// Colour of the victim; attackers follow it, grey is left to what is nobody's.
+/// Colour of the victim; attackers follow it; grey is for waits without a tenant.
 const VICTIM_INK: usize = 1;
 /// Colour of an only attacker.
 const ATTACKER_INK: usize = 2;
@@ -308,7 +308,7 @@ fn tenants(explanation: &Explanation, of: &[Layer]) -> Vec<LineSeries> {
         .collect()
 }
 
-/// Layers that belong to nobody: colours from the attacker's on; what is left over is grey.
+/// Layers without a tenant: colours from the attacker's on; the remainder is grey.
 fn layers(of: &[Layer]) -> Vec<LineSeries> {
     let layers = of.iter().enumerate();
     layers
@@ -332,10 +332,10 @@ fn causes(explanation: &Explanation) -> String {
     let rows: String = explanation.causes.iter().map(cause).collect();
     format!(
         "<section id=\"causes\"><h2>What the victim waits for</h2>\
-         <p>Mean waits per message. A wait is blamed on the tenants whose work was in front.</p>\
+         <p>Mean waits per message. A wait is attributed to the tenants whose work was in front.</p>\
          <div class=\"scroller\"><table class=\"plain\"><thead><tr><th scope=\"col\">resource</th>\
          <th scope=\"col\">host</th><th scope=\"col\" class=\"n\">alone</th><th scope=\"col\" class=\"n\">attacked</th>\
-         <th scope=\"col\" class=\"n\">added</th><th scope=\"col\">blamed on</th>\
+         <th scope=\"col\" class=\"n\">added</th><th scope=\"col\">caused by</th>\
          <th scope=\"col\" class=\"n\">busy alone</th><th scope=\"col\" class=\"n\">busy attacked</th>\
          <th scope=\"col\">kept busy by</th></tr></thead><tbody>\n{rows}</tbody></table></div></section>\n"
     )

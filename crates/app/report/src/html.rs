@@ -1,8 +1,8 @@
 //! The page around every report: escaping, embedded data, style, script, and the parts all pages share.
 //!
-//! Whatever comes from a user (names, rules, evidence) passes [`escape`] on its way into markup and [`embed`] on
-//! its way into a script element; no other way exists. The page allows itself no network by a content security
-//! policy, so that a mistake here could not send anything anywhere.
+//! Text from a user (names, rules, evidence) passes [`escape`] before markup and [`embed`] before a script element;
+//! there is no other way into a page. The content security policy of the page forbids network access, so a mistake here
+//! cannot send data.
 
 use serde_json::Value;
 
@@ -16,7 +16,7 @@ pub fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // Controls (other than space) are not allowed in HTML or SVG text, whatever their escape.
+            // Controls (other than space) are not allowed in HTML or SVG text, not even escaped.
             control if control.is_control() && !matches!(control, '\n' | '\t') => {
                 out.push('\u{fffd}')
             }
@@ -26,7 +26,7 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// JSON that may stand in a script element: no `<`, `>` or `&`, so no end tag and no comment can begin in it.
+/// JSON for a script element: no `<`, `>` or `&`, so no end tag and no comment can begin in it.
 pub fn embed(value: &Value) -> String {
     let text = value.to_string();
     let mut out = String::with_capacity(text.len());
@@ -102,7 +102,7 @@ pub struct Opening<'a> {
     pub kicker: &'a str,
     /// The title, as text.
     pub title: &'a str,
-    /// Who is hurt, or that nobody is, and by how much: one sentence with units and a full stop; as text.
+    /// Which tenant is hurt and by how much, or that none is: one sentence with units and a full stop; as text.
     pub verdict: &'a str,
     /// What was run, as text; may be empty.
     pub about: &'a str,
@@ -201,7 +201,7 @@ pub fn table(
 const CONTENT_SECURITY_POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
      script-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'";
 
-// The Python package has the two files, for its wheel can hold only what lies inside it.
+// The two files are in the Python package, because a wheel can hold only files of its package.
 const STYLE: &str = include_str!("../../../../python/isolane/planner/assets/style.css");
 const SHARED_SCRIPT: &str = include_str!("../../../../python/isolane/planner/assets/shared.js");
 

@@ -67,7 +67,7 @@ pub use wfq_page::{WfqDelays, WfqPoint, intervals};
 
 /// The audit as one HTML file.
 ///
-/// A partial audit gives a readable page too: pairs not run yet are left blank, and the page says so.
+/// A partial audit gives a readable page too: pairs not run yet are blank, and the page states this.
 pub fn audit(result: &AuditResult) -> String {
     audit_page::page(result)
 }

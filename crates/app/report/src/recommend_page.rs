@@ -217,7 +217,7 @@ fn method(answer: &Recommendation) -> String {
     format!(
         "<section id=\"method\"><h2>How this was found</h2>\n<p>All tenants ran together under every policy, once per \
          seed; medians over the seeds are compared with the objectives. For every miss the tenant then ran alone, and \
-         everybody without each other tenant in turn: whose leaving lets the objective be met is to blame. The \
+         all tenants without each other one in turn: a tenant is the cause if its removal lets the objective be met. The \
          resource is the one that the NICs' counters show to have run out.</p>\n<dl class=\"facts\">\
          <div><dt>Device profile</dt><dd>{}</dd></div><div><dt>Testbed</dt><dd>{}</dd></div>\
          <div><dt>Measured per run</dt><dd>{}</dd></div><div><dt>Seeds</dt><dd>{}</dd></div>{settling}</dl>\n\

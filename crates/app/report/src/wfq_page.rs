@@ -90,7 +90,7 @@ pub(crate) fn page(delays: &WfqDelays) -> String {
     .render()
 }
 
-/// Up to which share of the first class nobody waits longer than a lower class, and by how much beyond it.
+/// The share of the first class up to which no class waits longer than a lower class, and by how much beyond it.
 fn verdict(delays: &WfqDelays) -> String {
     let shares = intervals(&delays.admissible_share);
     let holds =

@@ -1,4 +1,4 @@
-//! Asks the processor to bring memory that will be read soon, while something else is computed.
+//! Prefetches memory that will be read soon, while something else is computed.
 //!
 //! Problem: a simulator of 20,000 queue pairs touches a few cache lines of a random one per event, and no cache holds them all;
 //! an ordinary read ahead of time stalls the processor as soon as its window of a few hundred instructions is full. Method:
@@ -9,13 +9,13 @@
 //! Architecture Programmer's Manual, volume 3, PREFETCHlevel.
 #![allow(unsafe_code)]
 
-/// Asks for the cache line in which `value` begins.
+/// Prefetches the cache line in which `value` begins.
 #[inline(always)]
 pub fn fetch<T>(value: &T) {
     #[cfg(target_arch = "x86_64")]
     {
         use core::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch reads nothing that the program could see and faults nowhere, whatever the address.
+        // SAFETY: a prefetch reads nothing that the program could see and faults at no address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(core::ptr::from_ref(value).cast()) }
     }
     #[cfg(not(target_arch = "x86_64"))]

@@ -1,7 +1,7 @@
 //! Control groups: the cgroup of a process, the container in its path, and the rdma controller.
 //!
 //! Only the version 2 hierarchy counts; on a machine that also mounts version 1, the path is that of the unified
-//! hierarchy. A path begins with `/` and lies below the mount.
+//! hierarchy. A path begins with `/` and is relative to the mount.
 //!
 //! The rdma controller counts two things per device: open device files (`hca_handle`), and all queue pairs, CQs, MRs
 //! and PDs together (`hca_object`). Beyond a limit the kernel rejects the verbs call with ENOMEM; it does not delay
@@ -34,7 +34,7 @@ pub fn path(text: &str) -> &str {
     }
 }
 
-/// The part of a cgroup's path that the host made: whatever a tenant makes below it is the tenant's.
+/// The part of a cgroup's path that the host made. A tenant makes the parts below it.
 ///
 /// It ends at the outermost pod, container, user slice, service or scope. Of a path without any of them the first two
 /// parts count.

@@ -17,7 +17,7 @@
 //! * [`command`] - runs `ip`, `tc` and similar programs;
 //! * [`namespaces`] - network namespaces for tests and labs.
 //!
-//! Units end the names of numbers. Limits: Linux only; needs no privilege to read, except where an item says so.
+//! Units end the names of numbers. Limits: Linux only; needs no privilege to read, except where an item names one.
 #![allow(unsafe_code)]
 #![deny(unsafe_op_in_unsafe_fn)]
 

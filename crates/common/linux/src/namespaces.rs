@@ -43,7 +43,7 @@ impl Drop for Space {
     }
 }
 
-/// The file that stands for a namespace.
+/// The file of a namespace.
 pub fn file(name: &str) -> PathBuf {
     Path::new(NAMES).join(name)
 }

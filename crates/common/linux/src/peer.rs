@@ -211,7 +211,7 @@ fn peer_pidfd(socket: BorrowedFd<'_>) -> Option<OwnedFd> {
     if done != 0 || descriptor < 0 {
         return None;
     }
-    // SAFETY: a new descriptor of the kernel, close-on-exec, owned by nobody else.
+    // SAFETY: a new descriptor of the kernel, close-on-exec, with no other owner.
     Some(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 

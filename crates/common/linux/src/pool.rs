@@ -265,7 +265,7 @@ mod tests {
     fn sessions_have_places_of_their_own_and_give_them_back() {
         let bench = Bench::new(2, 2);
         let mut sessions: Vec<Entry> = (0..3).map(|name| bench.enter(1, name)).collect();
-        assert_eq!(bench.shed(), [0], "nobody had proven anything");
+        assert_eq!(bench.shed(), [0], "no client had authenticated");
         assert_eq!(sessions[1].authenticated(), Ok(()));
         assert_eq!(sessions[1].authenticated(), Ok(()));
         assert_eq!(sessions[2].authenticated(), Ok(()));

@@ -1,15 +1,15 @@
 //! When a run has settled, as a pure function of what its tenants did in consecutive windows.
 //!
-//! Problem: a run that is too short answers from its start: caches fill, queues drain, a policy uses up what it saved. How
-//! long that takes differs a hundredfold between workloads. Method: a measured time is cut into [`WINDOWS`] equal windows.
-//! A rate has settled when the windows agree within [`AGREEMENT`] of their mean, or when a limit is known and the windows
-//! leave no doubt on which side of it their mean is: all of them are on that side, and the mean is farther from the limit
-//! than Student's interval of [`CONFIDENCE`] reaches. A 99th percentile has settled when [`SAMPLES`] messages
-//! completed and both halves of the measured time agree within [`LATENCY_AGREEMENT`], or when a limit is known and the
-//! distribution-free bounds of the percentile ([`crate::stats::bounds`]) are on one side of it, in both halves.
-//! A figure that moves towards its limit is open whatever its windows say, if it crosses the limit when it goes on moving
-//! until the run has lasted twice as long (`drifts`).
-//! A tenant that completes nothing has settled too. Where a run has not settled, it goes on for longer ([`longer`]).
+//! Problem: a run that is too short answers from its start: caches fill, queues drain, a policy uses up what it saved.
+//! How long that takes differs a hundredfold between workloads. Method: a measured time is cut into [`WINDOWS`] equal
+//! windows. A rate has settled when the windows agree within [`AGREEMENT`] of their mean, or when a limit is known and
+//! the windows leave no doubt on which side of it their mean is: all of them are on that side, and the mean is farther
+//! from the limit than Student's interval of [`CONFIDENCE`] reaches. A 99th percentile has settled when [`SAMPLES`]
+//! messages completed and both halves of the measured time agree within [`LATENCY_AGREEMENT`], or when a limit is known
+//! and the distribution-free bounds of the percentile ([`crate::stats::bounds`]) are on one side of it, in both halves.
+//! A figure that moves towards its limit is open, even where its windows agree, if it crosses the limit when it goes on
+//! moving until the run has lasted twice as long (`drifts`). A tenant that completes nothing has settled too. Where a
+//! run has not settled, it goes on for longer ([`longer`]).
 //!
 //! Units: goodput in gigabits per second, other rates per second, latency in microseconds.
 //! Limits: a change that is neither in the windows nor a steady trend of them stays unseen. Callers therefore wait first for every time constant that
@@ -25,7 +25,7 @@ pub const WINDOWS: usize = 4;
 pub const AGREEMENT: f64 = 0.05;
 /// The largest difference between the 99th percentiles of two halves that agree, part of their mean.
 pub const LATENCY_AGREEMENT: f64 = 0.10;
-/// Completions for which the 99th percentile is taken as it is: ten lie above it.
+/// Completions from which the 99th percentile is used without bounds: ten are above it.
 pub const SAMPLES: u64 = 1_000;
 /// Confidence of a decision before windows agree or samples are enough, on one side.
 pub const CONFIDENCE: f64 = 0.99;
@@ -143,10 +143,10 @@ pub enum Demand {
 /// The judgement on a tenant at the end of a measured time.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Standing {
-    /// Whether everything that the demand asks for is known.
+    /// Whether every figure of the demand is known.
     pub settled: bool,
-    /// The windows, or the bounds of the percentile, lie on both sides of a limit, or the figure is so near to it that agreement
-    /// cannot tell it apart.
+    /// The windows, or the bounds of the percentile, are on both sides of a limit, or the figure is too near to the
+    /// limit to decide its side.
     pub on_the_edge: bool,
     /// Part of the samples that a percentile needs which were there, 1 at most.
     pub sampled: f64,
@@ -204,7 +204,7 @@ pub fn standing(demand: &Demand, windows: &Windows) -> Standing {
                     standing.sampled = sampled(windows);
                 }
             }
-            // One broken limit decides, whatever the others are.
+            // One broken limit decides, for any values of the others.
             standing.settled |= surely_broken;
             standing.on_the_edge &= !plainly_broken;
             standing
@@ -212,7 +212,7 @@ pub fn standing(demand: &Demand, windows: &Windows) -> Standing {
     }
 }
 
-/// How long to measure next, after `length` was too short for tenants that stand so: twice as long, or as long as the
+/// How long to measure next, after `length` was too short for tenants in this state: twice as long, or as long as the
 /// missing samples take.
 pub fn longer(length: Duration, standings: &[Standing]) -> Duration {
     let open = standings.iter().filter(|standing| !standing.settled);
@@ -351,7 +351,7 @@ fn trend(values: &[f64; WINDOWS]) -> f64 {
     slope.signum() * (slope.abs() - STUDENT_SLOPE * error).max(0.0)
 }
 
-/// Whether windows, or bounds, lie on both sides of `limit`, or too near to it to tell.
+/// Whether windows, or bounds, are on both sides of `limit`, or too near to it to decide.
 fn is_on_the_edge(limit: &Limit, windows: &Windows) -> bool {
     if is_near(limit, windows) {
         return true;

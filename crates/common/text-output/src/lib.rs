@@ -61,7 +61,7 @@ impl Cell {
         self.text.chars().count()
     }
 
-    /// Broken at spaces into lines of at most `width`; a longer word stands alone.
+    /// Broken at spaces into lines of at most `width`; a longer word has a line of its own.
     fn broken(&self, width: usize) -> Vec<Self> {
         let mut lines = vec![String::new()];
         for word in self.text.split(' ') {

@@ -1,4 +1,4 @@
-//! Names by pattern: `*` stands for any text, `?` for one character, commas separate alternatives.
+//! Names by pattern: `*` matches any text, `?` one character, commas separate alternatives.
 
 /// True when `name` matches one of the comma-separated patterns of `globs`.
 pub fn matches(globs: &str, name: &str) -> bool {

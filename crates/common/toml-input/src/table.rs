@@ -190,7 +190,7 @@ impl<'a> Table<'a> {
             .iter()
             .find(|known| known.name == key)
             .map(|known| known.kind)
-            .expect("readers ask for keys of their own list only")
+            .expect("readers use keys of their own list only")
     }
 
     /// Text: not empty, one line.

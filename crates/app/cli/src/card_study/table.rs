@@ -182,7 +182,7 @@ fn verdict(row: &PairedRow, best: &str) -> String {
     )
 }
 
-/// What the testbed could not do, and of which configurations.
+/// Reasons why the testbed could not run a configuration, each with its configurations.
 fn not_done(cells: &[Cell]) -> String {
     let mut lines: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for cell in cells {

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 
-/// Something was asked for that this program was built without.
+/// The command needs a feature that this program was built without.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{what} is not in this program, which was built without the feature {feature}; run `make build`, which makes \
@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     _words: Vec<OsString>,
 }
 
-/// By what [`marked`] tells such a command from others.
+/// The text by which [`marked`] recognises such a command.
 const LEFT_OUT: &str = "left-out";
 
 /// The commands of `root` and of its families, with those that this program was built without marked in the help.

@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     /// Device profile: a name, or the path of a TOML file [default: the scenario's, or cx5-100g-roce]
     #[arg(long, value_parser = inputs::profile_names(), hide_possible_values = true)]
     profile: Option<String>,
-    /// Policies to compare; all stands for every one that the device can run
+    /// Policies to compare; all is every policy that the device can run
     #[arg(long, value_delimiter = ',', default_value = "none,justitia", value_parser = inputs::policies_or_all())]
     policies: Vec<String>,
     /// Victims by name; * and ? are wildcards, commas separate [default: all but applications, app_*]
@@ -377,7 +377,7 @@ fn own_tenants(
     })
 }
 
-/// The command line that asks for the same audit, without what does not change its result.
+/// The command line of the same audit, without options that do not change its result.
 fn rerun(arguments: &Arguments, profile: &str, seeds: u32) -> String {
     let mut words = vec!["isolane audit".to_owned()];
     let mut option =
@@ -448,7 +448,7 @@ fn write(arguments: &Arguments, result: &AuditResult) -> Result<Vec<PathBuf>> {
     Ok(written)
 }
 
-/// What tells this build from others: its own bytes. A system that hides them has one build per version.
+/// What identifies this build: the program's bytes. Where the system hides the bytes, the version identifies the build.
 pub(super) fn build() -> String {
     let executable = std::env::current_exe().and_then(std::fs::read);
     executable.map_or_else(|_| "unknown".to_owned(), |bytes| build_of(&bytes))

@@ -135,7 +135,7 @@ fn explain(arguments: &Arguments) -> Result<Explanation> {
     )?)
 }
 
-/// The command line that asks for the same.
+/// The command line of the same explanation.
 fn rerun(arguments: &Arguments, settings: &Settings) -> String {
     let mut words = vec!["isolane explain".to_owned()];
     let names = arguments.name.iter().chain(&arguments.by);

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 pub(crate) struct Arguments {
     /// Scenario file (TOML) whose tenants say what they need (else that is derived); - reads it from stdin
     scenario: PathBuf,
-    /// Policies to compare; all stands for every one that the device can run
+    /// Policies to compare; all is every policy that the device can run
     #[arg(long, value_delimiter = ',', default_value = "all", value_parser = inputs::policies_or_all())]
     policies: Vec<String>,
     /// Also advise policies that need hardware that is not on sale; so does naming one in --policies
@@ -140,7 +140,7 @@ fn question(arguments: &Arguments) -> Result<Question> {
     })
 }
 
-/// The command line that asks for the same answer.
+/// The command line of the same recommendation.
 fn rerun(arguments: &Arguments) -> String {
     let mut words = vec![
         "isolane recommend".to_owned(),

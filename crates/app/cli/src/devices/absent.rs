@@ -1,4 +1,4 @@
-//! What stands for real devices in a program that was built without the feature `rdma-hosts`: types without values.
+//! The types of real devices in a program that was built without the feature `rdma-hosts`: types without values.
 
 use crate::commands::Absent;
 use anyhow::Result;
@@ -12,11 +12,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Real devices, of which there are none.
+/// Real devices: a type without values.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum VerbsTestbed {}
 
-/// Where a run on real devices stands.
+/// The stage of a run on real devices.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Stage {}
 

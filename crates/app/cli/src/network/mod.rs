@@ -1,7 +1,7 @@
 //! Runs of networks: one, or many at once.
 //!
-//! Method: runs share nothing, so each worker thread takes the next one that nobody has taken, and results are put
-//! together in the order asked for: they are the same for any number of workers.
+//! Method: runs share nothing, so each worker thread takes the next free run, and results are joined in the order of
+//! the request. The result is the same for any number of workers.
 //!
 //! * [`text`] - what a terminal shows; [`remarks`] - what a run says in words; [`trace`] - packets as a pcap file.
 
@@ -150,7 +150,7 @@ pub(crate) fn unless_cancelled<T>(results: Result<T>) -> Result<Option<T>> {
         Ok(results) => Ok(Some(results)),
         Err(error) if is_cancelled(&error) => Ok(None),
         Err(error) => match error.downcast::<RunError>() {
-            // What contradicts itself came from the scenario or the command line.
+            // The contradiction is in the scenario or the command line.
             Ok(error) => Err(bad(error.to_string())),
             Err(error) => Err(error),
         },

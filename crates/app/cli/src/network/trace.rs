@@ -1,14 +1,13 @@
 //! The packets of a run as a pcap file that Wireshark and tshark open.
 //!
-//! Problem: whoever knows packets wants to see them, with the tools that show packets.
-//! Method: as each packet begins to leave a host's port (or the one port asked for), its headers are written with
-//! simulated time in nanoseconds: Ethernet, IPv4 and UDP made up from the simulator's fields, then twelve bytes of its own:
-//! kind (0 data, 1 acknowledgement, 2 negative acknowledgement, 3 congestion notification, 4 request, 5 grant), class,
-//! flags, hops, flow (4 bytes), sequence number (4 bytes), big-endian. DSCP is the traffic class, ECN shows marks,
-//! host h is 10.x.y.z with x.y.z = h + 1, the UDP source port follows the flow. Payload is not written: the recorded
-//! length is short of the real one, as in any capture with a snap length.
-//! Limits: times are cut to nanoseconds; after a number of packets the rest is only counted. A packet shorter than these
-//! headers is shown with their length.
+//! Problem: network engineers examine packets with packet tools such as Wireshark. Method: as each packet begins to
+//! leave a host's port (or the one selected port), its headers are written with simulated time in nanoseconds:
+//! Ethernet, IPv4 and UDP made up from the simulator's fields, then twelve bytes of its own: kind (0 data, 1
+//! acknowledgement, 2 negative acknowledgement, 3 congestion notification, 4 request, 5 grant), class, flags, hops,
+//! flow (4 bytes), sequence number (4 bytes), big-endian. DSCP is the traffic class, ECN shows marks, host h is
+//! 10.x.y.z with x.y.z = h + 1, the UDP source port follows the flow. Payload is not written: the recorded length is
+//! short of the real one, as in any capture with a snap length. Limits: times are cut to nanoseconds; after a number of
+//! packets the rest is only counted. A packet shorter than these headers is shown with their length.
 
 use crate::inputs::bad;
 use crate::output;

@@ -81,7 +81,7 @@ fn bad_value(error: &clap::Error, command: &Command, object: &str) -> String {
             .or_else(|| error.source().map(ToString::to_string))
             .unwrap_or_else(|| "is not allowed".to_owned()),
     };
-    // Parsers of values that also stand in files begin with the value.
+    // Messages of parsers for values that are also in files begin with the value.
     let reason = match reason.strip_prefix(&format!("{value:?}")) {
         Some(rest) => rest.trim_start_matches([':', ' ']).to_owned(),
         None => reason,

@@ -1,9 +1,9 @@
 //! Wrong usage in words: what clap found ([`mod@mistake`]), a sign in front of a value, and lists with a name missing.
 //!
-//! Method: clap's own description of the commands says which words are options with a value. A value that begins with a
-//! minus is taken for an option that does not exist, so this is asked once clap has failed. An empty part of a list would
-//! reach commands as an empty name, so this is asked before. Words after `--`, and those of programs that a command starts,
-//! are none of ours.
+//! Method: clap's own description of the commands says which words are options with a value. clap parses a value that
+//! begins with a minus as an unknown option, so this check runs once clap has failed. An empty part of a list would
+//! reach commands as an empty name, so this check runs before. Words after `--`, and those of programs that a command
+//! starts, are not checked.
 
 mod mistake;
 

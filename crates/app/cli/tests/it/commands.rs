@@ -363,8 +363,8 @@ fn audit_without_a_place_to_write_ends_with_3() {
     assert!(stderr.contains("cannot make the directory"), "{stderr}");
 }
 
-/// Goal: whatever a terminated audit has done is there, readable, and goes on. Method: wait until the journal
-/// holds a few runs, terminate, resume, and compare with an audit that was never stopped.
+/// Goal: the results of a terminated audit are stored and readable, and the audit can resume. Method: wait until the
+/// journal holds a few runs, terminate, resume, and compare with an audit that was never stopped.
 #[test]
 #[cfg(unix)]
 fn a_terminated_audit_leaves_a_readable_part_and_resumes() {

@@ -1,4 +1,4 @@
-//! `isolane rdma doctor` on whatever machine the tests run on: with devices or without, it says so and exits alike.
+//! `isolane rdma doctor` on any machine: the report states whether there are devices, and the exit status follows it.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)]
 

@@ -18,10 +18,9 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let directory = tempfile::tempdir().expect("what tests stand on works");
-        let service =
-            service::open(&Settings::fake(directory.path())).expect("what tests stand on works");
-        let (stop, stopper) = UnixStream::pair().expect("what tests stand on works");
+        let directory = tempfile::tempdir().expect("the fixture works");
+        let service = service::open(&Settings::fake(directory.path())).expect("the fixture works");
+        let (stop, stopper) = UnixStream::pair().expect("the fixture works");
         let stop: OwnedFd = stop.into();
         let thread = std::thread::spawn(move || service.run(&stop));
         Self {
@@ -33,17 +32,17 @@ impl Bench {
     fn isolane(&self, arguments: &[&str]) -> Output {
         command(self.directory.path(), arguments)
             .output()
-            .expect("what tests stand on works")
+            .expect("the fixture works")
     }
 
     fn file(&self, name: &str, text: &str) {
-        std::fs::write(self.directory.path().join(name), text).expect("what tests stand on works");
+        std::fs::write(self.directory.path().join(name), text).expect("the fixture works");
     }
 
     fn json(&self, arguments: &[&str]) -> serde_json::Value {
         let output = self.isolane(arguments);
         assert!(output.status.success(), "{}", said(&output));
-        serde_json::from_slice(&output.stdout).expect("what tests stand on works")
+        serde_json::from_slice(&output.stdout).expect("the fixture works")
     }
 
     /// Asks until the applications are as wanted: the service has its own clock.
@@ -52,10 +51,10 @@ impl Bench {
             let status = self.json(&["mem", "status", "--json"]);
             let all = status["applications"]
                 .as_array()
-                .expect("what tests stand on works");
+                .expect("the fixture works");
             let found: Vec<&str> = all
                 .iter()
-                .map(|app| app["name"].as_str().expect("what tests stand on works"))
+                .map(|app| app["name"].as_str().expect("the fixture works"))
                 .collect();
             if found == names {
                 return;
@@ -69,8 +68,8 @@ impl Bench {
 impl Drop for Bench {
     fn drop(&mut self) {
         if let Some((mut stopper, thread)) = self.running.take() {
-            stopper.write_all(b"x").expect("what tests stand on works");
-            thread.join().expect("what tests stand on works");
+            stopper.write_all(b"x").expect("the fixture works");
+            thread.join().expect("the fixture works");
         }
     }
 }
@@ -144,7 +143,7 @@ fn a_file_with_a_command_starts_it_and_status_top_plan_and_remove_know_it() {
         .trim()
         .rsplit(' ')
         .next()
-        .expect("what tests stand on works")
+        .expect("the fixture works")
         .to_owned();
     bench.until(&["sleeper"]);
     let text = told(&bench.isolane(&["mem", "status"]));
@@ -203,7 +202,7 @@ fn a_file_with_a_command_starts_it_and_status_top_plan_and_remove_know_it() {
         Command::new("kill")
             .arg(&process)
             .status()
-            .expect("what tests stand on works")
+            .expect("the fixture works")
             .success()
     );
 }
@@ -301,7 +300,7 @@ fn mistakes_end_with_two_and_say_what_is_allowed() {
         &["mem", "bench", "bandwidth", "--region", "1GiB"],
         "drop the option",
     );
-    check(&["mem", "bench", "--region", "4KiB"], "lies in caches");
+    check(&["mem", "bench", "--region", "4KiB"], "fits into caches");
     check(
         &["mem", "bench", "bandwidth", "--stream-region", "0"],
         "must be 1MiB at least",
@@ -430,7 +429,7 @@ fn a_pod_is_read_from_its_annotations() {
 
 #[test]
 fn without_a_service_the_machine_is_what_is_missing() {
-    let directory = tempfile::tempdir().expect("what tests stand on works");
+    let directory = tempfile::tempdir().expect("the fixture works");
     for arguments in [
         &["mem", "status"][..],
         &[
@@ -446,7 +445,7 @@ fn without_a_service_the_machine_is_what_is_missing() {
     ] {
         let output = command(directory.path(), arguments)
             .output()
-            .expect("what tests stand on works");
+            .expect("the fixture works");
         assert_eq!(output.status.code(), Some(3), "{}", said(&output));
         assert!(
             said(&output).contains("start one with isolaned --mem"),
@@ -456,7 +455,7 @@ fn without_a_service_the_machine_is_what_is_missing() {
     }
 }
 
-/// What needs tiers says so where there are none. Skipped on a machine that has two.
+/// Commands that need tiers report missing tiers. Skipped on a machine that has two.
 #[test]
 fn without_tiers_the_machine_is_what_is_missing() {
     let tiers =
@@ -465,7 +464,7 @@ fn without_tiers_the_machine_is_what_is_missing() {
         println!("skip: this machine has {} memory tiers", tiers.len());
         return;
     }
-    let directory = tempfile::tempdir().expect("what tests stand on works");
+    let directory = tempfile::tempdir().expect("the fixture works");
     for arguments in [
         &["mem", "measure-machine"][..],
         &["mem", "measure", "--slo-latency", "160ns", "--", "true"],
@@ -473,7 +472,7 @@ fn without_tiers_the_machine_is_what_is_missing() {
     ] {
         let output = command(directory.path(), arguments)
             .output()
-            .expect("what tests stand on works");
+            .expect("the fixture works");
         assert_eq!(
             output.status.code(),
             Some(3),
@@ -485,7 +484,8 @@ fn without_tiers_the_machine_is_what_is_missing() {
     }
 }
 
-/// Who may not open the service's socket is told what to do. Needs root, to become somebody who may not.
+/// A user without permission to open the service's socket gets an error that says what to do. Needs root to become
+/// another user.
 #[test]
 fn without_privilege_the_group_is_named() {
     use std::os::unix::fs::PermissionsExt;
@@ -494,13 +494,13 @@ fn without_privilege_the_group_is_named() {
     let bench = Bench::new();
     let open = std::fs::Permissions::from_mode(0o755);
     let opened = std::fs::set_permissions(bench.directory.path(), open);
-    opened.expect("what tests stand on works");
+    opened.expect("the fixture works");
     let output = command(bench.directory.path(), &["mem", "status"])
         .uid(NOBODY)
         .gid(NOBODY)
         .output();
     let Ok(output) = output else {
-        println!("skip: only root can become somebody else, who can start this program");
+        println!("skip: only root can become another user, who can start this program");
         return;
     };
     assert_eq!(output.status.code(), Some(3), "{}", said(&output));

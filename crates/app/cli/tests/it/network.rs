@@ -74,7 +74,7 @@ fn json_pairs_series_and_page_are_there_when_asked_for() {
     assert_eq!(result["pairs"].as_array().unwrap().len(), 4 * 3 * 2);
     assert!(!result["series"]["values"].as_object().unwrap().is_empty());
     let page = fs::read_to_string(out.join("report.html")).unwrap();
-    assert!(page.contains("The mix asked for"));
+    assert!(page.contains("The requested mix"));
     let plain: Value = serde_json::from_str(&check(&["sim", &file, "--json"], 0).0).unwrap();
     assert!(plain["pairs"].is_null() && plain["series"].is_null());
     let (list, _) = check(&["sim", &file, "--json", "--policies", "none,spq"], 0);

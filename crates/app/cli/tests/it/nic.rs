@@ -160,11 +160,11 @@ fn attach_status_and_detach_on_a_veth_pair_under_traffic() {
         let text = String::from_utf8(output.stdout).unwrap();
         text.trim().parse::<u64>().unwrap()
     };
-    // However long a busy machine takes for it.
+    // With enough time for a busy machine.
     let flows_move_on = || {
         let (before, until) = (sent(), Instant::now() + Duration::from_secs(120));
         while sent() < before + (4 << 20) {
-            assert!(Instant::now() < until, "the flows stand still");
+            assert!(Instant::now() < until, "the flows make no progress");
             std::thread::sleep(Duration::from_millis(20));
         }
     };

@@ -19,7 +19,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// An interpreter that has every package, prints what it is asked to run, and ends with 7.
+/// An interpreter that has every package, prints its arguments, and exits with 7.
 fn stand_in(directory: &Path) -> String {
     let file = directory.join("python");
     fs::write(

@@ -80,7 +80,7 @@ fn an_audit_of_all_policies_leaves_out_what_the_device_lacks_and_says_so() {
     );
     assert!(
         !text.contains("victim  "),
-        "matrices only when asked for: {text}"
+        "matrices only on request: {text}"
     );
     let matrices = check(&[&all[..], &["--force", "--matrix"]].concat(), 0).0;
     assert!(

@@ -1,7 +1,8 @@
 //! Every scenario that is shipped, short, in every form of output.
 //!
-//! Goal: no shipped file makes the program panic, whatever a user asks it to print. Method: a copy of each file with a short warm-up;
-//! a short measured time; text, JSON, a report, and what only networks have. Limits: what the figures are is for other tests.
+//! Goal: no shipped file makes the program panic, with any output option. Method: a copy of each file with a short
+//! warm-up; a short measured time; text, JSON, a report, and what only networks have. Limits: what the figures are is
+//! for other tests.
 #![allow(clippy::unwrap_used)]
 
 use crate::support::check;

@@ -79,7 +79,7 @@ fn what_a_policy_ignores_is_remarked_on_and_wrong_options_are_refused() {
     sim(CONTENTION, &["--duration", "2400s"], 0);
 }
 
-/// What a hurried person writes into a scenario: each mistake is told with file, line, value and what is allowed.
+/// Common mistakes in a scenario: each error has file, line, value and what is allowed.
 #[test]
 fn mistakes_in_a_scenario_are_told_with_their_place() {
     let directory = tempfile::tempdir().unwrap();

@@ -64,7 +64,7 @@ pub(super) fn section(view: &View<'_>) -> String {
     let unbuilt = match unbuilt.is_empty() {
         true => String::new(),
         false => format!(
-            " * Hardware that is not on sale is needed by {}; these stand behind what can be bought.",
+            " * Hardware that is not on sale is needed by {}; these come after hardware on sale.",
             escape(&unbuilt.join(", "))
         ),
     };

@@ -1,7 +1,7 @@
 //! The matrix of victims and attackers as an accessible grid, one per policy, with its tools and its legend.
 //!
-//! Without the script the matrices stand one below the other and can be read and printed; with it they become tabs.
-//! A cell is a few bytes of markup: its position says which pair it is.
+//! Without the script the matrices are one below the other and can be read and printed; with the script they become
+//! tabs. A cell is a few bytes of markup: its position says which pair it is.
 
 use super::{COMFORTABLE, VIOLATION_BINS, View, class};
 use crate::html::escape;

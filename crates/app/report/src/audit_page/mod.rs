@@ -168,8 +168,8 @@ pub(crate) fn group(attacker: &Attacker) -> String {
     group.to_owned()
 }
 
-/// What the victim achieved over what it was owed: 1 and more keeps the promise. For latency the bound over the
-/// measured value, so that less is always worse. None when the cell does not apply.
+/// What the victim achieved over what it was owed: 1 and more keeps isolation. For latency the bound over the measured
+/// value, so that less is always worse. None when the cell does not apply.
 pub(crate) fn achieved(cell: &Cell) -> Option<f64> {
     let expected = cell.expected.as_ref()?;
     let Some(measured) = cell.measured else {

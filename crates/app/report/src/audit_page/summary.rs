@@ -53,7 +53,7 @@ pub(super) fn sentence(view: &View<'_>) -> String {
     }
 }
 
-/// Of many policies the best and the worst; hardware that nobody sells is left out, unless there is nothing else.
+/// Of many policies the best and the worst; hardware that is not on sale is left out, unless there is nothing else.
 fn best_and_worst(mut counts: Vec<(&String, usize, usize)>) -> String {
     let unbuilt: Vec<&str> = stack::unbuilt(counts.iter().map(|(name, ..)| name.as_str()));
     let sold = counts.len() > unbuilt.len();
@@ -61,7 +61,7 @@ fn best_and_worst(mut counts: Vec<(&String, usize, usize)>) -> String {
     let part = |(_, judged, violations): &(&String, usize, usize)| {
         *violations as f64 / (*judged).max(1) as f64
     };
-    // Stable: of equal ones the first that was asked for.
+    // Stable: of equal ones the first in the request.
     counts.sort_by(|one, other| part(one).total_cmp(&part(other)));
     let of = match sold && !unbuilt.is_empty() {
         true => "Of the policies that can be bought today",
@@ -147,7 +147,7 @@ fn policies(view: &View<'_>) -> String {
             }
         })
         .collect();
-    // What can be bought comes first. Stable: of equal ones the first that was asked for.
+    // What can be bought comes first. Stable: of equal ones the first in the request.
     bars.sort_by(|one, other| {
         let rank = |bar: &Bar| (bar.name.ends_with('*'), bar.value);
         let (one, other) = (rank(one), rank(other));

@@ -164,7 +164,7 @@ fn seen(anomaly: &Anomaly) -> String {
     let symptom = anomaly.symptom.name();
     match (&anomaly.harm, anomaly.symptom) {
         (Some(harm), _) => {
-            let out = harm.exhausted.as_deref().unwrap_or("no resource told");
+            let out = harm.exhausted.as_deref().unwrap_or("resource unknown");
             format!(
                 "the victim keeps {}, the attacker takes {} of a link; {out}",
                 percent(harm.retained),
@@ -282,7 +282,7 @@ fn method(result: &HuntResult) -> String {
         );
     }
     format!(
-        "<section id=\"method\"><h2>How this was found</h2>\n<dl class=\"facts\">{facts}</dl>\n<p>Beside this page lie a \
+        "<section id=\"method\"><h2>How this was found</h2>\n<dl class=\"facts\">{facts}</dl>\n<p>Beside this page are a \
          scenario for each finding and the journal, from which <code>--resume</code> goes on.</p></section>\n"
     )
 }

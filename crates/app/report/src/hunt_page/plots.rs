@@ -176,7 +176,7 @@ fn found_at(anomaly: &Anomaly) -> f64 {
     anomaly.found_at.experiments as f64
 }
 
-/// Every experiment of the search with its place on the axis: those of a batch lie before its end, in their order.
+/// Every experiment of the search with its place on the axis: those of a batch are before its end, in their order.
 fn places(
     result: &HuntResult,
 ) -> impl Iterator<Item = (f64, &isolane_study_hunt::hunt::TracePoint)> {

@@ -4,7 +4,7 @@
 //! positions compare; a class keeps its colour in all of them.
 //!
 //! * [`verdict`] - the first sentence and its plot;
-//! * [`plots`] - latency with objectives, the mix asked for and run, time series; [`tables`] - figures.
+//! * [`plots`] - latency with objectives, the requested mix and the mix that ran, time series; [`tables`] - figures.
 
 mod plots;
 mod tables;

@@ -51,9 +51,9 @@ pub(super) fn all(runs: &[Run<'_>]) -> String {
             per_mtu(true),
         ));
     }
-    let lede = "Parts of the payload: which class calls asked for, which they ran in, and how much of what asked for \
+    let lede = "Parts of the payload: which class calls requested, which they ran in, and how much of what requested \
                 a class ran there in time.";
-    let title = "The mix asked for, and the mix that ran";
+    let title = "The requested mix, and the mix that ran";
     out.push_str(&multiples("mix", title, lede, runs, |run| {
         Some(mix(run, runs))
     }));

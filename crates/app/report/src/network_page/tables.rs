@@ -12,7 +12,7 @@ fn dash(value: Option<String>) -> String {
     value.unwrap_or_else(|| "–".to_owned())
 }
 
-/// A share with enough digits to tell 99.9 from 99.95.
+/// A share with enough digits to distinguish 99.9 from 99.95.
 fn fine(share: f64) -> String {
     format!("{}%", fixed(share * 100.0, 2))
 }

@@ -13,7 +13,7 @@ const HEIGHT: f64 = 250.0;
 /// Points of a distribution: as fine as a pixel of the plot.
 const POINTS: usize = 240;
 
-/// Which configurations stand side by side: section, heading, what differs, names.
+/// Which configurations are side by side: section, heading, difference, names.
 const GROUPS: [(&str, &str, &str, &[&str]); 6] = [
     (
         "linux",
@@ -159,8 +159,9 @@ fn bars(
 /// Grey is what the others are measured against: the study's best Linux setting.
 const BASE: usize = 0;
 
-/// The ink of a configuration, the same in every figure that shows it. There are fewer inks than configurations: those
-/// that seldom stand side by side share one, Titan's with and without queues of processors among them.
+/// The ink of a configuration, the same in every figure that shows it. There are fewer inks than configurations:
+/// configurations that are seldom in one figure share an ink, for example Titan's with and without queues of
+/// processors.
 pub(super) fn ink(config: &str) -> usize {
     match config {
         "C6" => BASE,
@@ -174,7 +175,7 @@ pub(super) fn ink(config: &str) -> usize {
     }
 }
 
-/// The inks of lines, which nothing but their colour tells apart where they cross: one that is taken gives way to a free one.
+/// The inks of lines, which only their colour distinguishes where they cross: a used ink is replaced by a free one.
 fn inks(configs: &[&str]) -> Vec<usize> {
     let mut taken = Vec::new();
     for config in configs {
@@ -332,7 +333,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    /// Goal: a figure's configurations are told apart. Nine of Linux' have eight inks, so there one pair is not.
+    /// Goal: a figure's configurations have different inks. Nine of Linux' have eight inks, so one pair shares an ink
+    /// there.
     #[test]
     fn configurations_of_a_figure_have_inks_of_their_own() {
         for (id, _, _, names) in GROUPS {

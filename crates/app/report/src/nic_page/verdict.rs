@@ -50,7 +50,7 @@ pub(super) fn opening(results: &[NicResult], cells: &[Cell]) -> (String, String)
     }
 }
 
-/// Configurations under one load by one figure, of which less is better.
+/// Configurations under one load by one figure; less is better.
 fn compared(
     cells: &[&Cell],
     what: &str,

@@ -104,7 +104,7 @@ impl LinePlot {
             let at = frame.x.map(mark.at);
             drawing.segment("rule", (at, TOP), (at, frame.bottom));
             let half = text_width(&mark.name) / 2.0;
-            // Right of the axis names of series stand as high.
+            // Right of the axis, names of series are at the same height.
             let centre = at.min(frame.right - half).max(frame.left + half);
             drawing.text(
                 "rule-label",
@@ -116,7 +116,7 @@ impl LinePlot {
         drawing.finish()
     }
 
-    /// Where the axes lie, for series with these upper edges.
+    /// The positions of the axes, for series with these upper edges.
     fn frame(&self, tops: &[Vec<f64>]) -> Frame {
         let values = tops.iter().flatten();
         let rules = self.rules.iter().map(|rule| &rule.value);
@@ -188,7 +188,7 @@ impl LinePlot {
             .collect()
     }
 
-    /// Draws an area on top of those below it; the value beside which its label stands.
+    /// Draws an area on top of those below it; returns the value beside which its label is.
     fn draw_layer(
         &self,
         drawing: &mut Drawing,
@@ -205,13 +205,13 @@ impl LinePlot {
         let class = format!("area f{}", self.series[number].ink % super::INKS);
         let (upper, lower) = (self.points(frame, top), self.points(frame, &floor));
         layer(drawing, &class, &upper, &lower, step);
-        // A label stands in the middle of its area; one that is not there at the end has none.
+        // A label is in the middle of its area; an area that is zero at the end has none.
         let ends = top.last().zip(floor.last());
         ends.filter(|(top, bottom)| *top - *bottom > LAYER_MIN * frame.y_top)
             .map(|(top, bottom)| (top + bottom) / 2.0)
     }
 
-    /// Draws a line, and points between gaps; the value beside which its label stands.
+    /// Draws a line, and points between gaps; returns the value beside which its label is.
     fn draw_line(
         &self,
         drawing: &mut Drawing,
@@ -246,7 +246,7 @@ impl LinePlot {
     }
 }
 
-/// Where the axes of a plot lie, in its units of length, and what they measure.
+/// The positions of a plot's axes, in its units of length, and what the axes measure.
 struct Frame {
     left: f64,
     right: f64,

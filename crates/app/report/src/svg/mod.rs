@@ -1,9 +1,9 @@
 //! A small plot library: axes, lines, horizontal bars, dots on a logarithmic axis, heat maps; as SVG text.
 //!
-//! Plots carry classes, not colours: the page's style sheet gives `s0`..`s7` (series), `v0`..`v6` (heat) and the
-//! axes their colours, so one plot serves light and dark. Every plot has a label for screen readers, a unit on
-//! each axis, and direct labels in place of a legend. Sizes are in CSS pixels; plots are about 360 wide, which
-//! fits a phone at its natural size, and several stand side by side on a desk.
+//! Plots carry classes, not colours: the page's style sheet gives `s0`..`s7` (series), `v0`..`v6` (heat) and the axes
+//! their colours, so one plot serves light and dark. Every plot has a label for screen readers, a unit on each axis,
+//! and direct labels in place of a legend. Sizes are in CSS pixels; plots are about 360 wide, which fits a phone at its
+//! natural size; a wide screen has several side by side.
 //!
 //! Limits: text widths are estimated, not measured; names are cut where the estimate exceeds the room.
 
@@ -48,7 +48,7 @@ pub enum Anchor {
 }
 
 impl Drawing {
-    /// An empty drawing of `width` by `height` pixels; `label` tells a screen reader what it shows.
+    /// An empty drawing of `width` by `height` pixels; `label` describes the drawing for a screen reader.
     pub fn new(width: f64, height: f64, label: &str) -> Self {
         let label = escape(label);
         let text = format!(
@@ -177,7 +177,7 @@ fn unbroken(points: &[(f64, f64)]) -> impl Iterator<Item = &[(f64, f64)]> {
         .filter(|part| !part.is_empty())
 }
 
-/// The points of a line between two gaps, in the form of a polyline: they ask for a thicker pen.
+/// The points of a line between two gaps, in the form of a polyline, which needs a thicker pen.
 fn between_gaps(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     let single = unbroken(points).filter(|part| part.len() == 1);
     single

@@ -87,7 +87,7 @@ impl Opened {
         self.browser.open(&self.address).expect("the report opens");
     }
 
-    /// Nothing went wrong, and nothing but the file itself was asked for.
+    /// Nothing went wrong, and the browser requested only the file itself.
     fn is_clean(&mut self) {
         assert_eq!(
             self.browser.problems().expect("the browser answers"),

@@ -75,7 +75,7 @@ impl Browser {
                 "--remote-debugging-pipe",
             ])
             .arg(format!("--user-data-dir={}", profile.path().display()))
-            // Sockets and crash reports lie there too; a browser that is killed leaves them behind.
+            // Sockets and crash reports are there too; a browser that is killed leaves them behind.
             .env("TMPDIR", profile.path())
             .env("XDG_CONFIG_HOME", profile.path())
             .env("XDG_CACHE_HOME", profile.path())
@@ -157,7 +157,7 @@ impl Browser {
 
     /// Opens an address and waits until this page, and not the one before it, is loaded.
     pub(crate) fn open(&mut self, address: &str) -> Result<()> {
-        // From an empty page, so that an address that differs in its fragment alone is loaded anew.
+        // From an empty page, so that an address that differs in its fragment alone is loaded again.
         for address in ["about:blank", address] {
             let answer = self.call("Page.navigate", json!({"url": address}))?;
             if let Some(error) = answer["errorText"].as_str() {

@@ -174,7 +174,7 @@ pub(crate) fn victim() -> HuntResult {
     result
 }
 
-/// Two searchers of which one finds more.
+/// Two searchers; one finds more.
 pub(crate) fn comparison() -> Comparison {
     let race = |name: &str, found: u64| Race {
         contestant: Contestant::parse(name).expect("it is one"),

@@ -100,7 +100,7 @@ fn what_is_upcoming_in_the_next_slot_waits_there() {
     while let Some(&upcoming) = queue.upcoming_slot() {
         seen.push((upcoming, queue.pop().map(|(_, event)| event)));
     }
-    // Of a slot with two the last is told first.
+    // Of a slot with two events, the last one is reported first.
     let taken = |event| Some(event);
     assert_eq!(
         seen,

@@ -1,4 +1,4 @@
-//! Bounds of a quantile that hold whatever the distribution is, from order statistics.
+//! Bounds of a quantile for any distribution, from order statistics.
 //!
 //! Problem: a 99th percentile of a few hundred samples is uncertain, and nothing is known about the distribution.
 //! Method: of `n` independent samples, the number above the true `q`-quantile is binomial with probability `1 - q`. So the
@@ -7,7 +7,7 @@
 //! Limits: samples that follow each other in time are not independent; a caller has to measure for longer than what
 //! couples them. The sums take one step per sample above the quantile, so a call costs O(n (1 - q)).
 
-/// Ranks (from 1) of the samples that bound a quantile, each with the confidence asked for.
+/// Ranks (from 1) of the samples that bound a quantile, each with the requested confidence.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ranks {
     /// The sample of this rank is at most the true quantile; absent where no sample is surely below it.
@@ -33,13 +33,13 @@ pub fn ranks(samples: u64, q: f64, confidence: f64) -> Ranks {
     let error = (1.0 - confidence) * (1.0 + ROUNDING);
     let above = 1.0 - q;
     let mut log_chance = samples as f64 * q.ln();
-    // Chance that at most `count` samples lie above the quantile.
+    // Probability that at most `count` samples are above the quantile.
     let mut tail = 0.0;
     let mut found = Ranks::default();
     for count in 0..=samples {
         let before = tail;
         tail += log_chance.exp();
-        // The sample of rank `samples - count` is below the quantile only if at most `count` samples lie above it.
+        // The sample of rank `samples - count` is below the quantile only if at most `count` samples are above it.
         if tail <= error {
             found.upper = Some(samples - count);
         }

@@ -1,13 +1,12 @@
 //! A histogram of `u64` with three significant digits, in fixed memory.
 //!
-//! Problem: a run yields billions of latencies, and quantiles of all of them are wanted afterwards.
-//! Method: log-linear buckets, as HdrHistogram has them. Values below 2,048 have a bucket each; above, every
-//! doubling of the value is cut into 1,024 equal buckets, so a bucket is at most 1/1,024 of its values wide.
-//! Error: a quantile is the middle of its bucket, within the range of recorded values: it differs from the
-//! exact nearest-rank sample by at most 1/2,048 (0.049 %) of that sample. Count, minimum, maximum and mean
-//! are exact (the mean up to the rounding of one division).
-//! Units: whatever the caller records; latencies are picoseconds.
-//! Limits: 56,320 buckets of 8 bytes (440 KiB; untouched pages cost nothing), up to 2^64 - 1 samples.
+//! Problem: a run yields billions of latencies, and quantiles of all of them are wanted afterwards. Method: log-linear
+//! buckets, as HdrHistogram has them. Values below 2,048 have a bucket each; above, every doubling of the value is cut
+//! into 1,024 equal buckets, so a bucket is at most 1/1,024 of its values wide. Error: a quantile is the middle of its
+//! bucket, within the range of recorded values: it differs from the exact nearest-rank sample by at most 1/2,048 (0.049
+//! %) of that sample. Count, minimum, maximum and mean are exact (the mean up to the rounding of one division). Units:
+//! those of the recorded values; latencies are picoseconds. Limits: 56,320 buckets of 8 bytes (440 KiB; untouched pages
+//! cost nothing), up to 2^64 - 1 samples.
 
 use serde::{Deserialize, Serialize};
 
@@ -203,8 +202,8 @@ fn middle_of(bucket: usize) -> u64 {
     lowest + (1 << shift) / 2
 }
 
-/// Leading bits that tell buckets apart: 2,048 steps is the first power of two above 2 x 10^3, which gives
-/// three digits at either end of a doubling.
+/// Leading bits that distinguish buckets: 2,048 steps is the first power of two above 2 x 10^3, which gives three
+/// digits at either end of a doubling.
 const LINEAR_BITS: u32 = 11;
 const LINEAR_MASK: u64 = (1 << LINEAR_BITS) - 1;
 /// Buckets per doubling above the linear part.

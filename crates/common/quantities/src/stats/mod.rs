@@ -2,7 +2,7 @@
 //!
 //! * [`SlidingQuantile`] - exact quantiles of the last N samples, for policies that act on them;
 //! * [`Histogram`] - quantiles of a whole run within a stated error, in fixed memory;
-//! * [`bounds`] - bounds of a quantile whatever the distribution is;
+//! * [`bounds`] - bounds of a quantile for any distribution;
 //! * [`fairness`] - the Jain index, and FM and NFM over intervals;
 //! * [`summary`] - the median of repeated runs and its confidence interval.
 

@@ -1,10 +1,9 @@
 //! A multiset of `u64` that answers "which value has rank r": a counted B+ tree in one preallocated pool.
 //!
-//! Distinct values live in leaves with their multiplicity; a branch stores, for each child, a lower bound of
-//! its values and how many samples lie below it. Full nodes split and thin nodes refill on the way down, so
-//! insertion, removal and selection are each one descent: O(log N) with nodes of 32 entries, which a window
-//! of 10,000 samples holds in three levels. Nodes never move and freed ones are reused, so nothing is
-//! allocated after construction.
+//! Distinct values are in leaves with their multiplicity; a branch stores, for each child, a lower bound of its values
+//! and the number of samples below it. Full nodes split and thin nodes refill on the way down, so insertion, removal
+//! and selection are each one descent: O(log N) with nodes of 32 entries, which a window of 10,000 samples holds in
+//! three levels. Nodes never move and freed ones are reused, so nothing is allocated after construction.
 //!
 //! Limits: at most 2^32 - 1 samples (counts are 32 bits wide).
 
@@ -241,7 +240,7 @@ impl Node {
         self.count_keys(|key| key <= value) - 1
     }
 
-    /// Where `value` stands in a leaf, or should.
+    /// The position of `value` in a leaf, or the position to insert it.
     fn slot_for(&self, value: u64) -> usize {
         self.count_keys(|key| key < value)
     }

@@ -1,11 +1,11 @@
 //! The exact quantile of the last N samples, sample by sample.
 //!
-//! A latency monitor asks after every sample for the 99th percentile of the last ten thousand (justitia
-//! 4.3.2), so sorting the window each time is out of the question. The window keeps its samples twice: in a
-//! ring, which knows the oldest, and in a counted B+ tree ([`super::order_tree`]), which knows the ranks. A
-//! push is one removal and one insertion, a query one selection; each is O(log N), whatever the quantile and
-//! however the values drift. The alternatives lose: two heaps serve one quantile only, a sorted array moves
-//! O(N) values, a skip list or balanced binary tree follows four times as many pointers.
+//! A latency monitor reads the 99th percentile of the last ten thousand samples after every sample (justitia 4.3.2), so
+//! sorting the window each time is too slow. The window keeps its samples twice: in a ring, which knows the oldest, and
+//! in a counted B+ tree ([`super::order_tree`]), which knows the ranks. A push is one removal and one insertion, a
+//! query one selection; each is O(log N) for any quantile and any values. The alternatives are slower: two heaps serve
+//! one quantile only, a sorted array moves O(N) values, a skip list or balanced binary tree follows four times as many
+//! pointers.
 //!
 //! Units: samples are plain integers; latencies are given in picoseconds.
 //! Definition: nearest rank. The q-quantile of n samples is the sorted sample number ceil(q n), counted from
@@ -48,7 +48,7 @@ impl SlidingQuantile {
         Self::with_target(capacity, Ratio::new(1, 2))
     }
 
-    /// An empty window over the last `capacity` samples that [`Self::target_quantile`] asks for `target`.
+    /// An empty window over the last `capacity` samples for which [`Self::target_quantile`] returns `target`.
     ///
     /// # Panics
     /// When `capacity` is zero or above [`Self::MAX_CAPACITY`].

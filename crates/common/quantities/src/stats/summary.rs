@@ -1,9 +1,8 @@
 //! One figure for repeated runs: the median, and an interval that holds the true median.
 //!
-//! The interval uses order statistics only (the number of runs below the true median is binomial with
-//! probability one half), so it assumes independent runs and nothing about their distribution. It is an
-//! actual pair of results, and its confidence is at least the one asked for; six runs are the fewest that
-//! reach 95 %.
+//! The interval uses order statistics only (the number of runs below the true median is binomial with probability one
+//! half), so it assumes independent runs and nothing about their distribution. It is an actual pair of results, and its
+//! confidence is at least the requested one; six runs are the fewest that reach 95 %.
 
 /// The median; the mean of the two middle values when their number is even; `None` of no values.
 ///

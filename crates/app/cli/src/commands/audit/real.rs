@@ -1,7 +1,7 @@
 //! An audit on real devices: times that suit them, workloads that they can run, and rates that they have.
 //!
-//! What a victim is owed is a part of what the device can do, so the device is measured first. The figures lie beside
-//! the journal: a resumed audit judges by the same.
+//! What a victim is owed is a part of what the device can do, so the device is measured first. The figures are in a
+//! file beside the journal, so a resumed audit judges by the same figures.
 
 use super::Arguments;
 use crate::inputs::bad;

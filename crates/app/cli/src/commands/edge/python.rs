@@ -1,12 +1,12 @@
 //! The Python programs of `isolane edge`.
 //!
-//! Problem: planner and runner are Python, as the operators that people bring are; a user should not need to know where it
-//! is installed. Method: an interpreter is found (`--python`, `$ISOLANE_PYTHON`, the environment beside this program,
-//! `python3`), asked whether it has the package and what that imports first, and takes this process's place, so that its
-//! exit status, its signals and its output are its own. Everything but `--python` is for the Python program, `--help`
-//! included; where there is no such interpreter, help is the committed copy in `*.txt`, which the package's tests
-//! compare with the Python program's own.
-//! Limits: what is missing besides (onnxruntime, for instance) the Python program says itself.
+//! Problem: planner and runner are Python, because users write their operators in Python; a user should not need to
+//! know where the package is installed. Method: this program looks for an interpreter (`--python`, `$ISOLANE_PYTHON`,
+//! the environment beside this program, `python3`), checks that the interpreter can import the package, and replaces
+//! its own process by the interpreter. So exit status, signals and output are those of the interpreter. All options
+//! except `--python` go to the Python program, including `--help`. Without such an interpreter, help is the committed
+//! copy in `*.txt`, which the package's tests compare with the help of the Python program. Limits: the Python program
+//! itself reports further missing packages, for instance onnxruntime.
 
 use crate::output;
 use crate::status::{BadInput, Status};
@@ -56,7 +56,7 @@ impl Program {
         }
     }
 
-    /// What `--help` says where no interpreter can be asked.
+    /// The output of `--help` where there is no interpreter.
     fn help(self) -> &'static str {
         match self {
             Self::Plan => include_str!("plan.txt"),
@@ -173,7 +173,7 @@ fn split(words: &[OsString]) -> Result<(Option<OsString>, Vec<OsString>)> {
     Ok((named, kept))
 }
 
-/// Interpreters in the order in which they are tried; one that somebody named is the only one.
+/// Interpreters in the order in which they are tried. An interpreter that the user names is the only one.
 fn tries(
     named: Option<OsString>,
     variable: Option<OsString>,
@@ -194,7 +194,7 @@ fn beside(file: &Path) -> Option<PathBuf> {
     Some(file.parent()?.parent()?.join("python/bin/python"))
 }
 
-/// Whether the words ask for help: one of them before `--` does.
+/// Whether a word before `--` is a help option.
 fn asks_for_help(words: &[OsString]) -> bool {
     words
         .iter()
@@ -277,7 +277,7 @@ mod tests {
 
     #[test]
     fn what_is_no_interpreter_has_no_package() {
-        // `true` succeeds at anything, and stands for an interpreter that has the package.
+        // `true` succeeds with any arguments, and plays an interpreter that has the package.
         let said = |python: &str| probe(OsStr::new(python), "isolane.planner", &NEEDS);
         assert_eq!(said("true"), Ok(()));
         assert!(said("false").unwrap_err().starts_with("is no Python"));

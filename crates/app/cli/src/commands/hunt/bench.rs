@@ -1,7 +1,7 @@
 //! `isolane hunt bench`: searchers compared over seeds, and the claims about such comparisons.
 //!
-//! Hunts run side by side, one core each, since a hunt's own experiments wait for each other. Every finished hunt is a line
-//! of `bench.jsonl`, so that the same command goes on where it was stopped; other settings start anew in another directory.
+//! Hunts run side by side, one core each, since a hunt's own experiments wait for each other. Every finished hunt is a
+//! line of `bench.jsonl`, so the same command continues where it was stopped. Other settings need another directory.
 
 mod claims;
 mod course;

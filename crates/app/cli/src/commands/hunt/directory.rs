@@ -1,5 +1,5 @@
-//! Where a hunt goes when nobody says: out/hunt, or the first of out/hunt-2, out/hunt-3, … that holds nothing yet, so that one
-//! hunt after the other can be typed and none replaces another.
+//! The default directory of a hunt: out/hunt, or the first of out/hunt-2, out/hunt-3, … that is empty or absent. So no
+//! hunt replaces another.
 
 use super::bench;
 use isolane_study_hunt::state::{Header, JOURNAL_NAME};
@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 const BASE: &str = "out/hunt";
 
-/// The directory of the hunt that `header` describes: `asked`, or one of ours. To be resumed: the newest that holds this hunt, or
-/// else the newest, so that the refusal names what lies there.
+/// The directory of the hunt that `header` describes: `asked`, or one of ours. For a resume: the newest directory with
+/// this hunt, or else the newest one, so the error names the hunt in that directory.
 pub(super) fn choose(asked: Option<&Path>, header: &Header, resume: bool) -> PathBuf {
     match asked {
         Some(path) => path.to_owned(),

@@ -66,7 +66,7 @@ struct Order {
     seed: u64,
 }
 
-/// What came of it: one of the two.
+/// The result: one of the two.
 #[derive(Serialize, Deserialize)]
 struct Answer {
     id: u64,
@@ -98,7 +98,7 @@ pub(super) struct Farm {
 }
 
 impl Farm {
-    /// The farm that `arguments` ask for, if any; `local` processes where they are on this machine.
+    /// The farm of `arguments`, if any; `local` processes where they are on this machine.
     pub(super) fn of(
         arguments: &Arguments,
         (start, name): (&Start, &str),
@@ -255,7 +255,7 @@ fn deliver(answers: BufReader<ChildStdout>, waiting: &Waiting) {
             break;
         };
         if let Some(sender) = lock(waiting).remove(&answer.id) {
-            // Whoever waited may have gone.
+            // The receiver may have ended.
             let _ = sender.send(answer);
         }
     }
@@ -281,7 +281,7 @@ fn started(mut command: Command, start: &Start) -> Result<(Child, ChildStdin, Ch
         start: start.clone(),
     };
     let line = format!("{}\n", serde_json::to_string(&hello)?);
-    // One that has ended already says so when it is waited for.
+    // For a process that has ended already, `wait` returns its status.
     let _ = orders.write_all(line.as_bytes());
     Ok((child, orders, answers))
 }

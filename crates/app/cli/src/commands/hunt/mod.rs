@@ -314,8 +314,8 @@ fn space(arguments: &Arguments, place: &Place) -> Result<(Space, String)> {
 /// What decides which experiments are done, in which order: for the journal.
 fn settings(arguments: &Arguments, place: &Place, restriction: &str) -> String {
     let hash = |text: &str| isolane_study_audit::journal::build_of(text.as_bytes());
-    // A profile may come from a file, so its name does not say all. The rates of real devices are measured anew and
-    // lie in the journal.
+    // A profile may come from a file, so its name alone does not identify it. The rates of real devices are measured
+    // again and are in the journal.
     let device = match place.bed.devices() {
         Some(_) => String::new(),
         None => output::compact_json(&place.profile).unwrap_or_default(),

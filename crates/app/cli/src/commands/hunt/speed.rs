@@ -1,8 +1,8 @@
 //! `isolane hunt speed`: how long single simulated experiments take on this machine, and how much memory.
 //!
-//! Random workloads of the space, for a hunt draws such: of up to 500 queue pairs, then of the most there are. Units: seconds,
-//! and the peak of the process's resident memory in MB. Limits: one core; the peak only grows, so the large ones come last;
-//! where the system does not tell it (`/proc/self/status`), it is left out.
+//! Random workloads of the space, as in a hunt: first with at most 500 queue pairs, then with as many as the space
+//! allows. Units: seconds, and the peak of the process's resident memory in MB. Limits: one core; the peak only grows,
+//! so the large ones come last; where `/proc/self/status` lacks the peak, the peak is left out.
 
 use crate::inputs::{self, bad};
 use crate::output;

@@ -15,7 +15,7 @@ use isolane_memory_service::{MemError, MemoryHost};
 use serde::Serialize;
 use std::time::Duration;
 
-/// Least memory of a benchmark: less lies in caches.
+/// Least memory of a benchmark: a smaller region fits into caches.
 const REGION_MIN: u64 = 1 << 20;
 
 /// Arguments of `isolane mem bench`.
@@ -30,7 +30,7 @@ pub(super) struct Arguments {
     /// Memory of each stream (128MiB)
     #[arg(long, value_name = "SIZE", value_parser = region)]
     stream_region: Option<Bytes>,
-    /// Part of the memory that lies in the far tier, percent
+    /// Part of the memory in the far tier, percent
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = crate::numbers::whole::<u32>(0..=100))]
     far_percent: u32,
     /// Streams; by default one on each core
@@ -59,7 +59,9 @@ fn region(text: &str) -> Result<Bytes, String> {
     };
     match size {
         REGION_MIN.. => Ok(Bytes::new(size)),
-        _ => Err("must be 1MiB at least, like \"4GiB\": less lies in caches".to_owned()),
+        _ => Err(
+            "must be 1MiB at least, like \"4GiB\": a smaller region fits into caches".to_owned(),
+        ),
     }
 }
 
@@ -112,7 +114,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         ..usual
     };
     let results = match measure(&arguments.what, victim, &streams) {
-        // The sizes were asked for.
+        // The sizes are options.
         Err(error @ MemError::NoRoom { .. }) => return Err(inputs::bad(error.to_string())),
         measured => measured?,
     };

@@ -46,7 +46,7 @@ pub(super) struct Options {
     measured: Option<PathBuf>,
 }
 
-/// A priority; the option takes texts with a minus, so that they are told the range.
+/// A priority. The option accepts texts with a minus, so the error for them names the range.
 fn priority(text: &str) -> Result<u32, String> {
     let number = text.trim().parse().ok();
     number

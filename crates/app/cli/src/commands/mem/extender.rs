@@ -1,4 +1,4 @@
-//! `isolane mem extender`: tells the Kubernetes scheduler which machines suit an application.
+//! `isolane mem extender`: reports to the Kubernetes scheduler which machines suit an application.
 
 use crate::inputs::bad;
 use crate::output;
@@ -20,7 +20,7 @@ nodeCacheCapable false.";
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER)]
 pub(super) struct Arguments {
-    /// Address and port; it speaks HTTP without TLS, so it belongs beside the scheduler
+    /// Address and port; the protocol is HTTP without TLS, so run it beside the scheduler
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9494")]
     listen: String,
 }

@@ -177,7 +177,8 @@ fn measure(
     stop: &AtomicBool,
 ) -> Result<application::Found> {
     backend.adopt(APP, cgroup, &[])?;
-    // As the service does: without counters of the processor a latency is that of the tiers, by where pages lie.
+    // As in the service: without counters of the processor, a latency is the mean of the tiers' latencies, weighted by
+    // the pages in each tier.
     let chase = pmu::missing(host).is_some().then(|| {
         let chase: Box<dyn Chase> = Box::new(TierChase::new(&Tiers::read(host)));
         chase

@@ -99,7 +99,7 @@ fn text(profile: &MachineProfile) -> String {
     let rate = |bytes: f64| bandwidth_text(bytes.max(0.0) as u64);
     let reached = |reached: bool| match reached {
         true => "",
-        false => " (the most that could be made; nobody suffered)",
+        false => " (the highest load that could be made; no probe became slower)",
     };
     let mut text = format!(
         "near: {:.0} ns alone, {} at most\n",

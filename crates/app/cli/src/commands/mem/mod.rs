@@ -67,7 +67,7 @@ enum Question {
     MeasureMachine(measure_machine::Arguments),
     /// Measure latency and bandwidth of this machine's memory
     Bench(bench::Arguments),
-    /// Tell the Kubernetes scheduler which machines suit an application
+    /// Report to the Kubernetes scheduler which machines suit an application
     Extender(extender::Arguments),
     /// Say what this kernel can enforce and measure, what is missing, and how to get it
     Doctor(doctor::Arguments),
@@ -81,7 +81,7 @@ struct Place {
     socket: PathBuf,
 }
 
-/// How often and after which pause a service is asked again that cannot tell just now: five seconds in all.
+/// Number of retries, and the pause between them, while a service has no answer yet: five seconds in all.
 const BUSY_TRIES: u32 = 25;
 const BUSY_PAUSE: Duration = Duration::from_millis(200);
 
@@ -90,7 +90,7 @@ impl Place {
         Ok(Client::connect(&self.socket)?)
     }
 
-    /// One question; asked again for a while where the service says that it cannot tell just now.
+    /// One request, with retries while the service replies that it has no answer yet.
     fn ask(&self, request: &Request) -> Result<Answer> {
         let mut client = self.connect()?;
         let mut tries = BUSY_TRIES;

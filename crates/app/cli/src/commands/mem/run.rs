@@ -31,7 +31,7 @@ pub(super) struct Arguments {
     /// Do not run it where its promise is not expected to be kept (exit code 1)
     #[arg(long)]
     require: bool,
-    /// Say what would be asked, and end
+    /// Print the request without sending it, and exit
     #[arg(long)]
     dry_run: bool,
     /// With --dry-run: print JSON

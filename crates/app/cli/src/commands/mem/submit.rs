@@ -1,8 +1,9 @@
 //! `isolane mem submit`: an application of a file, or a pod, under control.
 //!
-//! Method: a file that names a cgroup, a pod or a container is for what runs already. One with a command starts it: a
-//! second process of this program asks for itself, as `isolane mem run` does, and becomes the command, in a session of
-//! its own; this one waits until it is taken in, and prints its number.
+//! Method: a file that names a cgroup, a pod or a container describes running processes. A file with a command starts
+//! the command: a second process of this program requests admission for itself, as `isolane mem run` does, and becomes
+//! the command, in a session of its own. The first process waits until the second one is admitted, and prints its
+//! number.
 
 use super::run::{Entered, enter};
 use super::{Place, refused, unexpected, view};
@@ -31,7 +32,7 @@ pub(super) struct Arguments {
     /// Do not start a command where its promise is not expected to be kept (exit code 1)
     #[arg(long)]
     require: bool,
-    /// Read the file, say what would be asked, and end
+    /// Read the file, print the request without sending it, and exit
     #[arg(long)]
     dry_run: bool,
     /// Print JSON
@@ -93,7 +94,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
 
 /// Starts the second process, and waits until it is taken in or not.
 fn start(arguments: &Arguments, text: &str) -> Result<Status> {
-    // Asked here first, so that an absent service is told of before anything is started.
+    // The first request is sent here, so an absent service is reported before anything is started.
     drop(arguments.place.connect()?);
     let own = std::env::current_exe().context("cannot find this program")?;
     let mut second = Command::new(own);
@@ -120,7 +121,7 @@ fn start(arguments: &Arguments, text: &str) -> Result<Status> {
         .take()
         .expect("it is a pipe")
         .read_to_string(&mut said);
-    heard.context("the application's process cannot be heard")?;
+    heard.context("the output of the application's process cannot be read")?;
     match said.trim() {
         "" => {
             let ended = second
@@ -148,7 +149,7 @@ fn start(arguments: &Arguments, text: &str) -> Result<Status> {
     }
 }
 
-/// Asks for this process, says so on stdout, and becomes the command without it.
+/// Requests admission for this process, prints the answer on stdout, and becomes the command without stdout.
 fn become_command(
     arguments: &Arguments,
     submission: Submission,
@@ -166,7 +167,7 @@ fn become_command(
         .args(&command[1..])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        // Whoever waits for our last word would wait for the command's end.
+        // A reader that waits for the end of our output would wait for the end of the command.
         .stderr(Stdio::null())
         .exec();
     Err(error).with_context(|| format!("cannot start {}", file.display()))

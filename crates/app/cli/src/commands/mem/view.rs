@@ -81,7 +81,7 @@ fn applications(status: &Status) -> String {
     text
 }
 
-/// The value that the promise is about, and where it comes from.
+/// The value of the objective's metric, and its source.
 fn measured(app: &ApplicationStatus) -> Option<(String, String)> {
     let latency = app
         .latency_ns
@@ -218,7 +218,7 @@ pub(super) fn admission(admission: &Admission) -> String {
     text
 }
 
-/// What would be asked.
+/// The text of the request.
 pub(super) fn submission(submission: &Submission) -> String {
     let application = &submission.application;
     format!(
@@ -248,7 +248,7 @@ pub(super) fn planned(name: &str, planned: &Planned) -> String {
     }
     text.push('\n');
     if planned.yields.is_empty() {
-        return text + "nobody would yield anything\n";
+        return text + "no application would yield anything\n";
     }
     let mut table = Table::new(
         "lrrrrll",

@@ -260,7 +260,7 @@ fn text(delays: &WfqDelays) -> String {
     for (class, rate) in delays.guaranteed_line_rates.iter().enumerate() {
         let _ = writeln!(
             text,
-            "  Class {class} is admitted at least {} of the line, whatever the others send.",
+            "  Class {class} is admitted at least {} of the line rate at any load of the other classes.",
             number(*rate)
         );
     }

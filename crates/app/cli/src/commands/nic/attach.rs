@@ -1,7 +1,7 @@
 //! `isolane nic attach`: Titan on a device, with a controller beside it.
 //!
-//! The controller is this program again, detached from the terminal, or this process with `--foreground`. It may die at
-//! any time: queue assignment goes on in the kernel.
+//! The controller is this program again, detached from the terminal, or this process with `--foreground`. The
+//! controller may end at any time: queue assignment continues in the kernel.
 
 use super::Place;
 use crate::output;
@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 pub(crate) struct Arguments {
     #[command(flatten)]
     place: Place,
-    /// Where a flow's weight comes from: flow (all weigh one), dscp (its class selector), cgroup (its container)
+    /// Source of a flow's weight: flow (every weight is one), dscp (the class selector), cgroup (the container)
     #[arg(long, default_value = "flow", value_parser = ["flow", "dscp", "cgroup"])]
     weights: String,
     /// Segments while flows share queues: auto (16K), off (never changed), or a size from 4K to 64K

@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
 enum Question {
     /// Give every flow of a device the lightest queue, from now on
     Attach(attach::Arguments),
-    /// Put the device back as it was, whoever attached it
+    /// Restore the device as it was before any attach
     Detach(detach::Arguments),
     /// Show queues, flows, fairness and cost of an attached device
     Status(status::Arguments),

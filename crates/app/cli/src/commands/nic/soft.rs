@@ -1,7 +1,8 @@
 //! `isolane nic soft`: a card in this process, by itself between two namespaces, or with one configuration of the study
 //! and its traffic.
 //!
-//! By itself it carries whatever others send, until it is interrupted, and says each second what passed each queue.
+//! Without options the software NIC forwards the packets of other programs until an interrupt, and prints once per
+//! second the packets of each queue.
 
 use super::study::named;
 use crate::card_study::table;
@@ -45,7 +46,7 @@ pub(crate) struct Arguments {
         conflicts_with = "config"
     )]
     weights: Vec<u32>,
-    /// Without --config: serve queues in turn, whatever their weights
+    /// Without --config: serve queues in turn and ignore their weights
     #[arg(long, conflicts_with_all = ["config", "weights"])]
     round_robin: bool,
     /// Line rate in Gb/s

@@ -22,11 +22,11 @@ use isolane_study_results::ethernet::NicResult;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-/// What `--quick` runs unless told otherwise: Linux' best, Titan's first step, all of it, ours.
+/// The configurations of `--quick` without `--configs`: Linux' best, Titan's first step, all of it, ours.
 const QUICK_CONFIGS: [&str; 4] = ["C6", "T1", "T3", "isolane"];
 const QUICK_FLOWS: [u32; 2] = [3, 12];
-/// What `--paired` runs beside plain `mq` unless told otherwise: Linux as it comes, its best, with queues of processors;
-/// Titan's first step, all of it, ours.
+/// The configurations of `--paired` without `--configs`, beside plain `mq`: Linux with its defaults, its best, with
+/// queues of processors; Titan's first step, all of it, ours.
 const PAIRED_CONFIGS: [&str; 6] = ["C1", "C6", "XPS", "T1", "T3", "isolane"];
 const PAIRED_FLOWS: [u32; 1] = [12];
 /// What the paper varies.
@@ -133,7 +133,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     Ok(Status::Done)
 }
 
-/// The runs that `arguments` ask for: by load, then configuration, then seed.
+/// The runs of `arguments`: by load, then configuration, then seed.
 fn plan(arguments: &Arguments) -> Result<Vec<NicStudy>> {
     if !arguments.sim && !arguments.hosts.is_empty() {
         bail!(bad(
@@ -159,7 +159,7 @@ fn plan(arguments: &Arguments) -> Result<Vec<NicStudy>> {
     }
     once("flows", flows.iter())?;
     once("hosts", arguments.hosts.iter())?;
-    // Rounds of paired runs are added by whoever runs them.
+    // The caller adds the rounds of paired runs.
     let seeds = match (arguments.seeds, arguments.sim && !arguments.quick) {
         (Some(seeds), _) => seeds,
         (None, true) => SIM_SEEDS,
@@ -202,8 +202,8 @@ fn configs(arguments: &Arguments) -> Result<Vec<NicConfig>> {
     Ok(configs)
 }
 
-/// Whether the soft card can tell this configuration from another one; if not, says why. Those of today are nothing but a
-/// queueing discipline, and none acts above TUN: their rows would be those of C1 under another name.
+/// Whether the software NIC can run this configuration as a distinct one; if not, the reason. Today's other
+/// configurations only set a queueing discipline, and none acts above TUN, so their rows would repeat C1.
 fn runs_over_the_soft_card(config: &NicConfig) -> bool {
     let is_discipline = matches!(config.qdisc, Qdisc::FqCodel | Qdisc::Fq | Qdisc::Cake);
     if is_discipline {

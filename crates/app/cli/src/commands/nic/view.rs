@@ -5,7 +5,7 @@ use isolane_ethernet_attach::effect::Aside;
 use isolane_ethernet_attach::options::{Segments, Weights};
 use isolane_ethernet_attach::status::Report;
 
-/// Flows shown unless all are asked for.
+/// Flows shown without `--all`.
 const FLOWS: usize = 16;
 
 /// The report, with every flow if `all`.
@@ -161,7 +161,7 @@ fn remarks(report: &Report) -> String {
         ),
         (
             events.overruled,
-            "times the kernel used another queue than it was told (an XPS map, another program)",
+            "times the kernel used another queue than the assigned one (an XPS map, another program)",
         ),
         (
             events.dropped,
@@ -169,7 +169,7 @@ fn remarks(report: &Report) -> String {
         ),
         (
             events.healed,
-            "flows lost their completions and were taken for drained",
+            "flows lost their completions and count as drained",
         ),
     ];
     for (count, what) in counts {
@@ -247,7 +247,7 @@ Fairness over 2.00 s: 1 busy flows, NFM 0.2500 at 1 ms and - at 1 s (0 is fair),
 
 5 flows known; a queue was chosen 10 times, kept 90 times
 The device takes no queue weights: it serves its queues in turn
-2 times the kernel used another queue than it was told (an XPS map, another program)
+2 times the kernel used another queue than the assigned one (an XPS map, another program)
 ";
         assert_eq!(text(&report, false), want);
     }

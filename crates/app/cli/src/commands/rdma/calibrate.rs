@@ -1,4 +1,5 @@
-//! `isolane rdma calibrate`: what Justitia and Harmonic need to know of a device, and the fit of its calibrated parameters.
+//! `isolane rdma calibrate`: the parameters of a device for Justitia and Harmonic, and the fit of its calibrated
+//! parameters.
 
 use crate::inputs;
 use crate::output;

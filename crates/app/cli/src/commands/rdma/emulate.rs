@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// File name of our libibverbs beside this program and in packages.
 const LIBRARY_FILE: &str = "isolane-ibverbs";
-/// The variable that names our libibverbs where the file lies elsewhere.
+/// The variable that names our libibverbs where the file is elsewhere.
 const LIBRARY_VARIABLE: &str = "ISOLANE_IBVERBS";
 /// File name of the library that shows the devices' files, beside our libibverbs.
 const FILES_FILE: &str = "isolane-device-files";
@@ -47,7 +47,7 @@ const SOCKET: &str = "broker.sock";
 const NOT_EXECUTABLE: u8 = 126;
 /// Exit status for a program that is not there.
 const MISSING: u8 = 127;
-/// The part of the time for which the model's clock may stand still before a line says so, 0 to 1.
+/// The part of the time for which the model's clock may stop before a line reports it, 0 to 1.
 const STOOD_STILL_MAX: f64 = 0.01;
 /// Names of directories that are tried before the command gives up: another process may have the same number.
 const DIRECTORIES_MAX: u32 = 16;
@@ -265,7 +265,7 @@ fn library() -> Result<PathBuf> {
     let found = places.iter().find(|file| file.is_file()).cloned();
     found.with_context(|| {
         format!(
-            "the library that stands in for libibverbs is neither {} nor {}; install it, or name it with {LIBRARY_VARIABLE}",
+            "the library that replaces libibverbs is neither {} nor {}; install it, or name it with {LIBRARY_VARIABLE}",
             places[0].display(),
             places[1].display()
         )

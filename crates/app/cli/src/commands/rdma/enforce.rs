@@ -40,7 +40,7 @@ const STATUS: Duration = Duration::from_secs(1);
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct Arguments {
-    /// The tenants, how to tell them, and what they may
+    /// File with the tenants, how to recognise each, and their limits
     #[arg(required_unless_present_any = ["guardian", "print_seccomp"])]
     profiles: Option<PathBuf>,
     /// Look for a second, say what is found, and end; nothing is delayed, sent or capped
@@ -64,7 +64,7 @@ pub(crate) struct Arguments {
     /// Send congestion notifications for a device through a network interface
     #[arg(long, value_name = "DEVICE=INTERFACE")]
     notify: Vec<String>,
-    /// Where the sockets lie
+    /// Directory of the sockets
     #[arg(long, value_name = "PATH", default_value = DIRECTORY)]
     directory: PathBuf,
     /// The socket of the daemon that holds tenants under the shim to their rates
@@ -198,7 +198,7 @@ fn options(arguments: &Arguments, file: Enforcement) -> Result<Options> {
     })
 }
 
-/// Says where things stand; whether somebody exceeds something.
+/// Prints the state; returns whether a tenant exceeds a limit.
 fn say(arguments: &Arguments, enforcer: &mut Enforcer, last: bool) -> Result<bool> {
     let mut status = enforcer.status();
     if let Some(name) = &arguments.tenant {

@@ -65,7 +65,7 @@ struct Server {
     /// TCP port to listen on
     #[arg(long, short, default_value_t = tcp::PORT)]
     port: u16,
-    /// Address to listen on; whoever can connect can make this machine send
+    /// Address to listen on; any peer that can connect can make this machine send
     #[arg(long, default_value = "::", value_name = "ADDRESS")]
     bind: String,
     /// Refuse clients that need more memory

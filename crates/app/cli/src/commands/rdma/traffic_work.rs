@@ -1,4 +1,4 @@
-//! What `isolane rdma traffic` is told to do, as the jobs of its two ends.
+//! The options of `isolane rdma traffic`, as the jobs of its two ends.
 
 use crate::inputs::{bad, scenario_text};
 use anyhow::{Result, bail};
@@ -13,7 +13,7 @@ use isolane_rdma_traffic::worker::{
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Points of the series when nobody says otherwise: one a second, but at least so many.
+/// Default points of the series: one per second, but at least this number.
 const SAMPLES_MIN: u64 = 10;
 const SECOND_NS: u64 = 1_000_000_000;
 /// Longest warm-up that looks for a steady rate.
@@ -64,7 +64,7 @@ pub(crate) struct Traffic {
     /// Work requests per doorbell
     #[arg(long, default_value_t = 1, value_name = "N")]
     post_list: u32,
-    /// One in this many requests asks for a completion; as --post-list unless given
+    /// One in this many requests is signaled; the default is the value of --post-list
     #[arg(long, value_name = "N")]
     cq_mod: Option<u32>,
     /// Memory regions at each end
@@ -100,7 +100,7 @@ pub(crate) struct Traffic {
     /// Offer at most this rate per process, like 10Gb/s
     #[arg(long, value_parser = quantity::rate, conflicts_with_all = ["interval", "think"])]
     rate: Option<BitRate>,
-    /// Open loop: a list of each queue pair arrives so often, whatever the device does
+    /// Open loop: a list of each queue pair arrives at this rate, independent of completions
     #[arg(long, value_name = "TIME", value_parser = quantity::duration, conflicts_with = "think")]
     interval: Option<Duration>,
     /// Open loop: exponential intervals

@@ -160,7 +160,7 @@ fn commands(arguments: &Arguments) -> Result<Commands> {
     })
 }
 
-/// The languages asked for, or those that are there; what is missing is said.
+/// The requested languages, or the available ones; each missing language is reported.
 fn languages(arguments: &Arguments, commands: &Commands) -> Result<Vec<Language>> {
     let asked = |name: &str| {
         Language::ALL

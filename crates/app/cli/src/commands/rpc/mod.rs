@@ -20,7 +20,7 @@ enum Question {
     Lab(Box<lab::Arguments>),
     /// Serve tenants' quotas of admitted calls, show them, change them
     Quota(quota::Arguments),
-    /// A client or server of the lab, which speaks JSON on stdin and stdout
+    /// A client or server of the lab, with JSON on stdin and stdout
     #[command(hide = true)]
     LabWorker {
         /// What it does

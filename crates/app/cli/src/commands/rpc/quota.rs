@@ -81,7 +81,7 @@ struct ServerArgument {
     /// Where the server listens: an address and a port, or unix:/path
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7480")]
     server: String,
-    /// The file of the key that the server asks for: its key_file
+    /// File with the server's key: the key_file of its settings
     #[arg(long, value_name = "FILE")]
     key_file: Option<PathBuf>,
 }

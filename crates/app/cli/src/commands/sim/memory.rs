@@ -16,7 +16,7 @@ use isolane_study_results::memory::{MemAppResult, MemResult};
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
-/// Points of the time series that `--series` asks for.
+/// Points of the time series of `--series`.
 const POINTS: u64 = 50;
 /// Points of a report: as fine as its plots are wide.
 const REPORT_POINTS: u64 = 240;
@@ -51,7 +51,7 @@ pub(super) fn run(arguments: &Arguments, text: &str, file: &str) -> Result<Statu
         let path = report::write_memory(directory, &results, &remarks)?;
         output::note(&format!("wrote {}", path.display()));
         if !arguments.network.series && !has_series(text, file, &scenarios[0])? {
-            // Only the report asked for points.
+            // Only the report needs points.
             for result in &mut results {
                 result.series.clear();
                 result.changes.clear();
@@ -67,7 +67,7 @@ pub(super) fn run(arguments: &Arguments, text: &str, file: &str) -> Result<Statu
     Ok(Status::Done)
 }
 
-/// Whether the file itself asks for points over time.
+/// Whether the file itself requests points over time.
 fn has_series(text: &str, file: &str, scenario: &MemScenario) -> Result<bool> {
     let overrides = MemOverrides {
         policy: Some(scenario.policy.name().to_owned()),
@@ -78,7 +78,7 @@ fn has_series(text: &str, file: &str, scenario: &MemScenario) -> Result<bool> {
         .is_some())
 }
 
-/// Points over time that the options ask for.
+/// Points over time that the options request.
 fn points(arguments: &Arguments) -> Option<u64> {
     match (&arguments.report, arguments.network.series) {
         (Some(_), _) => Some(REPORT_POINTS),

@@ -15,7 +15,7 @@ use isolane_network_scenario::FabricOverrides;
 use isolane_network_scenario::model::FabricScenario;
 use isolane_study_results::network::FabricResult;
 
-/// Points of the time series that `--series` asks for.
+/// Points of the time series of `--series`.
 const POINTS: u64 = 50;
 
 /// Runs the network that `text`, called `file`, describes.

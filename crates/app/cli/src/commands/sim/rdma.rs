@@ -25,7 +25,7 @@ use isolane_study_testbed::settle::of_fixed;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-/// One run: what was asked, and what came out.
+/// One run: its scenario and policy, and its result.
 struct Run {
     scenario: Scenario,
     result: RunResult,
@@ -54,7 +54,7 @@ pub(super) fn run(arguments: &Arguments, text: &str, file: &str) -> Result<Statu
     Ok(Status::Done)
 }
 
-/// The scenario of `file` under every policy that was asked for.
+/// The scenario of `file` under every requested policy.
 fn scenarios(
     arguments: &Arguments,
     text: &str,
@@ -97,7 +97,7 @@ fn scenarios(
     Ok(scenarios)
 }
 
-/// The runs that `arguments` ask for: at least one.
+/// The runs of `arguments`: at least one.
 fn measure(arguments: &Arguments, text: &str, file: &str) -> Result<Vec<Run>> {
     let mut library = inputs::library();
     let mut scenarios = scenarios(arguments, text, file, &mut library)?;

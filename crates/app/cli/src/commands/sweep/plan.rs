@@ -79,7 +79,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// The points that `arguments` ask for of the scenario in `text`, called `file`.
+    /// The points of `arguments` for the scenario in `text`, called `file`.
     pub(super) fn of(arguments: &Arguments, text: &str, file: &str) -> Result<Self> {
         let common = network::settings(&arguments.set)?;
         let axes = axes(&arguments.vary)?;

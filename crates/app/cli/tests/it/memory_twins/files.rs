@@ -293,7 +293,7 @@ impl Kernel {
         self.publish();
     }
 
-    /// New memory lies near as far as limit and tier allow; then limits are kept, and filled.
+    /// New memory is near as far as limit and tier allow; then limits are kept, and filled.
     fn touch_and_move(&mut self, seconds: f64) {
         let mut left = self.machine.kernel.migrate * seconds;
         let mut free = self.capacity

@@ -1,11 +1,11 @@
 //! The same stories of tiered memory on two machines: the simulator's, and the service's own loop over a kernel of files.
 //!
-//! Goal: what Mercury does to whom is the same whether the model drives the policy or the service does - admission with
-//! priorities, the order in which others yield, adaptation within two periods, and rest afterwards. Method: a story says
-//! who comes when and what changes; [`Machine::play`] tells verdicts, changes of limits and what was measured. Everything
-//! between the policy and the files is the service's: controller, journal, sensors, the backend `per_numa_high`. The
-//! memory behind the files is the model's balance, as no machine of the tests has two tiers.
-//! Units: seconds, bytes, nanoseconds, bytes per second.
+//! Goal: Mercury acts alike under the model and under the service: admission with priorities, the order in which
+//! applications yield, adaptation within two periods, and no action afterwards. Method: a story lists arrivals and
+//! changes; [`Machine::play`] returns verdicts, changes of limits and measurements. Everything between the policy and
+//! the files is the service's: controller, journal, sensors, the backend `per_numa_high`. The memory behind the files
+//! is the model's balance, as no machine of the tests has two tiers. Units: seconds, bytes, nanoseconds, bytes per
+//! second.
 #![allow(clippy::unwrap_used)]
 
 mod files;
@@ -144,7 +144,7 @@ fn redis(name: &'static str, priority: u32, ns: u64, start_s: u64) -> App {
     }
 }
 
-/// Three of which the most important comes last: what it needs is more than what is free.
+/// Three applications; the most important one arrives last and needs more than the free memory.
 fn crowd(near_gb: u64) -> Story {
     let apps = vec![
         redis("low", 1, 200, 0),
@@ -158,7 +158,7 @@ fn crowd(near_gb: u64) -> Story {
     }
 }
 
-/// Whoever gave memory to the most important one when somebody less important had some left.
+/// Changes that take memory from an application while a less important one has some left.
 fn out_of_order(told: &Told) -> Vec<&Change> {
     let gives =
         |change: &&Change| change.app == "middle" && change.reason == "gives memory to high";
@@ -302,7 +302,7 @@ fn limits_come_to_rest_after_a_surge() {
     }
 }
 
-/// A check that finds something: without anybody who acts the surge breaks the promise, so that `kept` can fail.
+/// The check `kept` can fail: without a controller the surge breaks the objective.
 #[test]
 fn without_a_policy_the_promise_breaks() {
     let told = model::under("tpp", &surge());

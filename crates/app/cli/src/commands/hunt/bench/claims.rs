@@ -35,7 +35,7 @@ pub(super) fn report(
     Ok(())
 }
 
-/// The claims over the seeds that there are, and what is less than they ask for.
+/// The claims over the seeds that there are, and a note where a claim needs more seeds.
 fn asked(claims: &[&Claim], arguments: &Arguments) -> (Vec<Claim>, Option<String>) {
     let mut kept: Vec<Claim> = claims.iter().map(|&claim| claim.clone()).collect();
     let most = claims.iter().flat_map(|claim| &claim.seeds).max();

@@ -1,5 +1,5 @@
-//! What the hunts of a comparison share, and one of them: a simulated device with published anomalies or with the mechanisms of
-//! its model, or planted devices, of which each hunt has its own.
+//! What the hunts of a comparison share, and one of them: a simulated device with published anomalies or with the
+//! mechanisms of its model, or planted devices, a different one per hunt.
 
 use super::{Arguments, Truth, seeds, words};
 use crate::inputs::{self, bad};
@@ -125,7 +125,7 @@ fn planted_course(arguments: &Arguments) -> Result<Course> {
     })
 }
 
-/// `space` as `--restrict` leaves it, and what tells the restrictions apart from others.
+/// `space` after `--restrict`, and a text that identifies the restrictions.
 fn restricted(arguments: &Arguments, space: Space) -> Result<(Space, String)> {
     let (space, text) = match &arguments.restrict {
         None => (space, String::new()),

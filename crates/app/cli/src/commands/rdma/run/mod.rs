@@ -1,9 +1,9 @@
 //! `isolane rdma run`: starts any program under the shim, and says before that what cannot work.
 //!
-//! Method: the shim, the daemon and the program are looked at; what stands in the way is said in one line each; then
-//! the environment is set and the program takes this process's place, so that its exit status, its signals and its
-//! process id are its own.
-//! Limits: what the program starts inherits the environment; what it starts without one is not seen.
+//! Method: the command checks the shim, the daemon and the program, and reports each obstacle in one line. Then it sets
+//! the environment and replaces its own process by the program, so exit status, signals and process id are those of the
+//! program. Limits: processes that the program starts inherit the environment; a process that the program starts with
+//! an empty environment is not paced.
 
 pub(crate) mod program;
 
@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     /// Have its control verbs supervised by `isolane rdma enforce`; without one it is not started (exit code 3)
     #[arg(long)]
     enforce: bool,
-    /// Where the sockets of `isolane rdma enforce` lie
+    /// Directory of the sockets of `isolane rdma enforce`
     #[arg(long, value_name = "PATH", requires = "enforce", default_value = DIRECTORY)]
     enforce_directory: PathBuf,
     /// Do not run the program if it would run unpaced (exit code 3)
@@ -294,7 +294,7 @@ fn daemon(path: &Path) -> std::result::Result<(), String> {
         }
         Errno::ACCESS | Errno::PERM => {
             format!(
-                "{} may not be opened; ask for permission to connect",
+                "{} may not be opened; get permission to connect",
                 path.display()
             )
         }
@@ -319,7 +319,7 @@ fn show(plan: &Plan) -> String {
     }
     text.push('\n');
     match plan.paced {
-        true => text += "nothing stands in the way of pacing\n",
+        true => text += "no obstacle to pacing\n",
         false => {
             for finding in &plan.obstacles {
                 text += &format!("unpaced: {}\n", finding.text);

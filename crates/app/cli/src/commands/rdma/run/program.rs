@@ -1,11 +1,10 @@
 //! What a program file is, and whether a library can be put before it.
 //!
-//! Problem: the dynamic loader ignores `LD_PRELOAD` for some programs, and the program then runs unpaced without a word.
-//! Method: the file is found as a shell would find it; its first bytes tell script, ELF class, machine and loader;
-//! mode bits and the capability attribute tell whether the kernel will start it in secure mode. A script's interpreter
-//! is looked at in its place.
-//! Limits: what a program starts later is not seen. A program may still refuse by clearing its environment.
-//! Source: elf(5), ld.so(8), execve(2).
+//! Problem: the dynamic loader ignores `LD_PRELOAD` for some programs, and the program then runs unpaced without a
+//! message. Method: this module finds the file as a shell does. The first bytes of the file give script, ELF class,
+//! machine and loader. Mode bits and the capability attribute show whether the kernel will start the file in secure
+//! mode. For a script, the interpreter is examined instead. Limits: processes that the program starts later are not
+//! examined, and a program may clear its environment. Source: elf(5), ld.so(8), execve(2).
 
 use rustix::fs::{Access, StatVfsMountFlags, access, getxattr, statvfs};
 use std::ffi::{OsStr, OsString};
@@ -16,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 /// Interpreters of interpreters that the kernel follows.
 const DEPTH_MAX: u32 = 4;
-/// Bytes of a file that are looked at: the kernel itself reads 256 for `#!`; ELF program headers lie in the first page.
+/// Bytes of a file that are examined: the kernel itself reads 256 for `#!`; ELF program headers are in the first page.
 const HEAD_MAX: u64 = 4096;
 
 /// Why a program cannot be started at all.
@@ -80,7 +79,7 @@ impl Obstacle {
         }
     }
 
-    /// Whether the loader must not even be told of the shim: it would complain or fail.
+    /// Whether the shim must not be in the environment: the loader would complain or fail.
     pub(crate) fn forbids_preload(self) -> bool {
         matches!(self, Self::Bits32 | Self::OtherMachine | Self::Musl)
     }
@@ -127,7 +126,7 @@ pub(crate) fn find(command: &OsStr, path: Option<&OsStr>) -> Result<PathBuf, Not
     }
 }
 
-/// What stands against a shim before the program `file`, and in which file: the program or its interpreter.
+/// Why a shim cannot run in the program `file`, and in which file the reason is: the program or its interpreter.
 pub(crate) fn obstacle(
     file: &Path,
     caller: Caller,

@@ -1,7 +1,7 @@
 //! Two snapshots as tables.
 //!
-//! Units: Gb/s of payload, messages per second, and microseconds of waiting per message. A counter that ran backwards
-//! (the process began anew) counts as no traffic.
+//! Units: Gb/s of payload, messages per second, and microseconds of waiting per message. A counter that decreased (the
+//! process restarted) counts as no traffic.
 
 use crate::text::{Table, counted, fitted, number, optional};
 use isolaned::snapshot::{
