@@ -62,7 +62,7 @@ fn reading<T>(value: T) -> Option<Reading<T>> {
     })
 }
 
-/// A full machine in which everybody is worse off than promised.
+/// A full machine in which every application misses its objective.
 fn machine(apps: u32) -> (Mercury, Observation) {
     let thresholds = Thresholds {
         local_bandwidth: 200 * GB,

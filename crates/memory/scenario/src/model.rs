@@ -32,9 +32,9 @@ pub struct MemScenario {
 /// Who moves pages and sets limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MemPolicyName {
-    /// Nobody: pages stay where they were first touched.
+    /// No policy: pages stay where they were first touched.
     None,
-    /// The kernel: hot pages near, cold pages far, whoever owns them.
+    /// The kernel: hot pages near, cold pages far, for any owner.
     Tpp,
     /// The kernel below limits that Mercury sets.
     Mercury,
@@ -42,7 +42,7 @@ pub enum MemPolicyName {
     Static,
     /// The kernel below limits by profile, first come, first served.
     Fcfs,
-    /// As [`Self::Mercury`], but nobody is drawn below its share by weight.
+    /// As [`Self::Mercury`], but no application is reduced below its share by weight.
     Weighted,
 }
 
@@ -138,7 +138,7 @@ pub struct MemApp {
     pub initial: Load,
     /// How that changes, in order of time.
     pub changes: Vec<Change>,
-    /// Where its pages lie.
+    /// The tiers of its pages.
     pub placement: Placement,
     /// Set by hand: most bytes of the near tier, under every policy that sets limits.
     pub local_limit: Option<Bytes>,
@@ -170,7 +170,7 @@ pub struct Change {
     pub to: Load,
 }
 
-/// Where pages lie.
+/// The tiers of pages.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Placement {
     /// Where the kernel and the policy put them.

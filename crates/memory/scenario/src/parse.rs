@@ -21,7 +21,7 @@ pub struct MemOverrides {
     pub seed: Option<u64>,
     /// Another measured time.
     pub duration: Option<Duration>,
-    /// A series of about so many points, where the scenario asks for none.
+    /// Default number of points of a series, approximately.
     pub points: Option<u64>,
 }
 
@@ -225,7 +225,7 @@ fn app_of(table: &Table<'_>, by_order: u32) -> Result<MemApp, InputError> {
     })
 }
 
-/// A bandwidth of memory. It is in bytes, always: whoever writes bits means a network's, or an eighth of what was meant.
+/// A bandwidth of memory. The unit is always bytes: a value in bits is a network's rate, or wrong by a factor of eight.
 fn bytes_per_s(table: &Table<'_>, key: &str) -> Result<Option<u64>, InputError> {
     let rate = table.rate(key)?;
     let text = table.text(key)?.unwrap_or_default().trim_end();

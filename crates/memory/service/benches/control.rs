@@ -1,11 +1,11 @@
 //! What the control loop costs: one period and one admission beside 100 applications, files included.
 //!
-//! Method: a made-up machine in a temporary directory (files of the kernel's form), the real sensors, control groups, journal
-//! and Mercury; the backend only takes notes, as migrations run on a thread of their own. So do the sensors in the service:
-//! here they look within the step, and their part is told apart. Half of the applications are streams. Each figure is the
-//! median of repeated runs, with the least and the most. Units: microseconds.
-//! Limits: reading a file in memory is cheaper than the kernel's making of one; `step_max_us` of a running service
-//! has the real ones.
+//! Method: a made-up machine in a temporary directory (files of the kernel's form), the real sensors, control groups,
+//! journal and Mercury; the backend only takes notes, as migrations run on a thread of their own. The sensors of the
+//! service have a thread of their own too; here they run within the step, and their time is reported apart. Half of the
+//! applications are streams. Each figure is the median of repeated runs, with the least and the most. Units:
+//! microseconds. Limits: reading a file in memory is cheaper than the kernel's making of one; `step_max_us` of a
+//! running service has the real ones.
 
 use isolane_common_linux::Root;
 use isolane_common_quantities::units::{Bytes, Instant};

@@ -122,7 +122,7 @@ fn tiers_check(host: &MemoryHost, tiers: &Tiers) -> Check {
             "tiers",
             Verdict::Warn,
             format!(
-                "{}; told apart by where processors are, the kernel itself knows one tier",
+                "{}; distinguished by the nodes with processors; the kernel itself has one tier",
                 seen.join("; ")
             ),
             Some(
@@ -402,7 +402,7 @@ impl Findings {
 const MADE_UP: &str = "Everything can be tried on a made-up machine: docs/guides/mem.md, \"Trying it without tiers\"; \
     measuring works here all the same: isolane mem bench.";
 
-/// Every indicator, with the probe that stands in for counters which the processor lacks.
+/// Every indicator, with the probe that replaces counters which the processor lacks.
 fn indicators(host: &MemoryHost, tiers: &Tiers) -> Vec<SourceInfo> {
     let mut found = machine::sources(host);
     let has_counters = found.iter().any(|info| info.name == "perf" && info.works);
@@ -473,7 +473,7 @@ mod tests {
               no   resctrl        memory bandwidth of applications and of the near tier, in bytes per second (no bandwidth monitoring in /sys/fs/resctrl)
                                   -> mount -t resctrl resctrl /sys/fs/resctrl, on a processor with MBM
               no   perf           latency of an application's loads beyond the last cache, in ns (the kernel offers no counters of the processor (virtual machines rarely have them))
-                                  -> without them the probe tells each tier's latency
+                                  -> without them the probe measures each tier's latency
               yes  probe          latency of each tier by a pointer chase, in ns: the tier's load, not the application's own (the service uses it in place of perf)
 
             This machine can enforce limits, with damos_quota.
@@ -496,7 +496,7 @@ mod tests {
             Memory tiers on kernel 6.18.44
 
               FAIL     tiers           tier 0: node 0 with 512 MiB, 400 MiB free
-                                       -> tiers come from CXL or persistent memory as its own node, or from a second socket without processors; a virtual machine has them with `-machine q35,hmat=on` (see docs/guides/mem.md)
+                                       -> a tier is CXL or persistent memory as its own node, or a second socket without processors; a virtual machine has them with `-machine q35,hmat=on` (see docs/guides/mem.md)
               FAIL     control groups  no usable control groups: the memory controller is in a version 1 hierarchy; boot with systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all
               unknown  delegation      no version 2 hierarchy
                                        -> mount -t cgroup2 none /sys/fs/cgroup, or boot with systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all
@@ -534,7 +534,7 @@ mod tests {
               no   resctrl        memory bandwidth of applications and of the near tier, in bytes per second (no bandwidth monitoring in /sys/fs/resctrl)
                                   -> mount -t resctrl resctrl /sys/fs/resctrl, on a processor with MBM
               no   perf           latency of an application's loads beyond the last cache, in ns (the kernel offers no counters of the processor (virtual machines rarely have them))
-                                  -> without them the probe tells each tier's latency
+                                  -> without them the probe measures each tier's latency
               yes  probe          latency of each tier by a pointer chase, in ns: the tier's load, not the application's own (the service uses it in place of perf)
 
             This machine cannot enforce limits of memory tiers.

@@ -1,7 +1,7 @@
 //! What can go wrong between us and the kernel: each message names the object, the value and the remedy.
 //!
-//! [`MemError::is_gone`] tells a control group that vanished (an application that ended, which is no fault) from a
-//! refusal. Units: bytes.
+//! [`MemError::is_gone`] distinguishes a control group that vanished (an application that ended, which is no fault)
+//! from a refusal. Units: bytes.
 
 use crate::application::amounts::size_text;
 use crate::backend::kind::BackendKind;
@@ -35,14 +35,14 @@ pub enum MemError {
     )]
     Gone(String),
     /// A path that is no control group, or must not be used as one.
-    #[error("`{path}` cannot stand for an application: {why}")]
+    #[error("`{path}` cannot be the cgroup of an application: {why}")]
     BadCgroup {
         /// The path.
         path: String,
         /// Why not.
         why: String,
     },
-    /// Somebody else's object that we must not touch.
+    /// An object of another owner, which we must not change.
     #[error("{object} belongs to {owner} and is left alone; {remedy}")]
     NotOurs {
         /// The object.
@@ -110,7 +110,7 @@ pub enum MemError {
         /// Samples that were begun.
         samples: u64,
     },
-    /// Pages that do not move although the kernel is asked again and again.
+    /// Pages that do not move after repeated requests to the kernel.
     #[error(
         "{over} of `{cgroup}` stay above the limit after {tries} tries; locked memory (mlock), pages pinned for devices \
          and pages that several applications map cannot move: raise the limit, or look at mlocked pages in memory.stat",
@@ -127,7 +127,7 @@ pub enum MemError {
     /// The kernel refused for lack of privilege.
     #[error("{action}: not permitted; run as root")]
     NotPermitted {
-        /// What was asked.
+        /// The request.
         action: String,
     },
     /// The kernel refused a write.
@@ -155,7 +155,7 @@ pub enum MemError {
     /// A system call that failed.
     #[error("{action}: {source}")]
     Kernel {
-        /// What was asked.
+        /// The request.
         action: String,
         /// What the kernel answered.
         source: io::Error,

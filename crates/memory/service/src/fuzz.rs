@@ -1,4 +1,4 @@
-//! Whatever stands in the files and lines that this crate reads, it goes on.
+//! The crate continues with any content of the files and lines that it reads.
 //!
 //! Goal: no text panics a parser, and what is accepted keeps the rules. Method: pure noise, which tests the first steps of a
 //! parser, and right texts with a few bytes changed, put in, left out or repeated, which reach the others; files of the
@@ -139,7 +139,7 @@ fn journal() -> String {
     serde_json::to_string(&journal).unwrap()
 }
 
-/// Whatever is read of files and lines keeps the rules of applications.
+/// Applications from any file or line follow the rules of applications.
 fn read_all(bytes: &[u8]) {
     let text = text(bytes);
     let holds = |application: &Application| assert_eq!(application.check(), Ok(()));
@@ -295,7 +295,7 @@ proptest! {
         }
     }
 
-    /// The scheduler's request: the answer has its form whatever pod and nodes say.
+    /// The scheduler's request: the answer has its form for any pod and nodes.
     #[test]
     fn a_damaged_request_of_the_scheduler_is_answered_in_its_form(changes in changes(), prioritizes in any::<bool>()) {
         let summary = serde_json::to_string(&crate::fleet::tests::summary(5 << 30, 150.0)).unwrap();

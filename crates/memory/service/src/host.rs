@@ -21,7 +21,7 @@ impl MemoryHost {
         Self::at(Root::machine())
     }
 
-    /// The machine whose files lie below `root`.
+    /// The machine whose files are below `root`.
     pub fn at(root: Root) -> Self {
         let cgroups = root.text("/proc/mounts").and_then(|text| mount_of(&text));
         Self { root, cgroups }
@@ -34,7 +34,7 @@ impl MemoryHost {
         Some(std::fs::metadata(self.root.path(&path)).ok()?.ino())
     }
 
-    /// Where a control group's file lies.
+    /// The path of a control group's file.
     ///
     /// # Errors
     /// [`MemError::NoCgroups`] without a version 2 hierarchy.

@@ -1,13 +1,12 @@
 //! What the service changed on the machine, written down before it is changed, so that its successor can undo it.
 //!
 //! Problem: the service may be killed at any moment; applications must keep running, their limits must be reconciled,
-//! and no cgroup of ours may be left behind.
-//! Method: one JSON file below the runtime directory, replaced as a whole (written beside, then renamed). An entry is
-//! written before its cgroup is made and removed after the cgroup is gone, so at any moment all of ours are in it. A
-//! journal of another boot is void: no cgroup outlives a boot. A lock file keeps a second service away.
-//! The service writes to cgroups by what the journal says, so the directory is its own, no link in it is followed
-//! ([`PrivateDirectory`]), and paths and values have the form of those that the service wrote.
-//! Limits: the directory lies in memory (`/run`), so nothing is synced to a disk. A foreign cgroup is known by path and
+//! and no cgroup of ours may be left behind. Method: one JSON file below the runtime directory, replaced as a whole
+//! (written beside, then renamed). An entry is written before its cgroup is made and removed after the cgroup is gone,
+//! so at any moment all of ours are in it. A journal of another boot is void: no cgroup outlives a boot. A lock file
+//! keeps a second service away. The service writes to cgroups by what the journal says, so the directory is its own, no
+//! link in it is followed ([`PrivateDirectory`]), and paths and values have the form of those that the service wrote.
+//! Limits: the directory is in memory (`/run`), so nothing is synced to a disk. A foreign cgroup is known by path and
 //! inode; cgroup inodes are not used again while a kernel runs.
 
 use crate::application::Application;
@@ -23,7 +22,7 @@ use std::path::{Path, PathBuf};
 const FILE: &str = "journal.json";
 /// The form of the file.
 const VERSION: u32 = 1;
-/// Where the journal lies.
+/// The directory of the journal.
 pub const DIRECTORY: &str = "/run/isolane/mem";
 /// Most entries: applications under control, and as many that were let go while processes live on in their cgroups.
 pub const ENTRIES_MAX: usize = 2 * crate::controller::APPLICATIONS_MAX;
@@ -78,7 +77,7 @@ pub struct Entry {
     pub application: Application,
     /// Its cgroup, below the cgroup root.
     pub cgroup: String,
-    /// Inode of a cgroup that somebody else made; another one at the path is another application.
+    /// Inode of a foreign cgroup; another inode at the path is another application.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inode: Option<u64>,
     /// Whether the cgroup is ours to remove.
@@ -86,7 +85,7 @@ pub struct Entry {
     /// `cpu.max` as it was; absent where it could not be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_before: Option<String>,
-    /// What we wrote to `cpu.max` last, and are about to write: anything else there is somebody else's.
+    /// What we wrote to `cpu.max` last, and are about to write: any other value is foreign.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cpu_ours: Vec<String>,
     /// `cpuset.mems` as it was; absent where it could not be read.
@@ -414,7 +413,7 @@ mod tests {
         }
     }
 
-    /// Whoever changes the journal cannot make the service write elsewhere, nor through a link.
+    /// A changed journal cannot make the service write elsewhere, nor through a link.
     #[test]
     fn a_forged_journal_is_refused() {
         let forged = |change: &dyn Fn(&mut Journal)| {

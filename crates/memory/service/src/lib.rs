@@ -4,16 +4,16 @@
 //! hold, and wants to know how its accesses fare. The original needs a patched kernel for the first and one processor
 //! vendor's counters for the second. Here the running kernel is probed, and the best of what it has is used.
 //!
-//! * [`host`] - the files of one machine, and where they lie; [`tiers`] - memory tiers and their nodes;
-//! * [`cgroup`] - the control groups that stand for applications: who holds what, processor time, whose they are;
+//! * [`host`] - the files of one machine, and their paths; [`tiers`] - memory tiers and their nodes;
+//! * [`cgroup`] - the control groups of applications: memory, processor time, owner;
 //! * [`backend`] - what moves pages so that limits hold, behind one trait;
 //! * [`indicator`] - what is measured, behind one trait, each number with its source and age;
 //! * [`application`] - what an application is and is promised, as files, pods and options have it;
 //! * [`controller`] - the control loop, over the traits above; [`journal`] - what survives a crash;
-//! * [`protocol`] - what programs ask the service; [`service`] - the loop on a clock, behind a socket;
+//! * [`protocol`] - requests and answers of the service; [`service`] - the loop on a clock, behind a socket;
 //! * [`mod@bench`] - microbenchmarks of latency and bandwidth; [`profile`] - what a machine bears and an application needs;
 //! * [`fleet`] - many machines: which one suits an application, for people and for the Kubernetes scheduler;
-//! * [`probe`] - which backends work here, and the choice; [`doctor`] - what a person should know of the machine;
+//! * [`probe`] - which backends work here, and the choice; [`doctor`] - a report on the machine for people;
 //! * [`sys`] - system calls; [`error`] - what can go wrong, with object, value and remedy.
 //!
 //! Units: bytes, thousandths of a processor core, picoseconds in the policy's types. Every path is below a root, so that

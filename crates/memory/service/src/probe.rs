@@ -1,10 +1,11 @@
 //! Which backends can work on this machine, best first, and the choice among them.
 //!
-//! Method: [`look`] reads files and changes nothing; it can be wrong where only trying tells (a DAMON that lacks an action).
-//! [`choose`] tries, in the order of preference, and takes the first that starts, with what each one before it lacked.
+//! Method: [`look`] reads files and changes nothing; it can be wrong where only a trial shows a lack (a DAMON that
+//! lacks an action). [`choose`] tries, in the order of preference, and takes the first that starts, with what each one
+//! before it lacked.
 //!
-//! Limits: versions are read from `osrelease`; kernels with backported features are tried all the same when asked by name.
-//! Source: the table of mechanisms in docs/internals/memory-tiers.md.
+//! Limits: versions are read from `osrelease`; a backend that the user names is tried on any version, because features
+//! may be backported. Source: the table of mechanisms in docs/internals/memory-tiers.md.
 
 use crate::backend::damos::files::{Owner, owner};
 use crate::backend::reclaim::{self, DEMOTION_REMEDY};
@@ -170,11 +171,11 @@ pub struct Chosen {
     pub passed_over: Vec<(BackendKind, String)>,
 }
 
-/// Starts the backend asked for, or the best that works.
+/// Starts the requested backend, or the best that works.
 ///
 /// # Errors
-/// What the one asked for lacks; [`MemError::NoTiers`], [`MemError::NoCgroups`] or [`MemError::NoBackend`] for a machine
-/// that has none.
+/// What the requested backend lacks; [`MemError::NoTiers`], [`MemError::NoCgroups`] or [`MemError::NoBackend`] for a
+/// machine that has none.
 pub fn choose(host: &MemoryHost, wanted: Option<BackendKind>) -> Result<Chosen, MemError> {
     Tiers::required(host)?;
     if !memory_controller(host) {

@@ -10,8 +10,8 @@ use std::os::fd::FromRawFd;
 /// Move pages that only this process maps (`MPOL_MF_MOVE`).
 const MPOL_MF_MOVE: libc::c_int = 1 << 1;
 
-/// Asks where pages of a process lie (`to` is none), or moves them to node `to`. The answer has one entry per address: the
-/// node, or a negative error number.
+/// Returns the nodes of a process's pages (`to` is none), or moves the pages to node `to`. The answer has one entry per
+/// address: the node, or a negative error number.
 ///
 /// # Errors
 /// What the kernel answers: ESRCH for a process that has ended, EPERM without CAP_SYS_NICE.
@@ -98,7 +98,7 @@ pub fn perf_event_of_cgroup(
         )
     };
     match i32::try_from(result) {
-        // SAFETY: the kernel has just given us this descriptor, and nobody else knows it.
+        // SAFETY: the kernel has just returned this descriptor, and no other code has it.
         Ok(descriptor) if descriptor >= 0 => Ok(unsafe { File::from_raw_fd(descriptor) }),
         _ => Err(io::Error::last_os_error()),
     }

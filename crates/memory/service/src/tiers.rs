@@ -162,7 +162,7 @@ impl Tiers {
 }
 
 /// What to do on a machine with one tier.
-pub(crate) const NO_TIERS_REMEDY: &str = "tiers come from CXL or persistent memory as its own node, or from a second \
+pub(crate) const NO_TIERS_REMEDY: &str = "a tier is CXL or persistent memory as its own node, or a second \
     socket without processors; a virtual machine has them with `-machine q35,hmat=on` (see docs/guides/mem.md)";
 
 /// The tiers that the kernel lists, slowest last, without nodes that have no memory.

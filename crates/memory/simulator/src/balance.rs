@@ -1,14 +1,13 @@
 //! The equilibrium of cores, request slots and tiers: the mean wait of each application for each resource.
 //!
-//! Problem: requests to a slow tier hold the slots that requests to a fast one need (mercury 5.3.2: "busy processing" of far
-//! requests slows near ones), and everyone waits at the channels for everyone.
-//! Units: nanoseconds, requests per nanosecond.
-//! Method: a closed network. An application has a fixed number of requests that are either in its core's work or in the
-//! memory system: `rate = requests / (work + latency)`. A request takes one of the machine's slots, first come first served,
-//! and keeps it until its data is there. Each finite thing gives one unknown, its wait: zero while it is not used up, and
-//! as long as it must be for the network to fit otherwise. The responses of the tiers are found one after the other for a
-//! given wait for a slot, and that wait by bracketing: the number of slots in use falls as the wait grows.
-//! Limits: means only; slots are one pool for all cores. Source: Mercury 5.3.2, figure 5.5.
+//! Problem: requests to a slow tier hold the slots that requests to a fast one need (mercury 5.3.2: "busy processing"
+//! of far requests slows near ones), and every request waits at the channels for the others. Units: nanoseconds,
+//! requests per nanosecond. Method: a closed network. An application has a fixed number of requests that are either in
+//! its core's work or in the memory system: `rate = requests / (work + latency)`. A request takes one of the machine's
+//! slots, first come first served, and keeps it until its data is there. Each finite thing gives one unknown, its wait:
+//! zero while it is not used up, and as long as it must be for the network to fit otherwise. The responses of the tiers
+//! are found one after the other for a given wait for a slot, and that wait by bracketing: the number of slots in use
+//! falls as the wait grows. Limits: means only; slots are one pool for all cores. Source: Mercury 5.3.2, figure 5.5.
 
 use crate::tier::Tier;
 use isolane_memory_policy::mercury::TIERS_MAX;

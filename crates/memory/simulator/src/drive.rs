@@ -17,14 +17,14 @@ use isolane_memory_policy::mercury::{
 };
 use isolane_memory_scenario::model::{MemPolicyName, MemScenario};
 
-/// The policy and what it was told.
+/// The policy and its inputs.
 pub(crate) struct Drive {
     policy: Option<Box<dyn MemoryPolicy>>,
     noise: Stream,
     pub(crate) thresholds: Thresholds,
     pub(crate) profiles: Vec<Option<Profile>>,
     pub(crate) actions: u64,
-    /// Every action with its moment, where the scenario asks for a series.
+    /// Every action with its time, where the scenario requests a series.
     pub(crate) changes: Option<Vec<(Instant, Action)>>,
 }
 
@@ -195,7 +195,7 @@ fn reading<T: Copy>(value: T) -> Reading<T> {
     }
 }
 
-/// The policy that the scenario names, told of `machine` what profiling finds.
+/// The policy that the scenario names, with the profile of `machine`.
 fn policy_of(
     scenario: &MemScenario,
     machine: &Machine,

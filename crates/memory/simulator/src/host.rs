@@ -1,8 +1,8 @@
 //! Applications on the machine: arrival, memory accesses, changes and end.
 //!
-//! Units: bytes, seconds; rates in requests per nanosecond. Method: new memory lies near while there is room and the
-//! application's limit allows it, and farther otherwise (mercury 5.5.1: "allocate on fast memory tier first"); interleaved
-//! applications get their fixed shares.
+//! Units: bytes, seconds; rates in requests per nanosecond. Method: new memory is near while there is room and the
+//! application's limit allows it, and farther otherwise (mercury 5.5.1: "allocate on fast memory tier first");
+//! interleaved applications get their fixed shares.
 
 use crate::balance::Demand;
 use crate::pages::Pages;
@@ -23,7 +23,7 @@ pub(crate) struct App<'a> {
     pub(crate) limits: Limits,
     pub(crate) reason: Option<Reason>,
     pub(crate) verdict: Option<&'static str>,
-    /// What a refused application or one on best effort is told.
+    /// The message for a rejected application or one on best effort.
     pub(crate) verdict_reason: Option<String>,
     /// Share of its cores that have work.
     pub(crate) activity: f64,
@@ -118,7 +118,7 @@ impl<'a> App<'a> {
     }
 }
 
-/// Bytes of each tier that nobody holds.
+/// Free bytes of each tier.
 pub(crate) fn free(machine: &Machine, apps: &[App<'_>]) -> [f64; TIERS_MAX] {
     let mut free = [0.0; TIERS_MAX];
     for (index, tier) in machine.tiers.iter().enumerate() {
@@ -128,7 +128,7 @@ pub(crate) fn free(machine: &Machine, apps: &[App<'_>]) -> [f64; TIERS_MAX] {
     free
 }
 
-/// Brings the load of the running application `index` up to `now`.
+/// Updates the load of the running application `index` to time `now`.
 pub(crate) fn follow(machine: &Machine, apps: &mut [App<'_>], index: usize, now: Duration) {
     let load = apps[index].spec.load(now);
     apps[index].activity = load.activity;

@@ -1,11 +1,11 @@
 //! Page movement by the kernel: limits of a tier, reclaim of the near tier, hint faults and promotion.
 //!
-//! Units: bytes, seconds. Method: in each step, in this order and within what its threads can move,
-//! an application beyond its limit loses its coldest pages (mercury 5.5.1); reclaim frees a small part of the near tier from
-//! the pages that were not visited for longest, whoever owns them (TPP); marked far pages that are soon touched are
-//! promoted (NUMA balancing); and where an application has a limit, its hottest far pages fill it up, as our backends do.
-//! Moving costs bandwidth of both tiers; a hint fault costs time of its application.
-//! Limits: no file cache, no huge pages, no shadow copies. Source: Mercury 5.5.1; TPP; Linux `task_numa_work`.
+//! Units: bytes, seconds. Method: in each step, in this order and within what its threads can move, an application
+//! beyond its limit loses its coldest pages (mercury 5.5.1); reclaim frees a small part of the near tier from the pages
+//! that were not visited for longest, for any owner (TPP); marked far pages that are soon touched are promoted (NUMA
+//! balancing); and where an application has a limit, its hottest far pages fill it up, as our backends do. Moving costs
+//! bandwidth of both tiers; a hint fault costs time of its application. Limits: no file cache, no huge pages, no shadow
+//! copies. Source: Mercury 5.5.1; TPP; Linux `task_numa_work`.
 
 use crate::host::{self, App};
 use crate::pages::older;

@@ -2,14 +2,14 @@
 //!
 //! Problem: how fast an application's loads are follows from how many requests of all applications are on their way, to
 //! which tier, and what the kernel and a policy move meanwhile. A table of interference would only repeat what was
-//! measured; here requests wait for finite things, and the rest follows.
-//! Method: time passes in steps of [`STEP`]. A request lives for a tenth of a microsecond and nobody decides faster than
-//! every 200 ms, so within a step the memory system is in balance: [`balance`] solves the closed network of cores,
-//! request slots and tiers. Between steps pages move. Fixed steps instead of events, because one simulated hour holds some
-//! 10^13 requests. `docs/internals/memory-model.md` says what each mechanism does and what is left out.
+//! measured; here requests wait for finite things, and the rest follows. Method: time passes in steps of [`STEP`]. A
+//! request takes a tenth of a microsecond, and no policy decides more often than every 200 ms. So within a step the
+//! memory system is in balance: [`balance`] solves the closed network of cores, request slots and tiers. Between steps
+//! pages move. Fixed steps instead of events, because one simulated hour holds some 10^13 requests.
+//! `docs/internals/memory-model.md` says what each mechanism does and what is left out.
 //!
 //! * `tier` - channels and finite queue of one tier; [`balance`] - slots that all tiers share, and who waits for what;
-//! * `pages` - where an application's pages lie, and how hot they are;
+//! * `pages` - the tiers of an application's pages, and how hot the pages are;
 //! * `kernel` - hint faults, promotion, demotion, limits, and what moving costs;
 //! * [`mod@bench`] - the two microbenchmarks, thresholds of a machine, profiles of applications;
 //! * `host` - applications that come, change and go; `drive` - the policy's eyes and hands;

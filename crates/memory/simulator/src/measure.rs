@@ -224,7 +224,7 @@ pub(crate) struct Found {
     pub(crate) changes: Vec<(Instant, Action)>,
 }
 
-/// Rounded as results are written: what lies beyond the eighth digit is noise of sums and of the solver.
+/// Rounded as results are written: digits beyond the eighth are noise of sums and of the solver.
 fn shown(value: f64) -> f64 {
     format!("{value:.7e}").parse().unwrap_or(value)
 }

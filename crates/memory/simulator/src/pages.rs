@@ -1,10 +1,10 @@
 //! The tiers of an application's pages, and their access rates.
 //!
-//! Units: bytes; seconds. Method: pages are sorted by hotness into buckets of equal size; the hottest share `f` of the pages
-//! gets the share `f^skew` of the visits, and pages of one bucket are alike. A bucket may lie in several tiers at once.
-//! A page is visited at random with its bucket's rate, so that the share of pages not visited for a time `t` is
-//! `exp(-rate t)`: by that reclaim finds the oldest pages, and a hint fault the hot ones.
-//! Limits: visits of neighbouring pages are independent; a bucket's share of visits is the same in every tier.
+//! Units: bytes; seconds. Method: pages are sorted by hotness into buckets of equal size; the hottest share `f` of the
+//! pages gets the share `f^skew` of the visits, and pages of one bucket are alike. A bucket may be in several tiers at
+//! once. A page is visited at random with its bucket's rate, so the share of pages not visited for a time `t` is
+//! `exp(-rate t)`. Reclaim finds the oldest pages by this share, and a hint fault the hot ones. Limits: visits of
+//! neighbouring pages are independent; a bucket's share of visits is the same in every tier.
 
 use isolane_memory_policy::mercury::TIERS_MAX;
 

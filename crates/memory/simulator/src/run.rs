@@ -1,8 +1,8 @@
 //! One scenario, from start to result.
 //!
-//! Units: steps of [`STEP`]. Method: in each step applications come, change and go; every second one the policy looks and
-//! acts; the kernel moves pages; the memory system balances; what came out is counted. The balance of the step before
-//! tells the kernel how hot pages are.
+//! Units: steps of [`STEP`]. Method: in each step applications arrive, change and leave. In every second step the
+//! policy reads the sensors and acts. The kernel moves pages, the memory system is balanced, and the result is counted.
+//! The kernel takes the hotness of pages from the balance of the previous step.
 
 use crate::balance::{Balance, Problem};
 use crate::bench;
@@ -17,15 +17,15 @@ use isolane_memory_scenario::machine::MemMachine;
 use isolane_memory_scenario::model::{MemPolicyName, MemScenario};
 use isolane_study_results::memory::MemResult;
 
-/// Length of a step: half a policy's period, so that two readings lie between two decisions.
+/// Length of a step: half a policy's period, so there are two readings between two decisions.
 pub const STEP: Duration = Duration::from_ms(100);
 
 /// Runs `scenario`.
 pub fn run(scenario: &MemScenario) -> MemResult {
-    run_with(scenario, &mut |_, _| true).expect("nobody stops it")
+    run_with(scenario, &mut |_, _| true).expect("the progress function never stops the run")
 }
 
-/// As [`run`]; `progress` is told (steps done, all steps) now and then, and ends the run by returning false.
+/// As [`run`]; `progress` is called with (steps done, all steps) periodically, and ends the run by returning false.
 pub fn run_with(
     scenario: &MemScenario,
     progress: &mut dyn FnMut(u64, u64) -> bool,

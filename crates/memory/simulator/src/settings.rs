@@ -1,6 +1,6 @@
 //! A machine's numbers as the mechanisms use them.
 //!
-//! Units: nanoseconds, bytes, seconds where a name says so.
+//! Units: nanoseconds, bytes, seconds where the name ends in the unit.
 
 use crate::tier::Tier;
 use isolane_common_quantities::units::Bytes;

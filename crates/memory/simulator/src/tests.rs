@@ -145,7 +145,7 @@ fn mercury_keeps_the_most_important_objective_through_changes() {
     assert!(met(&mercury) > 0.95, "{}", met(&mercury));
 }
 
-/// The mixed scenario, seed by seed: nobody less important starves beside near memory that nobody holds.
+/// The mixed scenario, seed by seed: no less important application starves beside free near memory.
 #[test]
 fn a_throttled_stream_gets_its_objective_where_near_memory_is_enough() {
     let (file, text) = scenario!("mixed");
@@ -199,7 +199,7 @@ fn a_refusal_says_why_and_what_to_do() {
     assert_eq!(vectordb.verdict_reason, None);
 }
 
-/// Under weights nobody is drawn below its share, whatever its priority; under strict priority it is.
+/// Under weights no application is reduced below its share at any priority; under strict priority it is.
 #[test]
 fn weights_keep_a_share_for_the_less_important() {
     let (file, text) = CONTENTION;

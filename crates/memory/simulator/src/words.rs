@@ -23,7 +23,7 @@ pub(crate) fn of_reason(reason: Reason, apps: &[App<'_>]) -> String {
         Reason::Shortage => "has less than its objective needs".to_owned(),
         Reason::IntraTier => "the near tier carries more than is healthy".to_owned(),
         Reason::InterTier => "too many accesses go far".to_owned(),
-        Reason::Leftover => "gets what nobody needs".to_owned(),
+        Reason::Leftover => "gets unneeded memory".to_owned(),
         Reason::Fixed => "set by hand".to_owned(),
     }
 }

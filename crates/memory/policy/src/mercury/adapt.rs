@@ -1,13 +1,15 @@
 //! Figure 5.8: adapts limits to measurements every period, in descending order of priority.
 //!
-//! Problem: loads change after admission, and estimates err. Method (mercury 5.5.4): who is better than its objective
-//! gives back near memory, and a stream then processor time. Who is worse first throttles less important streams
-//! ([`super::squeeze`]), while that helps; then it takes what it needs itself: a stream processor time first,
-//! everyone near memory, free memory before that of the less important.
+//! Problem: loads change after admission, and estimates err. Method (mercury 5.5.4): an application that is better than
+//! its objective gives back near memory, and a stream then gives back processor time. For an application that is worse,
+//! the policy first throttles less important streams ([`super::squeeze`]), while this helps. Then the application takes
+//! what it needs: a stream takes processor time first, every application takes near memory, and free memory goes before
+//! memory of less important applications.
 //!
-//! Ours, against oscillation: there is a band in which nothing happens; nobody acts on a reading that is older than its
-//! last change, or while its pages still move; the size of a change follows from the estimate of its effect, and
-//! halves when the direction turns; who shrank too far waits twice as long before it tries again, up to five minutes.
+//! Ours, against oscillation: there is a band in which nothing happens. The policy acts on no reading that is older
+//! than the application's last change, and on none while pages still move. The size of a change follows from the
+//! estimate of its effect, and halves when the direction turns. An application that shrank too far waits twice as long
+//! before it tries again, up to five minutes.
 //!
 //! Units: bytes, thousandths, steps of 200 ms. Limits: a missing or stale reading leads to nothing.
 //! Source: figure 5.8, mercury 5.5.4.
@@ -35,7 +37,7 @@ pub(super) struct Round<'a> {
     free: i128,
     hint_faults: Option<f64>,
     pub(super) near_bandwidth: Option<u64>,
-    /// What nobody is drawn below under weighted sharing.
+    /// The lower limit of an application under weighted sharing.
     floors: Option<Vec<u64>>,
 }
 
@@ -169,12 +171,12 @@ impl<'a> Round<'a> {
         self.grow(index, strain);
     }
 
-    /// Near memory that nobody claims.
+    /// Near memory that no application claims.
     pub(super) fn unclaimed(&self) -> u64 {
         u64::try_from(self.free.max(0)).unwrap_or(u64::MAX)
     }
 
-    /// Whether the last change has had its effect: pages lie within the limit, or have stopped moving.
+    /// Whether the last change has had its effect: pages are within the limit, or have stopped moving.
     pub(super) fn settled(&self, index: usize) -> bool {
         let app = &self.book.apps[index];
         let since = self.step - app.control.changed_step;
@@ -233,7 +235,8 @@ impl<'a> Round<'a> {
         self.add_near(index, got);
     }
 
-    /// Near memory that it can use to come to its aim: none while its limit is not full, or nothing of it lies far.
+    /// Near memory that the application can use to reach its aim: none while its limit is not full, or while none of
+    /// its pages are far.
     pub(super) fn wanted(&self, index: usize, strain: f64) -> u64 {
         let app = &self.book.apps[index];
         let Some(seen) = self.view(index) else {
@@ -294,7 +297,7 @@ impl<'a> Round<'a> {
         got
     }
 
-    /// Who may be asked, in order: best effort, then ascending priority.
+    /// Applications that may yield, in order: best effort, then ascending priority.
     pub(super) fn victims(&self, index: usize) -> Vec<usize> {
         let best_effort =
             |place: &usize| self.book.apps[*place].spec.objective == Objective::BestEffort;
@@ -383,7 +386,7 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Whether somebody who was squeezed for it wants to use what it has too much.
+    /// Whether an application that was throttled for this one can use its surplus.
     fn awaited(&self, index: usize) -> bool {
         let id = self.book.apps[index].spec.id;
         self.book.apps.iter().enumerate().any(|(place, app)| {
@@ -402,7 +405,7 @@ impl<'a> Round<'a> {
         control.went_up = Some(up);
     }
 
-    /// Divides near memory that nobody needs among best effort, and gives processor time back.
+    /// Divides unneeded near memory among best effort, and gives processor time back.
     fn share_leftover(&mut self) {
         let open: Vec<usize> = (0..self.book.apps.len())
             .filter(|&place| self.book.apps[place].spec.objective == Objective::BestEffort)
@@ -448,8 +451,8 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Whether a stream may draw more bandwidth: nobody more important is being relieved, the one it was squeezed for
-    /// has room to spare, and the near tier is healthy as far as more important ones suffer from it.
+    /// Whether a stream may draw more bandwidth: no more important application is being relieved, the one that the
+    /// stream was throttled for has room to spare, and the near tier is healthy for more important applications.
     fn may_push(&self, index: usize) -> bool {
         let app = &self.book.apps[index];
         if !app.control.regrow.ready(self.step) || self.relieves_above(index) {
@@ -467,7 +470,7 @@ impl<'a> Round<'a> {
         !(crowded && self.more_important_latency(index))
     }
 
-    /// Whether others are throttled just now for somebody more important.
+    /// Whether others are throttled now for a more important application.
     pub(super) fn relieves_above(&self, index: usize) -> bool {
         let trial = self.trial.as_ref();
         let relieved = trial.and_then(|trial| self.book.position(trial.app));
@@ -485,7 +488,7 @@ impl<'a> Round<'a> {
         above.iter().any(|other| other.is_latency())
     }
 
-    /// Whether far traffic is unhealthy and somebody more important suffers from it.
+    /// Whether far traffic is unhealthy and a more important application suffers from it.
     fn far_traffic_hurts(&self, index: usize) -> bool {
         self.faults_above() && self.more_important_latency(index)
     }
@@ -495,7 +498,7 @@ impl<'a> Round<'a> {
         self.hint_faults.is_some_and(|faults| faults > healthy)
     }
 
-    /// Unhealthy far traffic matters while anybody is sensitive to latency (mercury 5.6.2).
+    /// Unhealthy far traffic matters while any application is sensitive to latency (mercury 5.6.2).
     pub(super) fn too_many_faults(&self) -> bool {
         self.faults_above() && self.book.apps.iter().any(|app| app.is_latency())
     }
@@ -572,7 +575,7 @@ pub(super) fn after(
 const CONFIRM_SHORT: u32 = 2;
 /// A shortage that a probe shows is believed the third time, however large it is.
 const CONFIRM_PROBED: u32 = 3;
-/// A surplus is believed the third time: nobody is in a hurry.
+/// A surplus counts at the third reading, as it is not urgent.
 const CONFIRM_SURPLUS: u32 = 3;
 /// First waits after trouble, in steps; they double.
 const SHRINK_WAIT: u64 = 10;
@@ -588,7 +591,7 @@ const SHRINK_PARTS: u64 = 8;
 /// At most half as much processor time again comes at once, and a fifth goes.
 const CPU_GROWTH_MAX: f64 = 1.5;
 const CPU_SHRINK_MIN: f64 = 0.8;
-/// An application below a fiftieth of the healthy bandwidth disturbs nobody.
+/// An application below a fiftieth of the healthy bandwidth disturbs no other.
 pub(super) const TRAFFIC_PARTS: u64 = 50;
 /// Less than this part of a step of memory is no movement: 20 MB/s where a step is 0.5 GB.
 const MOVEMENT_PARTS: u64 = 128;

@@ -1,13 +1,13 @@
 //! Algorithm 4: admits applications, sets their first limits, and chooses the applications that yield memory.
 //!
-//! Problem: an important application comes late and finds memory and bandwidth taken; giving it memory sends pages of
-//! others far, which may hurt everyone (inter-tier interference). Method: mercury 5.5.3 on the estimates of
-//! [`super::estimate`], so that the whole decision falls at once and "what would happen" is the same computation
+//! Problem: an important application arrives late, when memory and bandwidth are in use. Memory for it moves pages of
+//! others to far tiers, which may slow all applications (inter-tier interference). Method: mercury 5.5.3 on the
+//! estimates of [`super::estimate`], so there is one decision, and a what-if question uses the same computation
 //! ([`Plan`]). Units: bytes, bytes per second, thousandths.
 //!
-//! Where the printed algorithm cannot be meant literally: line 9 ends when nobody is left to throttle; line 16 goes
-//! on while something was reduced; lines 24-25 skip such a victim instead of taking from the next one unchecked. Best
-//! effort yields before everyone else. Source: algorithm 4, mercury 5.5.3.
+//! Deviations where the printed algorithm cannot be literal: line 9 ends when no application is left to throttle; line
+//! 16 continues while something was reduced; lines 24-25 skip such a victim instead of taking from the next one
+//! unchecked. Best effort yields before all others. Source: algorithm 4, mercury 5.5.3.
 
 use super::estimate::{Traffic, World, far_cost, relative, yields_to};
 use super::fixed::near_need;
@@ -19,7 +19,7 @@ use super::{
 };
 use isolane_common_quantities::units::Bytes;
 
-/// What somebody gives so that another can run.
+/// What one application gives for another.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Yield {
     /// Who.
@@ -143,8 +143,8 @@ struct Admission<'a> {
     options: &'a MercuryOptions,
     spec: &'a AppSpec,
     world: World,
-    /// Whether anybody suffers from far traffic: without a latency-sensitive application there is no limit to it
-    /// (mercury 5.6.2).
+    /// Whether any application suffers from far traffic: without a latency-sensitive application there is no limit to
+    /// it (mercury 5.6.2).
     somebody_suffers: bool,
     /// Whether a more important latency-sensitive application suffers from near traffic.
     important_suffers: bool,
@@ -346,7 +346,7 @@ impl<'a> Admission<'a> {
     }
 }
 
-/// Weighted sharing: nobody is drawn below its share of the near tier.
+/// Weighted sharing: no application is reduced below its share of the near tier.
 fn set_floors(world: &mut World, book: &Book, spec: &AppSpec) {
     let free = u64::try_from(world.free.max(0)).unwrap_or(u64::MAX);
     let supply = world

@@ -60,7 +60,7 @@ pub struct Mercury {
     /// Hint faults per byte of far traffic, learned.
     faults_per_byte: Option<f64>,
     trial: Option<Trial>,
-    /// Somebody came or went: the far tiers are divided anew.
+    /// An application arrived or left: the far tiers are divided again.
     divide: bool,
     pending: Vec<Action>,
 }
@@ -93,14 +93,14 @@ impl Mercury {
         self.book.apps.iter().rev().map(|app| &app.spec)
     }
 
-    /// Near memory that nobody claims; none where more is claimed than there is.
+    /// Near memory that no application claims; none where more is claimed than there is.
     pub fn unclaimed(&self, seen: &Observation) -> Bytes {
         let free = free_near(&self.book, seen).max(0);
         Bytes::new(u64::try_from(free).unwrap_or(u64::MAX))
     }
 
-    /// Puts an application under control with limits that are in force already: after a restart. It is not asked
-    /// whether it may run.
+    /// Puts an application under control with limits that are in force already, after a restart. There is no admission
+    /// test.
     ///
     /// # Errors
     /// When it, or another one with its priority, is here already.

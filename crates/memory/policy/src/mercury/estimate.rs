@@ -4,14 +4,14 @@
 //! migrating takes seconds, and a question "what if" may migrate nothing at all. So admission works on estimates,
 //! and adaptation corrects them by what it measures.
 //!
-//! Method: an application that waits for memory needs, for each byte, the mean of near and far cost, weighted by
-//! where its pages lie: strain is linear in the near fraction f, `1 + (1 - f)(ratio - 1)`, and inverse to
-//! processor time. The ratio comes from the two points that profiling measured, or from the machine (figure 5.3). Hint
-//! faults follow traffic to far tiers in proportion; the factor is what is measured now, else the machine's profile.
+//! Method: an application that waits for memory needs, for each byte, the mean of near and far cost, weighted by its
+//! pages in each tier: strain is linear in the near fraction f, `1 + (1 - f)(ratio - 1)`, and inverse to processor
+//! time. The ratio follows from the two points that profiling measured, or from the machine (figure 5.3). Hint faults
+//! follow traffic to far tiers in proportion; the factor is what is measured now, else the machine's profile.
 //!
-//! Units: bytes, bytes per second, thousandths. Limits: pages are taken for equally hot, which overstates what
-//! yielding costs; tiers are taken for unloaded. Only ratios of estimates to readings are used.
-//! Source: figures 5.3, 5.4; mercury 5.5.3. The formula is ours.
+//! Units: bytes, bytes per second, thousandths. Limits: the estimate assumes equally hot pages, which overstates the
+//! cost of yielding, and unloaded tiers. Only ratios of estimates to readings are used. Source: figures 5.3, 5.4;
+//! mercury 5.5.3. The formula is ours.
 
 use super::state::{App, Book, size, strain, view};
 use super::{
@@ -50,7 +50,7 @@ pub(super) fn relative(fraction: f64, cost: f64) -> f64 {
     1.0 + (1.0 - fraction.clamp(0.0, 1.0)) * (cost - 1.0)
 }
 
-/// Profiling at more than this fraction of near memory does not tell the slope.
+/// Profiling at more than this fraction of near memory does not give the slope.
 const FRACTION_TELLS: f64 = 0.9;
 const COST_MAX: f64 = 20.0;
 
@@ -167,7 +167,7 @@ impl Line {
 pub(super) struct World {
     /// In the order in which they yield: best effort first, then ascending priority.
     pub(super) lines: Vec<Line>,
-    /// Near memory that nobody claims; negative when more is claimed than there is.
+    /// Near memory that no application claims; negative when more is claimed than there is.
     pub(super) free: i128,
     /// Room in the far tiers.
     pub(super) far_room: u64,
@@ -242,7 +242,7 @@ impl World {
         Some((left / per_byte).max(0.0))
     }
 
-    /// Traffic that somebody new adds.
+    /// Traffic that a new application adds.
     pub(super) fn add(&mut self, traffic: Traffic) {
         self.traffic.near += traffic.near;
         self.traffic.far += traffic.far;
@@ -272,7 +272,7 @@ impl World {
     }
 }
 
-/// Near memory that nobody claims and nobody outside our control uses.
+/// Near memory that no application claims and no process outside our control uses.
 pub(super) fn free_near(book: &Book, seen: &Observation) -> i128 {
     let Some(near) = seen.tiers.first() else {
         return 0;
@@ -293,7 +293,7 @@ pub(super) fn free_near(book: &Book, seen: &Observation) -> i128 {
     i128::from(near.capacity.get()) - i128::from(foreign) - claims
 }
 
-/// Whether the line may be asked to yield for somebody of this priority.
+/// Whether the line may yield for an application of this priority.
 pub(super) fn yields_to(line: &Line, priority: u32, sharing: Sharing) -> bool {
     line.best_effort || sharing == Sharing::Weighted || line.priority < priority
 }

@@ -145,7 +145,7 @@ impl MemoryPolicy for Fcfs {
     }
 }
 
-/// Near memory an application asks for: what profiling found, else all it has; none for best effort.
+/// Near memory that an application requests: the profiled amount, else all its memory; none for best effort.
 pub(super) fn near_need(spec: &AppSpec) -> u64 {
     let need = match (spec.objective, &spec.profile) {
         (Objective::BestEffort, _) => 0,

@@ -1,9 +1,10 @@
 //! Rates machines for an application; a scheduler chooses by the score.
 //!
-//! Problem: several machines can take an application, and it matters which: on one it disturbs nobody, on another somebody
-//! loses an objective. Method: a score from [`Plan`], the answer to "what if it came": six tenths for nobody losing an
-//! objective (halved with the first who does, a third with the second, ...), a quarter for taking little near memory from
-//! others, the rest for near memory that stays free. So that harm always outweighs room, and room breaks ties.
+//! Problem: several machines can take an application. On one machine it disturbs no other application; on another one,
+//! an application loses its objective. Method: a score from [`Plan`], the result of a what-if question. Six tenths are
+//! for objectives that hold (halved with the first lost objective, a third with the second, ...), a quarter is for
+//! taking little near memory from others, and the rest is for near memory that stays free. So harm outweighs room, and
+//! room breaks ties.
 //!
 //! Units: hundredths, 0 to 100. Limits: what a plan does not know (no reading, no profile) counts as harm by half.
 //! Source: ours; mercury schedules one machine.
@@ -22,7 +23,7 @@ pub struct Suitability {
     pub score: u32,
 }
 
-/// Scores a plan for a machine whose near tier has `near` bytes, of which `free` are unclaimed before.
+/// Scores a plan for a machine whose near tier has `near` bytes, with `free` bytes unclaimed before.
 pub fn suitability(plan: &Plan, objective: Objective, near: Bytes, free: Bytes) -> Suitability {
     let keeps_objective = match &plan.verdict {
         Verdict::Admitted => true,

@@ -1,8 +1,8 @@
 //! Mercury: keeps objectives of applications that share tiered memory, in order of priority.
 //!
-//! Problem: the kernel moves hot pages near and cold pages far, whoever owns them. So an unimportant application with
-//! hot pages takes the near memory of an important one, and an application that streams slows those on its own tier
-//! and, through request slots that both tiers share, those on the other one (mercury 5.2, 5.3).
+//! Problem: the kernel moves hot pages near and cold pages far, for any owner. So an unimportant application with hot
+//! pages takes the near memory of an important one, and an application that streams slows those on its own tier and,
+//! through request slots that both tiers share, those on the other one (mercury 5.2, 5.3).
 //!
 //! Method: a policy sees what a host can measure ([`Observation`]) and answers with [`Action`]s: how many bytes of each
 //! memory tier an application may hold, and how much processor time it gets. It never measures and never migrates.
@@ -10,10 +10,10 @@
 //! Driving one: [`MemoryPolicy::arrive`] and [`MemoryPolicy::depart`] when applications come and go,
 //! [`MemoryPolicy::step`] once per [`PERIOD`]; after each, take [`MemoryPolicy::poll_action`] until there are none.
 //!
-//! Units: bytes; bytes per second; picoseconds ([`Duration`]); processor time in thousandths of what the application
-//! asked for. A larger priority is more important; priorities are unique.
-//! Limits: at most [`TIERS_MAX`] tiers, tier 0 being the nearest.
-//! Source: Mercury 5.5, algorithm 4, figure 5.8. Ours: several far tiers, weights, what-if questions.
+//! Units: bytes; bytes per second; picoseconds ([`Duration`]); processor time in thousandths of the application's
+//! request. A larger priority is more important; priorities are unique. Limits: at most [`TIERS_MAX`] tiers, tier 0
+//! being the nearest. Source: Mercury 5.5, algorithm 4, figure 5.8. Ours: several far tiers, weights, what-if
+//! questions.
 
 mod adapt;
 mod admission;
@@ -62,9 +62,10 @@ pub struct AppId(pub u32);
 pub enum Objective {
     /// Latency-sensitive (LS): a mean latency of its memory accesses, at most.
     Latency(Duration),
-    /// Bandwidth-intensive (BI): memory bandwidth in bytes per second, at least while it asks for that much.
+    /// Bandwidth-intensive (BI): memory bandwidth in bytes per second, at least while the application requests that
+    /// much.
     Bandwidth(u64),
-    /// No promise: gets what nobody else needs.
+    /// No objective: gets memory that no other application needs.
     BestEffort,
 }
 
@@ -126,7 +127,7 @@ impl Limits {
     };
 }
 
-/// Where a reading comes from; it goes with the number wherever people see it.
+/// The source of a reading; every output shows it beside the number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Source {
     /// The model knows.
@@ -137,13 +138,13 @@ pub enum Source {
     Pmu,
     /// Counters of the kernel (`vmstat`, `memory.numa_stat`).
     Kernel,
-    /// A pointer chase beside the application: tells the load of the tier, not of the application.
+    /// A pointer chase beside the application: measures the load of the tier, not of the application.
     Probe,
     /// The application's own report.
     Application,
 }
 
-/// A measured value, how old it is and where it comes from.
+/// A measured value, its age and its source.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Reading<T> {
     /// The value.
@@ -169,7 +170,7 @@ impl<T: Copy> Reading<T> {
 pub struct TierView {
     /// Memory that applications may use.
     pub capacity: Bytes,
-    /// Memory in use, by anyone.
+    /// Memory in use, by any process.
     pub used: Bytes,
     /// Bandwidth in bytes per second.
     pub bandwidth: Option<Reading<u64>>,
@@ -229,7 +230,7 @@ pub enum Reason {
     IntraTier,
     /// Too many accesses go far.
     InterTier,
-    /// It gets its share of what nobody needs.
+    /// The application gets its share of unneeded memory.
     Leftover,
     /// Its limits are fixed by hand.
     Fixed,

@@ -1,7 +1,7 @@
 //! Mercury's parameters: the machine, and constants of the policy.
 //!
-//! Units: bytes, bytes per second, thousandths. Defaults are set where a value is published or follows from the
-//! period; what is ours says so. Source: mercury 5.3.1, 5.5.2, algorithm 4.
+//! Units: bytes, bytes per second, thousandths. Defaults are set where a value is published or follows from the period;
+//! our own defaults are marked. Source: mercury 5.3.1, 5.5.2, algorithm 4.
 
 use super::{CPU_ONE, Thresholds};
 use isolane_common_quantities::OptionError;
@@ -10,7 +10,7 @@ use isolane_common_quantities::units::Bytes;
 /// Whose memory and bandwidth a needy application may take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
-    /// Everything of everyone less important (mercury 5.4.1).
+    /// All memory of every less important application (mercury 5.4.1).
     #[default]
     Strict,
     /// What others hold beyond their share by weight; priorities only order (ours).

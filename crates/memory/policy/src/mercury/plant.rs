@@ -68,7 +68,7 @@ pub(super) struct Plant<P> {
     pub(super) machine: Machine,
     pub(super) policy: P,
     pub(super) now: Instant,
-    /// Every action so far, with the step in which it was told.
+    /// Every action so far, with its step.
     pub(super) log: Vec<(u64, Action)>,
     pub(super) step: u64,
     residents: Vec<Resident>,
@@ -171,7 +171,7 @@ impl<P: MemoryPolicy> Plant<P> {
         1.0 - left
     }
 
-    /// Near and far bandwidth of everyone at this moment: three rounds of a fixed point are enough here.
+    /// Near and far bandwidth of every application at this moment: three rounds of a fixed point are enough here.
     fn traffic(&self) -> (Vec<(f64, f64)>, f64) {
         let mut slow = 1.0;
         let mut all = Vec::new();

@@ -142,7 +142,7 @@ fn sharing() -> impl Strategy<Value = Sharing> {
     prop_oneof![Just(Sharing::Strict), Just(Sharing::Weighted)]
 }
 
-/// What the caller knows: the applications that run, and the limits it was told.
+/// What the caller knows: the applications that run, and the limits that it received.
 #[derive(Default)]
 struct Ledger {
     specs: std::collections::BTreeMap<AppId, AppSpec>,
@@ -159,7 +159,7 @@ impl Ledger {
             }
             let spec = &self.specs[&action.app];
             let before = self.told.insert(action.app, action.limits);
-            prop_assert_ne!(before, Some(action.limits), "told twice");
+            prop_assert_ne!(before, Some(action.limits), "reported twice");
             prop_assert!((10..=CPU_ONE).contains(&action.limits.cpu) || spec.profile.is_some());
             if matches!(spec.objective, Objective::Latency(_)) {
                 prop_assert_eq!(action.limits.cpu, CPU_ONE, "latency is never throttled");
@@ -183,8 +183,8 @@ impl Ledger {
 }
 
 proptest! {
-    /// Goal: whatever is read, the important are never robbed for the unimportant, limits stay in their ranges, the caller
-    /// hears every change once, and a plan is what arriving does.
+    /// Goal: for any readings, an important application never yields to an unimportant one, limits stay in their
+    /// ranges, the caller receives every change once, and an arrival does what its plan says.
     #[test]
     fn promises_hold_for_every_history(sharing in sharing(), events in prop::collection::vec(event(), 1..60)) {
         let mut mercury = policy(sharing);

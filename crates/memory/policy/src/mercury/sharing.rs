@@ -87,7 +87,7 @@ mod tests {
         assert_eq!(water_fill(42, &[]), Vec::<u64>::new());
     }
 
-    /// Byte by byte: the next one goes to whoever has least per weight and still needs some.
+    /// Byte by byte: the next one goes to the application that has least per weight and still needs some.
     fn slow(supply: u64, wants: &[Want]) -> Vec<u64> {
         let mut shares = vec![0; wants.len()];
         for _ in 0..supply {

@@ -1,24 +1,24 @@
 //! Uses free near memory before a change costs another application performance.
 //!
-//! Problem: figure 5.8 takes bandwidth from less important streams first, then processor time, and near memory last, "to
-//! ensure local memory is maximized among all applications" (mercury 5.5.4). Where near memory lies idle nobody is served
-//! by that order: a stream that was throttled stays far, where its requests crowd the far tier and hold the slots that
-//! everybody shares, while those it was throttled for give near memory back that nobody takes.
-//! Method: as long as near memory is free, what costs nobody anything comes before what costs somebody:
+//! Problem: figure 5.8 takes bandwidth from less important streams first, then processor time, and near memory last,
+//! "to ensure local memory is maximized among all applications" (mercury 5.5.4). Where near memory is idle, this order
+//! helps no application. A throttled stream stays far, where its requests load the far tier and hold the shared slots.
+//! The applications that it was throttled for give back near memory, which stays unused. Method: as long as near memory
+//! is free, steps without cost come before steps that cost an application something:
 //!
 //! 1. a throttled stream that is short takes free near memory, within what the near tier carries in health. Its far
-//!    traffic falls with every page that comes near, so whoever it was throttled for gains by that too;
+//!    traffic falls with every page that moves near, so the application that it was throttled for gains too;
 //! 2. who is short takes free near memory before it throttles a stream that is short itself;
-//! 3. nobody gives near memory back while a stream that was throttled for it is short.
+//! 3. no application gives near memory back while a stream that was throttled for it is short.
 //!
-//! Without free near memory nothing of this applies, and the order is that of figure 5.8. A stream that was never throttled,
-//! and one that has more than its objective, are treated as there too. And where no near memory is free, the band in which
-//! nothing happens costs somebody: then
+//! Without free near memory nothing of this applies, and the order is that of figure 5.8. A stream that was never
+//! throttled, and one that has more than its objective, are treated as there too. Where no near memory is free, the
+//! band in which nothing happens costs another application. So:
 //!
-//! 4. a surplus begins at the aim instead of the band's end while somebody less important is short of near memory.
+//! 4. a surplus begins at the aim instead of the band's end while a less important application is short of near memory.
 //!
-//! Units: bytes, bytes per second. Limits: the near tier's health is its bandwidth, so this needs that reading where somebody
-//! more important is sensitive to latency. Source: ours, for mercury 5.5.4.
+//! Units: bytes, bytes per second. Limits: the near tier's health is its bandwidth, so this needs that reading where a
+//! more important application is sensitive to latency. Source: ours, for mercury 5.5.4.
 
 use super::adapt::Round;
 use super::state::held;
@@ -39,7 +39,7 @@ impl Round<'_> {
         got >= step.min(wanted) && self.add_near(index, got)
     }
 
-    /// Near bytes whose traffic the near tier can take in health, as far as somebody more important depends on that.
+    /// Near bytes whose traffic the near tier can take in health, as far as a more important application depends on it.
     fn healthy_growth(&self, index: usize) -> u64 {
         if !self.more_important_latency(index) {
             return u64::MAX;
@@ -72,7 +72,8 @@ impl Round<'_> {
         self.add_near(index, wanted)
     }
 
-    /// Rule 4: whether somebody less important is short, has pages that could come near, and no near memory is free.
+    /// Rule 4: whether a less important application is short, has pages that could move near, and no near memory is
+    /// free.
     pub(super) fn is_waited_for(&self, index: usize) -> bool {
         if self.unclaimed() >= self.options.memory_step.get() {
             return false;
@@ -84,7 +85,7 @@ impl Round<'_> {
         })
     }
 
-    /// Rule 3: whether near memory that it gave back would lie idle while a stream that was throttled for it is short.
+    /// Rule 3: whether near memory that it gave back would be idle while a stream that was throttled for it is short.
     pub(super) fn would_be_idle(&self, index: usize) -> bool {
         if self.unclaimed() < self.options.memory_step.get() {
             return false;
@@ -161,7 +162,7 @@ mod tests {
             }
         }
 
-        /// Pages lie as the limits say.
+        /// Pages are where the limits put them.
         fn step(&mut self, moment: Moment) -> Vec<Action> {
             self.now += PERIOD;
             let near = |id| {

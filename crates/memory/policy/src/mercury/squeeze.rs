@@ -1,9 +1,9 @@
 //! Throttles less important streams while this helps.
 //!
-//! Problem: an application is worse than its objective, and nothing tells whether somebody disturbs it or whether it
-//! simply needs more. Method (mercury 5.5.4): take bandwidth from less important streams until that improves nothing
-//! any more; if it never did, the cause lies elsewhere. What to take follows lines 21-31 of algorithm 4: near memory
-//! while far traffic is healthy, then processor time.
+//! Problem: an application is worse than its objective, and the readings do not show whether another application
+//! disturbs it or whether it needs more. Method (mercury 5.5.4): take bandwidth from less important streams until a
+//! further cut improves nothing; if no cut helped, the cause is elsewhere. What to take follows lines 21-31 of
+//! algorithm 4: near memory while far traffic is healthy, then processor time.
 //!
 //! Ours: cuts double while they help; the cut that did not help is taken back; where moving memory did not help,
 //! processor time is tried (figure 5.4: beyond some point moving hurts); a stream without traffic is passed over; at most
@@ -45,7 +45,7 @@ pub(super) struct Trial {
 }
 
 impl Round<'_> {
-    /// Starts throttling for `index`; false when there is nobody to throttle.
+    /// Starts throttling for `index`; false when there is no application to throttle.
     pub(super) fn begin_trial(&mut self, index: usize, strain: f64) -> bool {
         let mut trial = Trial {
             app: self.book.apps[index].spec.id,
@@ -77,7 +77,7 @@ impl Round<'_> {
         };
         let waited = self.step - trial.since;
         let Some(strain) = self.strains[index] else {
-            // Without a reading nothing is done; a trial that nobody can judge is given up where it stands.
+            // Without a reading nothing is done; a trial without a reading ends at its present step.
             if waited < PATIENCE {
                 *self.trial = Some(trial);
             }
@@ -123,7 +123,7 @@ impl Round<'_> {
         }
     }
 
-    /// The last cut did not help: takes it back, and tries processor time, then somebody else.
+    /// The last cut did not help: takes it back, and tries processor time, then another application.
     fn try_otherwise(
         &mut self,
         trial: &mut Trial,

@@ -93,13 +93,13 @@ impl Control {
         }
     }
 
-    /// Whether trouble at `step` is laid to the change of its limits at `changed`: the change, or the pages that it moved,
-    /// came to rest within [`CONSEQUENCE`].
+    /// Whether the change of its limits at `changed` counts as the cause of trouble at `step`: the change, or the move
+    /// of its pages, ended within [`CONSEQUENCE`].
     pub(super) fn is_recent(&self, step: u64, changed: u64) -> bool {
         self.still.min(step - changed) <= CONSEQUENCE
     }
 
-    /// Somebody came or went: what was learned about waiting no longer holds.
+    /// An application arrived or left: earlier waits no longer apply.
     pub(super) fn forget_waiting(&mut self) {
         self.gain = 1.0;
         self.shrink = Backoff::default();
@@ -116,7 +116,7 @@ impl Control {
 pub(super) struct App {
     pub(super) spec: AppSpec,
     pub(super) limits: Limits,
-    /// What the caller was told last.
+    /// The limits that the caller received last.
     pub(super) told: Option<Limits>,
     pub(super) reason: Reason,
     pub(super) control: Control,
@@ -143,7 +143,7 @@ impl App {
         matches!(self.spec.objective, Objective::Latency(_))
     }
 
-    /// New limits; the caller of the policy hears of them at the end of the step.
+    /// New limits; the caller of the policy receives them at the end of the step.
     pub(super) fn set(&mut self, limits: Limits, reason: Reason, now: Instant, step: u64) {
         if limits == self.limits {
             return;
@@ -194,7 +194,7 @@ impl Book {
         self.position(id).map(|place| self.apps.remove(place))
     }
 
-    /// What has changed since it was told, in order of identifiers.
+    /// Changes since the last report, in order of identifiers.
     pub(super) fn flush(&mut self, pending: &mut Vec<Action>) {
         let from = pending.len();
         for app in &mut self.apps {
@@ -220,7 +220,7 @@ pub(super) fn view(seen: &Observation, id: AppId) -> Option<&AppView> {
 }
 
 /// How far an application is from its objective: 1 is just met, 2 is half as good. Nothing without a fresh reading, for
-/// best effort, and for a stream that does not ask for more although it could.
+/// best effort, and for a stream that does not use more although it could.
 pub(super) fn strain(app: &App, view: Option<&AppView>) -> Option<f64> {
     let view = view?;
     match app.spec.objective {
@@ -244,7 +244,7 @@ pub(super) fn strain(app: &App, view: Option<&AppView>) -> Option<f64> {
 
 /// Trouble within so many steps (five seconds) is laid to the last change.
 const CONSEQUENCE: u64 = 25;
-/// Thousandths of its processor limit that a stream uses when it asks for more than it gets: waiting for memory counts
-/// as using the processor.
+/// Thousandths of its processor limit that a stream uses when it wants more than it gets: waiting for memory counts as
+/// using the processor.
 const BUSY: u64 = 900;
 const STRAIN_MAX: f64 = 100.0;

@@ -432,8 +432,8 @@ fn turns(log: &[(u64, Action)], from: u64, id: AppId) -> (u32, u32) {
     (turns, changes)
 }
 
-/// Goal: no oscillation, whatever the machine. Method: two minutes to settle, then two minutes in which limits may turn
-/// only as often as doubling waits allow, and the important objective holds. Each machine differs from the estimates in
+/// Goal: no oscillation on any machine. Method: two minutes to settle, then two minutes in which limits may turn only
+/// as often as doubling waits allow, and the important objective holds. Each machine differs from the estimates in
 /// slope, skew, coupling, migration rate and noise.
 #[test]
 fn adaptation_settles_over_a_sweep_of_machines() {
@@ -483,8 +483,8 @@ fn a_limit_that_goes_up_and_down_is_counted() {
     assert_eq!(turns(&calm, 0, AppId(1)), (0, 9));
 }
 
-/// Goal: no stream starves beside near memory that lies idle, whatever the machine. Method: near memory for everyone; after
-/// ten minutes a stream that is short has either all its pages near, or a near tier that carries as much as is healthy.
+/// Goal: no stream starves beside idle near memory on any machine. Method: near memory for all applications; after ten
+/// minutes a stream that is short has either all its pages near, or a near tier that carries as much as is healthy.
 #[test]
 fn no_stream_starves_beside_idle_near_memory() {
     let mut bad = String::new();

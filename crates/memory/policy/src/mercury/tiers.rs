@@ -10,7 +10,7 @@ use super::state::Book;
 use super::{AppSpec, CPU_ONE, Limits, Observation, TIERS_MAX};
 use isolane_common_quantities::units::Bytes;
 
-/// Whether the application's far pages may lie in this tier.
+/// Whether the application's far pages may be in this tier.
 pub(super) fn permitted(spec: &AppSpec, tier: usize) -> bool {
     spec.far_tiers.is_empty() || spec.far_tiers.iter().any(|&far| usize::from(far) == tier)
 }

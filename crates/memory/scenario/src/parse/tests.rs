@@ -1,4 +1,4 @@
-//! What a tiered-memory scenario may say, and what its mistakes are told.
+//! Valid tiered-memory scenarios, and the errors of invalid ones.
 
 use super::*;
 use expect_test::{Expect, expect};

@@ -136,7 +136,7 @@ pub fn bandwidth(text: &str) -> Result<u64, String> {
     Ok(rate.as_bps() / 8)
 }
 
-/// A latency for people, exactly: in nanoseconds where it is less than one, as nobody thinks of memory in picoseconds.
+/// A latency for people, exactly: in nanoseconds also where it is less than one, the usual unit of memory latency.
 pub fn latency_text(ps: u64) -> String {
     match ps {
         0 => "0ns".to_owned(),

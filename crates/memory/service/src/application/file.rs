@@ -1,8 +1,8 @@
 //! An application as a TOML file: `isolane mem submit app.toml`.
 //!
-//! Method: keys are read one by one, so that a mistake is told with file, line, key, value and what is allowed; then
-//! the application is held to [`Application::check`] like any other.
-//! Units: in the values themselves (`"160ns"`, `"40GB/s"`, `"20GiB"`, `"25%"`).
+//! Method: keys are read one by one, so an error has file, line, key, value and what is allowed. Then
+//! [`Application::check`] checks the application as it does any other. Units: in the values themselves (`"160ns"`,
+//! `"40GB/s"`, `"20GiB"`, `"25%"`).
 
 use super::amounts::{self, Amount};
 use super::{Application, ApplicationError, Cap, Profile, Promise, WEIGHT};

@@ -1,11 +1,11 @@
 //! An application as people and programs name it: what it is, what it is promised, what it may hold.
 //!
 //! Problem: the same application comes as options of a command, as a file, as annotations of a pod and over a socket.
-//! Method: all of them make one [`Application`], which says how it goes over the socket and into the journal, and
-//! [`Application::check`] holds whoever made it to the same rules. [`Application::spec`] is what a policy is told.
-//! Units: picoseconds, bytes, bytes per second, millionths of the application's memory; names end in them.
-//! Limits: a percentage is one of the application's own memory, so it needs that to be known.
-//! Source: mercury 5.4.2 (what a user submits); fractions and explicit far tiers are ours.
+//! Method: all of them make one [`Application`], which defines its form on the socket and in the journal.
+//! [`Application::check`] applies the same rules to all of them. [`Application::spec`] is the policy's view. Units:
+//! picoseconds, bytes, bytes per second, millionths of the application's memory; names end in them. Limits: a
+//! percentage is one of the application's own memory, so it needs that to be known. Source: mercury 5.4.2 (what a user
+//! submits); fractions and explicit far tiers are ours.
 
 pub mod amounts;
 mod file;
@@ -40,7 +40,7 @@ pub const MEMORY_MIN: u64 = 1 << 20;
 /// Most memory of an application.
 pub const MEMORY_MAX: u64 = 1 << 50;
 
-/// An application, whoever describes it.
+/// An application, from any source.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Application {
@@ -73,9 +73,9 @@ pub struct Application {
 pub enum Promise {
     /// A mean latency of memory accesses, at most (`ls`).
     LatencyPs(u64),
-    /// Memory bandwidth, at least, while it asks for that much (`bi`).
+    /// Memory bandwidth, at least, while the application requests that much (`bi`).
     BandwidthBytesPerS(u64),
-    /// Nothing: it gets what nobody else needs.
+    /// No objective: it gets memory that no other application needs.
     BestEffort,
 }
 
@@ -83,7 +83,7 @@ pub enum Promise {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Cap {
-    /// Of which; 0 is the nearest.
+    /// The number of the tier; 0 is the nearest.
     pub tier: u8,
     /// How much.
     pub most: Amount,
@@ -286,7 +286,7 @@ impl Application {
         Ok(())
     }
 
-    /// What a policy is told; `memory` stands in where the application does not say how much it uses.
+    /// The policy's view of the application; `memory` is the default where the application has no size.
     pub fn spec(&self, id: AppId, memory: Bytes) -> AppSpec {
         let footprint = self.memory_bytes.map_or(memory, Bytes::new);
         let mut caps = [None; TIERS_MAX];

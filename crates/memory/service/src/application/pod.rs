@@ -37,7 +37,7 @@ const PATH_MAX: usize = 4_096;
 pub enum Place {
     /// The process that asks, and what it will start: a cgroup is made for it.
     Caller,
-    /// A cgroup that somebody else made, as the line `0::` of `/proc/PID/cgroup` shows it.
+    /// A cgroup of another owner, as the line `0::` of `/proc/PID/cgroup` shows it.
     Cgroup(String),
     /// The pod of this UID.
     Pod(String),
@@ -46,7 +46,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Holds it to the rules: it comes from outside and becomes a path.
+    /// Checks it: the text is from outside and becomes a path.
     ///
     /// # Errors
     /// What is allowed.

@@ -38,7 +38,7 @@ pub struct Background {
     kind: BackendKind,
     host: MemoryHost,
     adopted: BTreeSet<AppId>,
-    /// Let go, and not yet told how that ended.
+    /// Let go, and the result is not reported yet.
     releasing: BTreeSet<AppId>,
     messages: Option<Sender<Message>>,
     told: Told,
@@ -176,7 +176,8 @@ fn perform<M: Mover>(engine: &mut Engine<M>, message: Message, tell: &mut Vec<Pr
             Err(why) => tell.push(Progress::AdoptFailed { app, why }),
         },
         Message::Apply(app, limits) => engine.apply(app, limits),
-        // One that was never taken may have limits of somebody before us: that nothing failed here says nothing.
+        // A group that was never taken may have limits of an earlier service, so the absence of a failure here shows
+        // nothing.
         Message::Release(app) if !engine.has(app) => tell.push(Progress::ReleaseFailed {
             app,
             why: MemError::Unknown(app.0),

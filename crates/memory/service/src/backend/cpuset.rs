@@ -88,7 +88,7 @@ impl Cpuset {
         let total: Bytes = work.held.iter().copied().sum();
         let fits = work.limits[0].is_none_or(|limit| total <= limit) && total <= context.room_in(0);
         if state.far && fits {
-            // The near nodes alone first: only a move away from the old set brings pages back.
+            // The near nodes alone first: only a move away from the old set moves pages back.
             let near: Vec<String> = context
                 .tiers
                 .near_nodes()

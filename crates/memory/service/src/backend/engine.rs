@@ -1,9 +1,10 @@
-//! What all moving backends share: who should hold what, what is above it, when to give up and tell.
+//! The common part of all moving backends: the target of each application, its excess, and when to report an
+//! application as stuck.
 //!
-//! Method: once per [`Engine::tick`] read what each application holds, work out one [`Work`] each (what must leave which
-//! tier and where to, how much may come back), let the [`Mover`] do a bounded piece of it, read again and say what
-//! became of it. A tick without effect counts; after [`PATIENCE`] of them the application is told stuck and tried more
-//! and more rarely. No clock is read here, so that made-up trees test it step by step.
+//! Method: once per [`Engine::tick`] read what each application holds, compute one [`Work`] each (how much must leave a
+//! tier, its destination, how much may return), let the [`Mover`] do a bounded piece of it, read again and report the
+//! effect. Ticks without effect count; after [`PATIENCE`] of them the application is reported stuck, and the pauses
+//! between its ticks grow. No clock is read here, so that made-up trees test it step by step.
 //!
 //! Units: bytes. Limits: `memory.numa_stat` lags by up to 64 pages per processor, so a limit counts as kept within
 //! [`Context::slack`]. Source: Mercury 5.5.1; the batch of 64 is the kernel's MEMCG_CHARGE_BATCH.
@@ -18,13 +19,13 @@ use isolane_memory_policy::mercury::{AppId, TIERS_MAX, TierLimits};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// Ticks without effect before an application is told stuck.
+/// Ticks without effect before an application is reported stuck.
 pub const PATIENCE: u32 = 20;
 
 /// Ticks between two tries for an application that is stuck, at most.
 const REST_MAX: u32 = 64;
 
-/// Of a tier's memory, what a move leaves free: the kernel's watermarks lie below it.
+/// Of a tier's memory, what a move leaves free: the kernel's watermarks are below it.
 const RESERVE_SHARE: u64 = 64;
 
 /// What movers need to know of the machine.
@@ -105,8 +106,8 @@ pub trait Mover: Send {
     /// The mechanism refuses it.
     fn begin(&mut self, context: &Context, app: AppId, cgroup: &Cgroup) -> Result<(), MemError>;
 
-    /// One bounded piece of work for every application; one answer each, in the same order: whether anything was asked
-    /// of the kernel.
+    /// One bounded piece of work for every application; one answer each, in the same order: whether the kernel got any
+    /// request.
     fn step(&mut self, context: &Context, work: &[Work]) -> Vec<Result<bool, MemError>>;
 
     /// Stops caring for an application and lifts what limits it.
@@ -115,12 +116,12 @@ pub trait Mover: Send {
     /// A limit that could not be lifted.
     fn end(&mut self, context: &Context, app: AppId, cgroup: &Cgroup) -> Result<(), MemError>;
 
-    /// How long to wait after a step that asked for something.
+    /// How long to wait after a step with a request.
     fn pause(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Ticks without effect before an application is told stuck.
+    /// Ticks without effect before an application is reported stuck.
     fn patience(&self) -> u32 {
         PATIENCE
     }
@@ -228,7 +229,7 @@ impl<M: Mover> Engine<M> {
         }
     }
 
-    /// One round over all applications. What is to be told goes to `tell`.
+    /// One round over all applications. Reports are appended to `tell`.
     pub fn tick(&mut self, tell: &mut Vec<Progress>) -> Next {
         let mut work = Vec::new();
         let mut gone = Vec::new();
@@ -252,7 +253,7 @@ impl<M: Mover> Engine<M> {
             }
         }
         for app in gone {
-            // Nothing is left to lift: whatever this answers, the application has gone.
+            // Nothing is left to lift; the result does not matter, because the application is gone.
             let _ = self.release(app);
             tell.push(Progress::Gone { app });
         }
@@ -311,7 +312,7 @@ impl<M: Mover> Engine<M> {
                 tell.push(Progress::Moving { app, held });
                 return true;
             }
-            // Nothing to ask for although a limit is exceeded: there is no farther tier with room.
+            // Nothing to do although a limit is exceeded: there is no farther tier with room.
             Ok(false) => match full(&self.context, work) {
                 Some(why) => why,
                 None => return asked,
@@ -334,9 +335,9 @@ impl<M: Mover> Engine<M> {
     }
 }
 
-/// An engine in its caller's time: each [`Backend::poll`] is a tick, and what is asked is done before the call returns. That is for
-/// callers whose time is made up; [`super::background`] is for everybody else. Dropped without [`Engine::stop`] it leaves its
-/// limits in force, as a kill does.
+/// An engine in its caller's time: each [`Backend::poll`] is a tick, and a request is done before the call returns.
+/// This is for callers with simulated time; [`super::background`] is for all others. Dropped without [`Engine::stop`]
+/// it leaves its limits in force, as a kill does.
 impl<M: Mover> Backend for Engine<M> {
     fn kind(&self) -> BackendKind {
         self.mover.kind()
@@ -415,7 +416,7 @@ fn plan(
     }
 }
 
-/// What may come to the nearest tier: as much as the limit and the free memory leave, where that is worth the while.
+/// How much may move to the nearest tier: as much as the limit and the free memory allow, above a minimum.
 fn promotion(context: &Context, limits: &TierLimits, held: &[Bytes; TIERS_MAX]) -> Option<Move> {
     let from = (1..context.tiers.len()).find(|tier| held[*tier] > context.slack)?;
     let room = context.room_in(0);

@@ -1,4 +1,5 @@
-//! A backend without a machine: bytes in memory, moved at a rate, with faults on demand. For tests of whoever drives one.
+//! A backend without a machine: bytes in memory, moved at a rate, with faults on demand. For tests of code that drives
+//! a backend.
 //!
 //! Method: what is above a limit moves to the next tier (or to the first of the application's far tiers) at
 //! [`World::rate`] bytes per poll; what a raised limit leaves room for does not come back by itself. A [`FakeBackend`] and
@@ -12,7 +13,7 @@ use isolane_memory_policy::mercury::{AppId, TIERS_MAX, TierLimits};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-/// What the fake machine knows of one application.
+/// The state of one application on the fake machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FakeApp {
     /// Its control group.

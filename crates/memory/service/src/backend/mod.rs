@@ -1,7 +1,7 @@
 //! Backends: what moves pages so that an application keeps within its tier limits.
 //!
-//! A [`Backend`] is asynchronous: `apply` says what should hold, work goes on beside the caller, and `poll` tells what
-//! came of it. No call waits for a migration. The mechanisms, best first, are [`BackendKind::PREFERENCE`].
+//! A [`Backend`] is asynchronous: `apply` sets the targets, work runs beside the caller, and `poll` returns the
+//! progress. No call waits for a migration. The mechanisms, best first, are [`BackendKind::PREFERENCE`].
 //!
 //! * [`kind`] - their names and order; [`engine`] - the bookkeeping that all of them share; [`background`] - its thread;
 //! * [`per_numa_high`], [`damos`], [`reclaim`], [`move_pages`], [`cpuset`] - the mechanisms;
@@ -137,7 +137,7 @@ pub trait Backend: Send {
     /// Says what should hold from now on. Returns at once.
     ///
     /// # Errors
-    /// [`MemError::Unknown`], or what can be told without waiting; everything else comes through [`Backend::poll`].
+    /// [`MemError::Unknown`], or an error that is known without waiting; [`Backend::poll`] returns all others.
     fn apply(&mut self, app: AppId, limits: &TierLimits) -> Result<(), MemError>;
 
     /// What happened since the last call; to be called every period.

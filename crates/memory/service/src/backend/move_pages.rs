@@ -1,8 +1,8 @@
 //! The backend `move_pages`: the system call of that name on the processes of the control group.
 //!
-//! Method: each process's mappings are walked from where the last step stopped; `/proc/PID/pagemap` says which pages are
-//! there, `move_pages` where they lie, and those on the wrong tier are moved, `PIECE` per step. It works on every kernel
-//! with nodes, also without tiers of the kernel's own, and brings pages back when a limit is raised.
+//! Method: each process's mappings are walked from where the last step stopped; `/proc/PID/pagemap` lists the present
+//! pages, `move_pages` returns their nodes, and pages on the wrong tier are moved, `PIECE` per step. It works on every
+//! kernel with nodes, also without tiers of the kernel's own, and promotes pages again when a limit is raised.
 //!
 //! Limits: nothing says which pages are hot, so it goes by address, and what it moves may be what the application uses
 //! most; pages that several processes map stay; a huge page counts as the small ones that it holds.
@@ -37,7 +37,7 @@ const PRESENT: u64 = 1 << 63;
 /// No such process.
 const ESRCH: i32 = 3;
 
-/// Where pages lie and how they move: the kernel, or a test.
+/// Queries the nodes of pages and moves pages: the kernel, or a test.
 pub trait Pages: Send {
     /// See [`sys::move_pages`].
     ///
@@ -198,7 +198,7 @@ impl Walk<'_> {
         Ok(None)
     }
 
-    /// Moves those of a batch that lie in the wrong tier.
+    /// Moves those of a batch that are in the wrong tier.
     fn batch(
         &mut self,
         pages: &mut impl Pages,

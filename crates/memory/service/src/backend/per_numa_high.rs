@@ -49,7 +49,7 @@ impl Mover for PerNumaHigh {
     }
 
     fn end(&mut self, context: &Context, app: AppId, cgroup: &Cgroup) -> Result<(), MemError> {
-        // Whoever wrote it: a dead service's limits are lifted like our own.
+        // For any writer: limits of an earlier service are lifted like our own.
         self.written.remove(&app);
         lift(context, cgroup)
     }

@@ -8,9 +8,9 @@
 //! A kernel that reclaims without demoting would throw pages out, so the first piece of each application is small, and if
 //! the group shrinks by more than moved the backend asks nothing more for that application: [`MemError::Unsupported`].
 //!
-//! Limits: reclaim takes the kernel's choice of cold pages and its choice of the target node; it looks at all nodes of the
-//! group, file pages of the last tier may be dropped (not lost). EAGAIN means that less was found than asked.
-//! Source: the kernel's cgroup-v2 documentation; measured in the lab.
+//! Limits: reclaim takes the kernel's choice of cold pages and its choice of the target node; it looks at all nodes of
+//! the group, file pages of the last tier may be dropped (not lost). EAGAIN means that the kernel found less than
+//! requested. Source: the kernel's cgroup-v2 documentation; measured in the lab.
 
 use super::BackendKind;
 use super::engine::{Context, Mover, Work};
@@ -27,7 +27,7 @@ const PIECE: Bytes = Bytes::from_mib(16);
 /// The first write of an application: enough to see where pages go.
 const FIRST: Bytes = Bytes::from_mib(1);
 
-/// Reclaimed less than asked.
+/// Reclaimed less than requested.
 const EAGAIN: i32 = 11;
 
 /// Whether this kernel demotes.
@@ -47,7 +47,7 @@ pub fn demotes(host: &MemoryHost) -> Option<bool> {
 pub struct Reclaim {
     /// Applications for which demotion has been seen to work.
     proven: BTreeSet<AppId>,
-    /// Applications that lost pages instead: nothing more is asked for them until they are adopted anew.
+    /// Applications that lost pages instead: no further reclaim runs for them until they are adopted again.
     stopped: BTreeSet<AppId>,
 }
 
@@ -122,7 +122,7 @@ impl Reclaim {
     }
 }
 
-const DROPPED: &str = "this kernel dropped or swapped what should have been demoted, so it is not asked again for this application";
+const DROPPED: &str = "this kernel dropped or swapped what should have been demoted, so it is not used again for this application";
 
 const DROPPED_REMEDY: &str = "swapoff -a, free memory in the far tier, then remove the application and submit it again; or choose another backend";
 

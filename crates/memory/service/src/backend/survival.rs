@@ -1,7 +1,7 @@
 //! What is left on the machine by a service that was killed, and what the next one makes of it.
 //!
-//! Goal: whatever backend wrote limits, and whatever backend comes next, limits of the dead are lifted and what the
-//! groups had before is put back. Method: made-up trees; a kill is a mover that is dropped without its end.
+//! Goal: for any backend before and after a restart, the limits of the earlier service are lifted and the former
+//! settings of the groups are restored. Method: made-up trees; a kill is a mover that is dropped without its end.
 
 use super::cpuset::Cpuset;
 use super::engine::{Engine, Mover};

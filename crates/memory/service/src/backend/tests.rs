@@ -212,7 +212,7 @@ fn cpuset_puts_all_far_and_brings_it_back_when_everything_fits() {
     );
 }
 
-/// Pages of one process: address 4096 times the index lies on the node of that index.
+/// Pages of one process: address 4096 times the index is on the node of that index.
 #[derive(Clone, Default)]
 struct FakePages(Arc<Mutex<Vec<i32>>>);
 
@@ -288,8 +288,8 @@ proptest! {
     // Each case writes a few hundred files.
     #![proptest_config(ProptestConfig::with_cases(16))]
 
-    /// Goal: whatever the limits and the sizes, what moves is never more than what is above the limit, and in the end the limit
-    /// holds. Method: move_pages over a made-up process, held read back after every step.
+    /// Goal: for any limits and sizes, a backend never moves more than the excess above the limit, and in the end the
+    /// limit holds. Method: move_pages over a made-up process, held read back after every step.
     #[test]
     fn limits_are_reached_without_overshoot(held in 1_u64..32, limits in prop::collection::vec(0_u64..40, 1..4)) {
         let tree = Tree::two_tiers();

@@ -1,10 +1,10 @@
-//! What a service that was killed left on the machine is taken back, whichever backend it had.
+//! Undoes the changes that a killed service left on the machine, for any backend.
 //!
-//! Problem: the successor may have another backend, which knows nothing of the former one's files; and even the same one
-//! would take the former one's writes for what the groups had before.
-//! Method: the journal says which backend wrote and what `cpuset.mems` was. The successor calls [`undo`] once it holds
-//! the journal's lock and before it starts a backend of its own, so that every backend begins on a clean machine.
-//! Pages stay where they are; monitoring groups of ours go too. Units: none. Limits: a group whose inode is another one's now is left alone.
+//! Problem: the successor may have another backend, which does not know the former backend's files. Even the same
+//! backend would record the former writes as the original settings of the groups. Method: the journal says which
+//! backend wrote and what `cpuset.mems` was. The successor calls [`undo`] once it holds the journal's lock and before
+//! it starts a backend of its own, so that every backend begins on a clean machine. Pages stay where they are;
+//! monitoring groups of ours go too. Units: none. Limits: a group whose inode is another one's now is left alone.
 
 use super::BackendKind;
 use super::damos::files;
@@ -16,8 +16,8 @@ use crate::host::MemoryHost;
 use crate::indicator::files::Resctrl;
 use crate::journal::{Journal, Owed};
 
-/// Lifts all limits of the journal's backend, and ends a DAMON thread of ours. What could not be lifted is told, and owed:
-/// the journal keeps it whichever backend comes next.
+/// Lifts all limits of the journal's backend, and ends a DAMON thread of ours. A limit that cannot be lifted is
+/// reported, and the journal keeps it for every later backend.
 pub fn undo(host: &MemoryHost, journal: &mut Journal) -> Vec<String> {
     let mut problems = Vec::new();
     if let Err(error) = files::clear(host) {

@@ -1,15 +1,14 @@
 //! LS: latency of random accesses, one after the other.
 //!
-//! Problem: a thread that the scheduler takes off its processor for 4 ms has not waited 4 ms for memory; on a busy machine
-//! the mean of such samples was 1,231 ns where half of them took at most 309.
-//! Method: each address depends on the last loaded word, so that no two accesses overlap; it comes from a linear congruential
-//! generator, so that no pointers have to be laid out first. A sample is the mean of [`PER_SAMPLE`] accesses, because
-//! reading a clock costs as much as an access. A sample counts only if the thread ran all the time: its processor time
-//! must not be less than the time that passed. What the loop itself costs is measured on memory that lies in the first
-//! cache and reported beside, not taken off. Address translation is part of an access.
-//! Units: nanoseconds. Limits: time that a hypervisor gives to another machine looks like time of this thread; it is in the
-//! high quantiles and in the mean, and moves the median only if it hits half of the samples. Source: mercury 5.3.1 (random
-//! access over 4 GB).
+//! Problem: a thread that the scheduler takes off its processor for 4 ms has not waited 4 ms for memory; on a busy
+//! machine the mean of such samples was 1,231 ns where half of them took at most 309. Method: each address depends on
+//! the last loaded word, so that no two accesses overlap; it comes from a linear congruential generator, so that no
+//! pointers have to be laid out first. A sample is the mean of [`PER_SAMPLE`] accesses, because reading a clock costs
+//! as much as an access. A sample counts only if the thread ran all the time: its processor time must not be less than
+//! the time that passed. The cost of the loop itself is measured on memory in the first cache, and reported beside, not
+//! subtracted. Address translation is part of an access. Units: nanoseconds. Limits: time that a hypervisor gives to
+//! another machine looks like time of this thread; it is in the high quantiles and in the mean, and moves the median
+//! only if it hits half of the samples. Source: mercury 5.3.1 (random access over 4 GB).
 
 use super::region::Region;
 use isolane_common_quantities::stats::Histogram;

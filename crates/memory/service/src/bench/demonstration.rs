@@ -32,7 +32,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const EVERY: Duration = Duration::from_ms(500);
 /// Last-level cache of a machine that does not say how large its own is.
 const CACHE: Bytes = Bytes::from_mib(32);
-/// Memory of LS is this part of the last-level cache, and large enough that it does not lie in the caches of one core.
+/// Memory of LS is this part of the last-level cache, and large enough that it does not fit into the caches of one
+/// core.
 const CACHE_PARTS: u64 = 4;
 const REGION_MIN: Bytes = Bytes::from_mib(2);
 /// Latency that counts as interference, over latency alone (mercury 5.5.2).
@@ -56,13 +57,13 @@ pub struct Demonstration {
     pub streams: u32,
     /// Median latency that LS is promised, in nanoseconds.
     pub objective_ns: f64,
-    /// What came of it.
+    /// The result.
     pub verdict: Verdict,
     /// Every period under Mercury.
     pub steps: Vec<Step>,
 }
 
-/// What came of it.
+/// The result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
@@ -117,7 +118,7 @@ pub enum Part {
     Steered,
 }
 
-/// Runs the three phases, each for `length`; `begins` hears of each.
+/// Runs the three phases, each for `length`; calls `begins` for each.
 ///
 /// # Errors
 /// [`MemError::OneProcessor`]; [`MemError::NoRoom`]; [`MemError::NeverRan`]; [`MemError::Interrupted`] once `stop` is set.

@@ -1,8 +1,8 @@
 //! Microbenchmarks: LS for latency, BI for bandwidth, and both at once.
 //!
-//! Problem: people need to know what their memory gives before they set objectives, and the machine's profile needs a
-//! victim and a disturber of known behaviour. Method: [`latency`] makes dependent random accesses ([`chase`]),
-//! [`bandwidth`] streams on several cores ([`stream`]), both over memory of which a chosen part is far ([`region`]).
+//! Problem: operators need the speed of their memory before they set objectives, and the machine's profile needs a
+//! victim and an attacker of known behaviour. Method: [`latency`] makes dependent random accesses ([`chase`]),
+//! [`bandwidth`] streams on several cores ([`stream`]), both over memory with a chosen far part ([`region`]).
 //! [`together`] measures the first while the second runs, [`demonstration`] lets Mercury control the second.
 //!
 //! Units: nanoseconds, bytes per second, percent, thousandths. Limits: numbers are those of this machine at this moment, and
@@ -128,7 +128,7 @@ impl BandwidthSettings {
 pub struct LatencyResult {
     /// Memory that was accessed, in bytes.
     pub region_bytes: u64,
-    /// Part of it that lay far at the end, in percent; none where the kernel does not say.
+    /// Far part of it at the end, in percent; none where the kernel does not report it.
     pub far_percent: Option<f64>,
     /// Accesses.
     pub accesses: u64,
@@ -166,7 +166,7 @@ pub struct BandwidthResult {
     pub cores: u32,
     /// Memory of each, in bytes.
     pub region_bytes: u64,
-    /// Part of it that lay far at the beginning, in percent; none where the kernel does not say.
+    /// Far part of it at the beginning, in percent; none where the kernel does not report it.
     pub far_percent: Option<f64>,
     /// Bandwidth of all, in bytes per second.
     pub bandwidth_bytes_per_s: f64,

@@ -1,8 +1,8 @@
-//! Memory of which a given part lies on far nodes.
+//! Memory with a given part on far nodes.
 //!
-//! Method: an anonymous mapping is bound to nodes chunk by chunk, evenly interleaved, and every page is written so that it
-//! exists. Then the binding is lifted, so that the kernel's own balancing sees ordinary pages. Where pages really lie is asked
-//! of the kernel afterwards ([`Region::far_percent`]).
+//! Method: an anonymous mapping is bound to nodes chunk by chunk, evenly interleaved, and every page is written so that
+//! it exists. Then the binding is lifted, so that the kernel's own balancing sees ordinary pages. Afterwards the kernel
+//! reports the nodes of the pages ([`Region::far_percent`]).
 //!
 //! Units: bytes, percent. Limits: the kernel may move pages later; ask again. Source: mbind(2), get_mempolicy(2).
 
@@ -97,8 +97,8 @@ impl Region {
             true => (std::ptr::null(), 0),
             false => (words.as_ptr(), words.len() * 64),
         };
-        // SAFETY: `offset..offset + length` lies inside our mapping, on page boundaries; the mask outlives the call, or is
-        // none. The call changes where pages will lie, never their contents.
+        // SAFETY: `offset..offset + length` is inside our mapping, on page boundaries; the mask outlives the call, or
+        // is none. The call changes the nodes of future pages, never their contents.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_mbind,
@@ -140,8 +140,8 @@ impl Region {
         Bytes::new(self.bytes as u64)
     }
 
-    /// Part of its pages that lies on far nodes now, in percent, from one page of each chunk; none where the kernel does not
-    /// say.
+    /// Part of its pages on far nodes now, in percent, from one page of each chunk; none where the kernel does not
+    /// report it.
     pub fn far_percent(&self, nodes: &Nodes) -> Option<f64> {
         let chunk = chunk_bytes(self.bytes);
         let (mut far, mut all) = (0u32, 0u32);
@@ -155,8 +155,8 @@ impl Region {
 
     fn node_at(&self, offset: usize) -> Option<u32> {
         let mut node: libc::c_int = -1;
-        // SAFETY: `node` outlives the call and is what the kernel writes; the address lies inside our mapping, and no mask is
-        // passed.
+        // SAFETY: `node` outlives the call and is what the kernel writes; the address is inside our mapping, and no
+        // mask is passed.
         let result = unsafe {
             libc::syscall(
                 libc::SYS_get_mempolicy,
@@ -181,7 +181,7 @@ impl Drop for Region {
     }
 }
 
-/// Pieces that lie on one node: at least 256 of them in a region, so that a percent is a percent.
+/// Pieces on one node: at least 256 of them in a region, so that a percent is a percent.
 fn chunk_bytes(bytes: usize) -> usize {
     let page = PAGE as usize;
     (bytes / 256 / page * page).clamp(page, 2 << 20)

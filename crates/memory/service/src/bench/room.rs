@@ -40,7 +40,7 @@ pub(super) fn check(host: &MemoryHost, nodes: &Nodes, needs: &[Need]) -> Result<
     }
     fits(all - far, of_nodes(host, &nodes.near), "the near tier")?;
     match nodes.far.is_empty() {
-        // Far memory that is not there is told with what to do about it, by the region itself.
+        // The region itself reports missing far memory, with what to do.
         true => Ok(()),
         false => fits(far, of_nodes(host, &nodes.far), "the far tier"),
     }
@@ -117,7 +117,7 @@ mod tests {
 
     #[test]
     fn more_than_a_tier_has_free_is_refused_with_what_it_has() {
-        // 400 MiB free near and 1,000 far, of which a sixteenth stays.
+        // 400 MiB free near and 1,000 far; a sixteenth stays free.
         let host = Tree::two_tiers();
         let said = |needs: &[Need]| check(&host.host(), &nodes(), needs);
         assert!(said(&[need(375, 0)]).is_ok());

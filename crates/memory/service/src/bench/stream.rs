@@ -1,10 +1,10 @@
 //! BI: bandwidth of reading on several cores at a settable part of the time.
 //!
-//! Method: each thread reads its own region from beginning to end, again and again, and counts bytes. A rate below the whole
-//! is made by pauses: after each piece of one MiB a thread owes a pause, and takes it once it is a millisecond.
-//! Units: bytes, bytes per second, thousandths of the time. Limits: counts what programs read, not what the memory bus carries
-//! (prefetches, translation). Threads are pinned to the processors that this process may use, in order.
-//! Source: mercury 5.3.1 (streaming over 128 MB per core).
+//! Method: each thread reads its own region from beginning to end, again and again, and counts bytes. A rate below the
+//! whole is made by pauses: each piece of one MiB adds to a thread's pause, and the thread pauses once the sum is a
+//! millisecond. Units: bytes, bytes per second, thousandths of the time. Limits: counts what programs read, not what
+//! the memory bus carries (prefetches, translation). Threads are pinned to the processors that this process may use, in
+//! order. Source: mercury 5.3.1 (streaming over 128 MB per core).
 
 use super::{BandwidthSettings, region::Region};
 use crate::error::MemError;
@@ -80,7 +80,7 @@ impl Streams {
         self.shared.bytes.load(Ordering::Relaxed)
     }
 
-    /// Part of the regions that lay on far nodes when they were made, in percent.
+    /// Part of the regions on far nodes when they were made, in percent.
     pub fn far_percent(&self) -> Option<f64> {
         self.far_percent
     }
@@ -90,7 +90,7 @@ impl Drop for Streams {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // A thread that panicked has said so itself.
+            // A thread that panicked has printed its message itself.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,4 @@
-//! Control groups that stand for applications: who is in them, what they hold per node, how much processor time they get.
+//! Control groups of applications: their processes, their memory per node, their processor time.
 //!
 //! Problem: an application is all processes of one control group, so that forks and restarts need no attention. Method:
 //! the files of the version 2 hierarchy: `memory.numa_stat`, `cgroup.procs`, `cpu.max`, `cpu.stat`. Anonymous and file
@@ -60,7 +60,7 @@ impl Cgroup {
         &self.0
     }
 
-    /// Whether `self` is `other` or lies below it.
+    /// Whether `self` is `other` or below it.
     pub fn is_within(&self, other: &Self) -> bool {
         self.0
             .strip_prefix(&other.0)

@@ -1,7 +1,7 @@
 //! Control groups of our own making: one parent, one group per application that we started, nothing left behind.
 //!
-//! Method: [`create`] makes `PARENT/NAME` and gives it the controllers; [`remove`] removes it when it is empty, also one
-//! that an earlier life of the daemon left. Only what lies below [`PARENT`] is ever made or removed.
+//! Method: [`create`] makes `PARENT/NAME` and gives it the controllers; [`remove`] removes it when it is empty, also
+//! one that an earlier life of the daemon left. Only groups below [`PARENT`] are ever made or removed.
 //!
 //! Limits: needs write access to the hierarchy's root; a delegated group below it will not do.
 //! Source: the kernel's cgroup-v2 documentation, sections on delegation and on `cgroup.subtree_control`.

@@ -1,8 +1,8 @@
 //! Coming and going of applications.
 //!
-//! Method: an application is first admitted on a copy of the policy; then the journal says so, then the machine is
-//! changed, and only then the copy takes the place of the original. Whatever fails before that is undone, and nobody
-//! else has noticed. Its process enters the cgroup last, under limits.
+//! Method: an application is first admitted on a copy of the policy; then the journal records it, then the machine is
+//! changed, and only then the copy replaces the original. A failure before that is undone without an effect on other
+//! applications. The process enters the cgroup last, under limits.
 
 use super::{
     Controlled, Controller, Enforcement, Lift, Trouble, UNLIMITED, lift_tiers, machine, see,
@@ -321,7 +321,7 @@ impl Controller {
         Ok(())
     }
 
-    /// Asks a copy of the policy.
+    /// Runs the request on a copy of the policy.
     fn try_out(
         &self,
         now: Instant,
@@ -385,7 +385,7 @@ impl Controller {
         changes
     }
 
-    /// Near memory that nobody uses.
+    /// Unused near memory.
     fn free_near(&self) -> Bytes {
         let near = self.seen.tiers.first();
         near.map_or(Bytes::ZERO, |tier| tier.capacity.saturating_sub(tier.used))

@@ -1,8 +1,9 @@
 //! What the policy wants, onto the machine; what the machine says of it.
 //!
-//! Method: each application knows what it may use and whether the machine was told. A refusal is kept for people to
-//! see and tried again after [`RETRY`]; meanwhile everybody else gets theirs. Now and then `cpu.max` is compared
-//! with what it should be, as others may write it: where we limit nothing theirs stands, else ours.
+//! Method: each application has its limits and a mark whether the machine has them. A failed write is shown in the
+//! status and repeated after [`RETRY`]; meanwhile all other applications get their limits. The controller periodically
+//! compares `cpu.max` with its target, because other programs may write the file: without a limit of ours their value
+//! stays, else ours is written.
 
 use super::groups::Groups;
 use super::{Controlled, Controller, Enforcement, Parts, RETRY, UNLIMITED, is_same, lift_cpu};
@@ -34,7 +35,7 @@ impl Controller {
         }
     }
 
-    /// Tells the machine what it was not told yet.
+    /// Writes limits that the machine does not have yet.
     pub(super) fn enforce(&mut self, now: Instant) {
         if self.apps.values().any(|app| !app.cpu_done) {
             self.adopt_cpu();
@@ -50,7 +51,7 @@ impl Controller {
             if app.is_told() || now < app.retry_at {
                 continue;
             }
-            // Somebody else's by now: the next sweep forgets it, and nothing is written meanwhile.
+            // The group has another owner now: the next sweep forgets it, and nothing is written meanwhile.
             if !is_same(groups.as_ref(), &app.entry, &app.cgroup) {
                 continue;
             }
@@ -70,7 +71,7 @@ impl Controller {
         }
     }
 
-    /// Looks whether somebody else has changed what we wrote.
+    /// Checks whether another program has changed our value.
     pub(super) fn compare(&mut self) {
         self.adopt_cpu();
         self.pay_debts();
@@ -79,8 +80,8 @@ impl Controller {
         }
     }
 
-    /// Where no limit of ours is in force, what somebody else has written to `cpu.max` is theirs: it stays, our
-    /// limits are parts of it, and it is what is put back.
+    /// Where no limit of ours is in force, a foreign value of `cpu.max` stays. Our limits are parts of this value, and
+    /// it is the value that we restore.
     pub(super) fn adopt_cpu(&mut self) {
         let groups = self.parts.groups.as_ref();
         let mut is_changed = false;
@@ -111,8 +112,8 @@ impl Controller {
         }
     }
 
-    /// Writes down what `cpu.max` is about to become, so that a successor can tell it from what others write. False:
-    /// that failed, and limits of ours must not be written.
+    /// Records the next value of `cpu.max`, so a successor can distinguish it from foreign values. False: that failed,
+    /// and limits of ours must not be written.
     fn note_cpu(&mut self, now: Instant) -> bool {
         let groups = self.parts.groups.as_ref();
         let mut is_changed = false;
@@ -255,7 +256,7 @@ impl Controller {
 }
 
 impl super::Trouble {
-    /// What a person should hear first.
+    /// The most important problem, for the first line of the status.
     pub(super) fn first(&self) -> Option<&String> {
         self.tiers
             .as_ref()

@@ -1,8 +1,8 @@
 //! Cgroups of applications as the controller needs them: found, made, joined, limited in processor time, left, removed.
 //!
-//! Problem: tests of the controller need thousands of machines that fail at every point; the kernel has one.
-//! Method: [`Groups`] is what the controller asks for, [`HostGroups`] the real one over [`MemoryHost`].
-//! Units: bytes; processor time in thousandths of the cores that the cgroup may use.
+//! Problem: tests of the controller need thousands of machines that fail at every point; the kernel has one. Method:
+//! [`Groups`] is the interface that the controller needs, [`HostGroups`] the real one over [`MemoryHost`]. Units:
+//! bytes; processor time in thousandths of the cores that the cgroup may use.
 
 use crate::application::pod::Place;
 use crate::backend::undo;
@@ -13,12 +13,12 @@ use crate::journal::Owed;
 use crate::tiers::parse_list;
 use isolane_common_quantities::units::Bytes;
 
-/// Whether anybody lives in a cgroup.
+/// Whether a cgroup has processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Life {
     /// Processes do, or it is not known.
     Alive,
-    /// Nobody does.
+    /// No process.
     Empty,
     /// There is no such cgroup any more.
     Gone,
@@ -38,10 +38,10 @@ pub trait Groups: Send {
     /// The machine refuses.
     fn make(&mut self, name: &str) -> Result<Cgroup, MemError>;
 
-    /// Our cgroups that exist, whoever made them.
+    /// Our cgroups that exist, made by this service or an earlier one.
     fn all_own(&self) -> Vec<Cgroup>;
 
-    /// Removes a cgroup of ours. False: somebody lives there.
+    /// Removes a cgroup of ours. False: it has processes.
     ///
     /// # Errors
     /// It is not ours, or the machine refuses.
@@ -56,7 +56,7 @@ pub trait Groups: Send {
     /// The cgroup's inode; none where it is gone.
     fn inode(&self, cgroup: &Cgroup) -> Option<u64>;
 
-    /// Whether anybody lives there.
+    /// Whether it has processes.
     fn life(&self, cgroup: &Cgroup) -> Life;
 
     /// Moves a process there.
@@ -159,7 +159,7 @@ impl HostGroups {
     }
 }
 
-/// How deep containers lie: a systemd slice in a slice in a slice, twice.
+/// Depth of containers: a systemd slice in a slice in a slice, twice.
 const DEPTH_MAX: u32 = 8;
 
 impl Groups for HostGroups {

@@ -1,16 +1,16 @@
 //! The control loop: sensors are read, a policy decides, backends and cgroups do it, every 200 ms.
 //!
-//! Problem: applications come, fork, end and vanish, the kernel refuses, and the service may be killed at any moment;
-//! through all of it limits must be those of the policy, applications must run on, and what we made must go.
-//! Method: everything outside is behind a trait ([`Parts`]), and time is an argument, so that tests put any fault at any
-//! point. A cgroup is written into the journal before it is made. A limit that the kernel refuses is tried again each
-//! [`RETRY`], and told. An application is admitted on a copy of the policy, which takes the place of the original once
-//! the machine has done its part. No process is ever stopped, killed or waited for.
-//! Units: picoseconds of the caller's clock, bytes, thousandths. Limits: [`APPLICATIONS_MAX`] applications.
-//! Source: mercury 5.4.2 and 5.5.4 (period, order of the parts); surviving a crash is ours.
+//! Problem: applications arrive, fork, end and vanish, the kernel rejects writes, and the service may be killed at any
+//! moment. Meanwhile limits must be those of the policy, applications must continue to run, and our cgroups must be
+//! removed. Method: everything outside is behind a trait ([`Parts`]), and time is an argument, so tests put any fault
+//! at any point. A cgroup is written into the journal before it is made. A limit that the kernel rejects is reported,
+//! and written again each [`RETRY`]. An application is admitted on a copy of the policy, which replaces the original
+//! once the machine is changed. No process is ever stopped, killed or waited for. Units: picoseconds of the caller's
+//! clock, bytes, thousandths. Limits: [`APPLICATIONS_MAX`] applications. Source: mercury 5.4.2 and 5.5.4 (period, order
+//! of the parts); surviving a crash is ours.
 //!
 //! * [`groups`] - cgroups as needed here; `arrive` - coming and going; `refuse` - why not; `reconcile` - after a crash;
-//! * `enforce` - limits onto the machine; `show` - what is told of all this.
+//! * `enforce` - limits onto the machine; `show` - the status.
 
 mod arrive;
 mod enforce;
@@ -40,7 +40,7 @@ pub const RETRY: Duration = Duration::from_secs(1);
 /// `cpu.max` and limits are compared with what they should be this often.
 pub const COMPARE: Duration = Duration::from_secs(5);
 
-/// A policy of which a copy can be asked what it would do.
+/// A policy whose copy can answer what-if questions.
 pub trait ControlPolicy: MemoryPolicy + Send {
     /// A copy.
     fn fork(&self) -> Box<dyn ControlPolicy>;
@@ -66,7 +66,7 @@ pub struct Parts {
     pub store: Box<dyn Store>,
 }
 
-/// What the controller is told of the machine.
+/// The controller's parameters of the machine.
 #[derive(Clone, Debug, Default)]
 pub struct About {
     /// The policy's name.
@@ -124,7 +124,7 @@ struct Controlled {
     is_sensed: bool,
     /// Whether the backend has it.
     is_kept: bool,
-    /// Whether the machine was told `wanted`.
+    /// Whether the machine has `wanted`.
     tiers_done: bool,
     cpu_done: bool,
     /// `cpu.max` as we left it.
@@ -203,7 +203,7 @@ impl Controller {
         self.counters.steps += 1;
     }
 
-    /// Looks at everything. Whom the sensors do not see yet is there with what it holds: its pages are nobody else's.
+    /// Reads all sensors. An application that the sensors do not see yet counts with the memory that it holds.
     fn look(&mut self, now: Instant) {
         self.looked = now;
         self.seen = self.parts.sensors.observe(now);
@@ -241,7 +241,7 @@ impl Controller {
     pub fn close(&mut self) {
         self.adopt_cpu();
         for (id, app) in &self.apps {
-            // What fails here is told by the next service, which finds it in the journal.
+            // The next service finds a failure of this step in the journal and reports it.
             let _ = self.parts.backend.release(*id);
             let _ = lift_cpu(self.parts.groups.as_mut(), &app.cgroup, &app.entry);
             self.parts.sensors.release(*id);
@@ -266,7 +266,7 @@ impl Controller {
         self.apps.is_empty()
     }
 
-    /// Forgets applications that have ended, and removes cgroups that nobody needs any more.
+    /// Forgets applications that have ended, and removes unneeded cgroups.
     fn sweep(&mut self, now: Instant) {
         let ended: Vec<AppId> = self
             .apps
@@ -328,7 +328,7 @@ impl Controller {
         self.counters.refused_writes += u64::from(!self.is_saved);
     }
 
-    /// Counts whether promises are kept, where that can be told.
+    /// Counts kept objectives, where readings show it.
     fn judge(&mut self) {
         for (id, app) in &mut self.apps {
             if let Some(met) = is_met(&self.seen, *id, app.entry.application.promise.objective()) {
@@ -393,7 +393,7 @@ fn is_same(groups: &dyn Groups, entry: &Entry, cgroup: &Cgroup) -> bool {
 enum Lift {
     /// None is left.
     Done,
-    /// The backend works on it, and will tell.
+    /// The backend works on it, and will report the result.
     UnderWay,
     /// The machine refuses.
     Refused,
@@ -405,7 +405,7 @@ fn lift_tiers(backend: &mut dyn Backend, cgroup: &Cgroup, entry: &Entry, is_kept
     let far_tiers = &entry.application.far_tiers;
     let lifted = match is_kept {
         true => backend.release(id),
-        // What a dead service wrote is lifted by whoever takes its place.
+        // The successor lifts the limits of a killed service.
         false => backend
             .adopt(id, cgroup, far_tiers)
             .and_then(|()| backend.release(id)),
@@ -419,7 +419,7 @@ fn lift_tiers(backend: &mut dyn Backend, cgroup: &Cgroup, entry: &Entry, is_kept
     }
 }
 
-/// Takes our limit off the processor time; what somebody else wrote there is theirs.
+/// Takes our limit off the processor time; a foreign value there stays.
 fn lift_cpu(groups: &mut dyn Groups, cgroup: &Cgroup, entry: &Entry) -> Result<(), MemError> {
     let before = entry.cpu_before.as_deref().unwrap_or(UNLIMITED);
     match groups.cpu(cgroup) {

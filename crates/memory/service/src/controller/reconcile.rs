@@ -1,9 +1,9 @@
 //! After a crash: the machine is put in the order that the journal promises.
 //!
-//! Method: what the journal names and still lives is taken up again - measured, admitted in the order in which it came,
-//! and given its limits anew, whatever the dead service wrote last. What is empty or gone is removed. Applications that
-//! the policy does not take any more are let go without limits. Cgroups of ours that no journal names (it was deleted
-//! by hand) are removed if they are empty, and told if they are not.
+//! Method: each running application of the journal is measured, admitted in the order of arrival, and gets its limits
+//! again, whatever the earlier service wrote last. Entries whose group is empty or gone are removed. Applications that
+//! the policy does not admit any more are let go without limits. Cgroups of ours that no journal names (a user deleted
+//! the journal) are removed if they are empty, and reported if they are not.
 
 use super::{Controlled, Controller, Life, Lift, is_same, lift_tiers, see, with_arriving};
 use crate::cgroup::Cgroup;
@@ -46,7 +46,8 @@ impl Controller {
         self.parts.store.save(&self.journal)
     }
 
-    /// What somebody wrote to `cpu.max` while no service ran is theirs: it is told, it stays, and limits are parts of it.
+    /// A foreign value of `cpu.max` that was written while no service ran is reported and stays; limits are parts of
+    /// it.
     fn adopt_changed(&mut self, entry: &mut Entry) {
         let groups = self.parts.groups.as_ref();
         let Ok(cgroup) = Cgroup::new(&entry.cgroup) else {
@@ -64,7 +65,7 @@ impl Controller {
             return;
         }
         self.about.problems.push(format!(
-            "{}: somebody changed cpu.max of {cgroup} to `{now}` while no service ran: it stays, and limits are parts of it",
+            "{}: another program changed cpu.max of {cgroup} to `{now}` while no service ran: it stays, and limits are parts of it",
             entry.application.name
         ));
         entry.cpu_before = Some(now);
@@ -138,7 +139,7 @@ impl Controller {
                     let _ = self.parts.groups.unmake(&cgroup);
                 }
                 Life::Alive => self.about.problems.push(format!(
-                    "{cgroup} holds processes and is in no journal: it is left alone; end them, then start the service anew"
+                    "{cgroup} holds processes and is in no journal: it is left alone; end them, then start the service again"
                 )),
                 Life::Gone => {}
             }

@@ -46,7 +46,7 @@ impl Controller {
                 best: None,
             });
         }
-        // What the machine gives anybody, and what this application was measured to get alone.
+        // What the machine gives any application, and what this application got alone in its profile.
         let alone = application.profile.as_ref().map(|profile| profile.best);
         let best = match (application.promise, alone) {
             (Promise::LatencyPs(ps), alone) => {
@@ -71,7 +71,7 @@ impl Controller {
         best.map(|best| inadmissible(application, best))
     }
 
-    /// Nothing is decided on an old picture: what the machine had then may be somebody's by now.
+    /// An old reading decides nothing: memory that was free then may be in use now.
     pub(super) fn check_picture(&self, now: Instant) -> Result<(), Failure> {
         let age = self
             .parts
@@ -170,7 +170,7 @@ impl Controller {
             Refusal::Exhausted(lacks) => Refused {
                 code: RefusedCode::Exhausted,
                 message: format!(
-                    "{name} lacks {}: wait until somebody leaves, or promise less",
+                    "{name} lacks {}: wait until an application leaves, or lower the objective",
                     shortfall(lacks)
                 ),
                 best: None,

@@ -1,4 +1,4 @@
-//! What the controller tells of itself.
+//! The status of the controller.
 
 use super::{Controlled, Controller, Enforcement, is_met};
 use crate::application::{Promise, amounts};
@@ -211,7 +211,7 @@ pub(super) fn reason(reason: Reason, name: impl Fn(AppId) -> String) -> String {
         Reason::Shortage => "has less than its promise needs".to_owned(),
         Reason::IntraTier => "the near tier carries more than is healthy".to_owned(),
         Reason::InterTier => "too many accesses go far".to_owned(),
-        Reason::Leftover => "gets what nobody needs".to_owned(),
+        Reason::Leftover => "gets unneeded memory".to_owned(),
         Reason::Fixed => "set by hand".to_owned(),
     }
 }

@@ -1,6 +1,6 @@
 //! The controller on a machine that fails at every point.
 //!
-//! One fact for each test here; whatever may happen in any order is in [`chaos`].
+//! One fact for each test here; random orders of events are in [`chaos`].
 
 mod chaos;
 mod files;
@@ -347,7 +347,7 @@ fn a_limit_is_part_of_the_managers_own_and_a_later_one_of_theirs_stands() {
     assert_eq!(
         cpu(&bench),
         "20000 100000",
-        "we limit nothing, so theirs stands"
+        "we limit nothing, so theirs stays"
     );
     bench.restart();
     bench.step();

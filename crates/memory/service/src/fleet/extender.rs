@@ -148,7 +148,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// A field by its name, whatever the case of its letters; none where it is null.
+/// A field by its name in any case of letters; none where it is null.
 fn named<'a>(value: Json<'a>, name: &str) -> Option<Json<'a>> {
     let mut fields = value.fields();
     let found = fields.find(|(key, _)| {
@@ -323,7 +323,8 @@ mod tests {
         assert_eq!(answer("PUT", "/filter", b"", 0).status, 405);
     }
 
-    /// Goal: the answer takes no more than the request, whatever is in its list. Method: a list of numbers instead of nodes.
+    /// Goal: the answer takes no more memory than the request, for any list. Method: a list of numbers instead of
+    /// nodes.
     #[test]
     fn a_list_of_millions_is_refused_and_a_long_one_is_answered_in_place() {
         let request = |count: usize| {

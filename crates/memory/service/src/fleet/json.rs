@@ -1,9 +1,9 @@
 //! Parts of a JSON text, found in place.
 //!
-//! Problem: a scheduler's request has megabytes of nodes of which a name and one annotation matter; a tree of values takes a hundred
-//! times the text. Method: the whole text is checked once, without building anything; after that a part is a slice of the text, found
-//! by counting brackets outside strings. Units: bytes. Limits: a search reads its part from the beginning each time. Where a field comes
-//! twice, the last one counts.
+//! Problem: a scheduler's request has megabytes of nodes, and only a name and one annotation of each matter; a tree of
+//! values takes a hundred times the text. Method: the whole text is checked once, without building anything; after that
+//! a part is a slice of the text, found by counting brackets outside strings. Units: bytes. Limits: a search reads its
+//! part from the beginning each time. Where a field comes twice, the last one counts.
 
 use serde::de::IgnoredAny;
 
@@ -59,7 +59,7 @@ impl<'a> Json<'a> {
 
     /// Whether a name is this one.
     pub(super) fn is(self, name: &str) -> bool {
-        // A name without escapes, as everybody writes it, is compared in place.
+        // A name without escapes, the usual case, is compared in place.
         let plain = self.0.get(1..self.0.len() - 1).unwrap_or_default();
         match plain.contains('\\') {
             true => self.text().as_deref() == Some(name),
@@ -68,7 +68,7 @@ impl<'a> Json<'a> {
     }
 }
 
-/// What lies between the brackets of a value, with commas and colons left out.
+/// The parts between the brackets of a value, without commas and colons.
 struct Parts<'a> {
     text: &'a str,
     at: usize,

@@ -1,9 +1,9 @@
 //! Many machines: what each says of itself, and which one suits an application.
 //!
-//! Problem: a scheduler must choose a machine before anything runs there. Method: every machine publishes a [`Summary`] of
-//! its memory and applications, made from the service's status; whoever holds the summaries asks the same policy "what if"
-//! for each of them ([`Summary::judge`]). For Kubernetes the summary is an annotation of the node, and [`extender`]
-//! answers the scheduler.
+//! Problem: a scheduler must choose a machine before anything runs there. Method: every machine publishes a [`Summary`]
+//! of its memory and applications, made from the service's status; a program with the summaries runs a what-if question
+//! on the same policy for each of them ([`Summary::judge`]). For Kubernetes the summary is an annotation of the node,
+//! and [`extender`] answers the scheduler.
 //!
 //! * [`extender`] - the JSON of a scheduler extender; [`server`] - it over HTTP.
 //!
@@ -63,7 +63,7 @@ pub struct Summary {
 pub struct TierSummary {
     /// Memory for applications.
     pub capacity_bytes: u64,
-    /// In use by anyone.
+    /// In use by any process.
     pub used_bytes: u64,
     /// Its bandwidth now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -301,7 +301,7 @@ fn tier_view(tier: &TierSummary) -> TierView {
     }
 }
 
-/// What a summary says was measured when it was made, which is now as far as anybody knows.
+/// The readings of a summary are as old as the summary, and are used as current ones.
 fn reading<T>(value: Option<T>) -> Option<Reading<T>> {
     value.map(|value| Reading {
         value,

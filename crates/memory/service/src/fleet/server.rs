@@ -1,10 +1,11 @@
 //! The extender over HTTP: one request per connection, bounded in size, time, number and memory.
 //!
-//! Problem: whoever reaches the port may be slow, many or hostile, and the scheduler waits for its answer. Method: a thread
-//! per connection, at most [`CONNECTIONS_MAX`]; one exchange takes `EXCHANGE` at most, however its bytes trickle in. When
-//! all places are taken, the oldest exchange beyond `GRACE` loses its place to the next one. All requests together hold
-//! [`HELD_MAX`] bytes at most, and their answers about as much, as nodes are not copied before they are written. When the kernel refuses a connection or a thread, nothing is tried for a moment. Units: bytes.
-//! Limits: HTTP/1.0 and 1.1 with `Content-Length`, no TLS: it belongs beside the scheduler, on this machine.
+//! Problem: clients of the port may be slow, many or hostile, and the scheduler waits for its answer. Method: a thread
+//! per connection, at most [`CONNECTIONS_MAX`]; one exchange takes `EXCHANGE` at most, however its bytes trickle in.
+//! When all places are taken, the oldest exchange beyond `GRACE` loses its place to the next one. All requests together
+//! hold [`HELD_MAX`] bytes at most, and their answers about as much, as nodes are not copied before they are written.
+//! When the kernel refuses a connection or a thread, nothing is tried for a moment. Units: bytes. Limits: HTTP/1.0 and
+//! 1.1 with `Content-Length`, no TLS: it belongs beside the scheduler, on this machine.
 
 use super::extender::{Answer, answer};
 use isolane_common_linux::timed::Timed;
@@ -43,7 +44,7 @@ struct Shared<'a> {
     log: &'a (dyn Fn(&str) + Sync),
 }
 
-/// Serves until `stop` is set; `log` hears of failed exchanges.
+/// Serves until `stop` is set; failed exchanges go to `log`.
 ///
 /// # Errors
 /// The listener cannot be used at all.

@@ -164,7 +164,7 @@ fn until_due(
         let left = due.saturating_duration_since(std::time::Instant::now());
         match inbox.recv_timeout(left) {
             Ok(Message::Adopt(app, cgroup)) => {
-                // A group that has vanished meanwhile is told by the backend.
+                // The backend reports a group that has vanished meanwhile.
                 let _ = sensors.adopt(app, &cgroup);
             }
             Ok(Message::Release(app)) => sensors.release(app),

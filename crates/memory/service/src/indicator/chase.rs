@@ -1,13 +1,12 @@
 //! The pointer chase as an indicator: what a dependent load of each tier takes now, beside the applications.
 //!
-//! Method: a region of `REGION` bytes on each tier, larger than most last-level caches' share of one core; every call walks
-//! half of the tiers for `LENGTH` each and returns the last median of all, so that on two tiers calls every 100 ms cost half a
-//! percent of a core, and no value is older than a period. The
-//! kernel may move our pages as it does everyone's, so their place is asked for now and then, and a region that strayed is
-//! made anew.
+//! Method: a region of `REGION` bytes on each tier, larger than most last-level caches' share of one core; every call
+//! walks half of the tiers for `LENGTH` each and returns the last median of all, so that on two tiers calls every 100
+//! ms cost half a percent of a core, and no value is older than a period. The kernel may move our pages like all
+//! others. So the probe checks the nodes of its pages periodically, and makes a region again if its pages moved.
 //!
-//! Units: picoseconds. Limits: it tells how loaded a tier is, not what an application's own loads take; in an emulated
-//! machine all tiers take the same. Source: Mercury 5.3.1 (LS).
+//! Units: picoseconds. Limits: it measures the load of a tier, not the latency of an application's own loads; in an
+//! emulated machine all tiers take the same. Source: Mercury 5.3.1 (LS).
 
 use super::machine::Chase;
 use crate::bench::region::Region;
@@ -25,7 +24,7 @@ const LENGTH: std::time::Duration = std::time::Duration::from_micros(500);
 /// A median of fewer samples says nothing: the walk was interrupted again and again.
 const SAMPLES_MIN: u64 = 8;
 
-/// Walks between two questions where our pages lie.
+/// Walks between two checks of the nodes of our pages.
 const ASK: u32 = 64;
 
 /// Percent of a region that may be elsewhere.

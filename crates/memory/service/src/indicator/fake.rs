@@ -1,4 +1,4 @@
-//! Sensors without a machine: return what a test told them. Units as in the policy's types.
+//! Sensors without a machine: return the values that a test set. Units as in the policy's types.
 
 use super::{Sensors, SourceInfo};
 use crate::cgroup::Cgroup;
@@ -17,7 +17,7 @@ pub struct Seen {
     pub adopted: BTreeMap<AppId, String>,
 }
 
-/// Sensors that return what they were told.
+/// Sensors that return preset values.
 #[derive(Clone, Debug, Default)]
 pub struct FakeSensors {
     seen: Arc<Mutex<Seen>>,

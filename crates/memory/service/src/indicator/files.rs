@@ -86,7 +86,8 @@ pub struct Bandwidth {
     pub total: Option<u64>,
 }
 
-/// Threads of one application that are looked at: beyond them bandwidth would be counted in part, and is not told.
+/// Threads of one application that are looked at: with more threads bandwidth would be counted in part, and is not
+/// reported.
 const THREADS_MAX: usize = 16_384;
 
 /// The monitoring groups of resctrl.
@@ -108,8 +109,8 @@ impl Resctrl {
         features.is_some_and(|text| text.lines().any(|line| line.trim() == "mbm_total_bytes"))
     }
 
-    /// Removes groups of ours that a killed service left, known by their names; to be called by whoever holds the
-    /// journal's lock. Their number is small, and a leaked one is one that an application lacks.
+    /// Removes groups of ours that a killed service left, known by their names; call this with the journal's lock held.
+    /// The number of groups is small, and a leaked group is missing for an application.
     pub fn remove_all(host: &MemoryHost) {
         let parent = format!("{RESCTRL}/mon_groups");
         for name in host.root.list(&parent) {
@@ -141,8 +142,8 @@ impl Resctrl {
         self.follow(host, app, cgroup);
     }
 
-    /// Puts threads into the group that have come to the application otherwise than by a thread that is there: moved in,
-    /// or started between two looks. To be called now and then.
+    /// Puts threads into the group that no present thread of the application created: threads that were moved in, or
+    /// that started between two scans. Call this periodically.
     pub fn follow(&mut self, host: &MemoryHost, app: AppId, cgroup: &Cgroup) {
         let Some(members) = self.members.get_mut(&app) else {
             return;
@@ -157,7 +158,7 @@ impl Resctrl {
                 self.refused = Some(format!("{cgroup} has more than {THREADS_MAX} threads"));
                 self.rates.remove(&Some(app));
                 self.members.remove(&app);
-                // Without its group nothing is told of it, instead of a part.
+                // Without its group the application has no reading, instead of a partial one.
                 let _ = fs::remove_dir(host.root.path(&group(app)));
                 return;
             }

@@ -1,8 +1,9 @@
-//! The sensors of a machine: everything that this kernel and processor can tell, put together into one observation.
+//! The sensors of a machine: all readings of this kernel and processor in one observation.
 //!
-//! Method: what an application holds and its processor time are the kernel's counters; its bandwidth is resctrl's; its latency
-//! is the processor's counters' where there are any, else the tiers' latencies by a pointer chase, weighted by where its
-//! pages lie ([`Chase`]) - which tells the tiers' load and not the application's own, and is labelled so.
+//! Method: what an application holds and its processor time are the kernel's counters; its bandwidth is resctrl's; its
+//! latency is the processor's counters' where there are any, else the tiers' latencies by a pointer chase, weighted by
+//! the pages in each tier ([`Chase`]). The pointer chase measures the tiers' load and not the application's own
+//! latency, and its label states this.
 //!
 //! Units: bytes, bytes per second, picoseconds, thousandths. Limits: an application in several sockets has one number.
 //! Source: Mercury 5.4.1, 5.5.4.
@@ -168,7 +169,7 @@ impl Sensors for MachineSensors {
         let chased = self.chase.latencies();
         let mut views = Vec::new();
         for (id, app) in &mut self.apps {
-            // A group that has vanished is the backend's to tell; it is simply not seen here.
+            // The backend reports a group that has vanished; the group has no reading here.
             let Ok(held) = self.host.held(&self.tiers, &app.cgroup) else {
                 continue;
             };
@@ -258,7 +259,8 @@ impl Sensors for MachineSensors {
     }
 }
 
-/// The mean of the tiers' latencies by where an application's pages lie; none where a tier that holds some is unknown.
+/// The mean of the tiers' latencies, weighted by an application's pages in each tier; none where a tier with pages is
+/// unknown.
 fn weighted(
     held: &[Bytes; TIERS_MAX],
     latencies: &[Option<Duration>; TIERS_MAX],
@@ -273,7 +275,7 @@ fn weighted(
     (total > 0).then(|| Duration::from_ns_f64(sum / total as f64))
 }
 
-/// What the sources other than the probe can tell on a machine; changes nothing.
+/// What the sources other than the probe can measure on a machine; changes nothing.
 pub fn sources(host: &MemoryHost) -> Vec<SourceInfo> {
     let info = |name, measures, works, seen: &str, remedy: Option<&str>| SourceInfo {
         name,
@@ -335,7 +337,7 @@ pub fn sources(host: &MemoryHost) -> Vec<SourceInfo> {
             "latency of an application's loads beyond the last cache, in ns",
             perf.is_none(),
             perf.as_deref().unwrap_or("counters of the processor"),
-            Some("without them the probe tells each tier's latency"),
+            Some("without them the probe measures each tier's latency"),
         ),
     ]
 }

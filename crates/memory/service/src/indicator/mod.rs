@@ -3,8 +3,9 @@
 //! A [`Sensors`] puts together what its sources saw. A value that a source cannot give is absent, never zero: the policy
 //! takes no action on what it does not know.
 //!
-//! * [`machine`] - everything that a machine can tell; [`files`] and [`pmu`] - its parts; [`chase`] - the pointer chase; [`background`] - its thread;
-//! * [`fake`] - one for tests: returns what it was told.
+//! * [`machine`] - all readings of a machine; [`files`] and [`pmu`] - its parts; [`chase`] - the pointer chase;
+//!   [`background`] - its thread;
+//! * [`fake`] - one for tests: returns preset values.
 //!
 //! Units: bytes, bytes per second, picoseconds, thousandths of a core. Source: Mercury 5.4.1, 5.5.4.
 
@@ -21,7 +22,7 @@ use isolane_common_quantities::units::{Bytes, Duration, Instant};
 use isolane_memory_policy::mercury::{AppId, Observation, Source, TIERS_MAX};
 use serde::Serialize;
 
-/// What one source can tell here.
+/// What one source can measure here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct SourceInfo {
     /// Its name: `resctrl`, `perf`, `vmstat`, `numa_stat`, `cpu.stat`, `probe`.
@@ -53,7 +54,7 @@ pub trait Sensors: Send {
     /// Begins to measure an application.
     ///
     /// # Errors
-    /// A control group that is gone. A source that refuses is no error: it is told by [`Sensors::sources`].
+    /// A control group that is gone. A source that fails is no error: [`Sensors::sources`] reports it.
     fn adopt(&mut self, app: AppId, cgroup: &Cgroup) -> Result<(), MemError>;
 
     /// Stops measuring an application; unknown ones are ignored.
@@ -73,6 +74,6 @@ pub trait Sensors: Send {
         Duration::ZERO
     }
 
-    /// What each source can tell here.
+    /// What each source can measure here.
     fn sources(&self) -> Vec<SourceInfo>;
 }

@@ -75,7 +75,7 @@ pub struct Smoothed {
 }
 
 impl Smoothed {
-    /// The latency after a further reading of both counters; none while there is too little to tell.
+    /// The latency after a further reading of both counters; none while there are too few events.
     pub fn of(&mut self, cycles: u64, misses: u64, ghz: f64) -> Option<Duration> {
         let before = self.before.replace((cycles, misses));
         let (cycles_before, misses_before) = before?;

@@ -25,7 +25,7 @@ pub struct Experience {
     pub held: Bytes,
 }
 
-/// Somebody who can run the application under limits.
+/// Runs the application under limits.
 pub trait ApplicationMeasure {
     /// Runs it with at most `near` bytes near (none: no limit) and so much processor time.
     ///
@@ -151,7 +151,7 @@ impl Found {
 /// Profiles an application.
 ///
 /// # Errors
-/// What measuring refuses; [`MemError::Unexpected`] where no sensor tells what the objective is about.
+/// Errors of the measurement; [`MemError::Unexpected`] where no sensor measures the objective's metric.
 pub fn search(
     application: &mut impl ApplicationMeasure,
     objective: Objective,

@@ -54,8 +54,8 @@ impl LiveMachine {
         }
     }
 
-    /// Remote hint faults since the machine started; none where NUMA balancing is off: the counters are there then too,
-    /// and stand still.
+    /// Remote hint faults since the machine started; none where NUMA balancing is off: the counters exist then too, and
+    /// do not change.
     fn hint_faults(&self) -> Option<u64> {
         if !balances(&self.host) {
             return None;
@@ -109,7 +109,7 @@ pub struct LiveApplication<'a> {
     pub cgroup: &'a Cgroup,
     /// How backend and sensors know it.
     pub app: AppId,
-    /// Cores that it asked for.
+    /// Cores that the application requested.
     pub cores: u32,
     /// Moves its pages.
     pub backend: &'a mut dyn Backend,
@@ -142,7 +142,7 @@ impl LiveApplication<'_> {
         }
     }
 
-    /// Waits until pages lie within the limits, or move no more.
+    /// Waits until pages are within the limits, or move no more.
     fn settle(&mut self) -> Result<(), MemError> {
         for _ in 0..self.patience {
             self.go_on()?;

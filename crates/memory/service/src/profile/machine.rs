@@ -15,7 +15,7 @@ use isolane_common_quantities::units::Bytes;
 use isolane_memory_policy::mercury::{MercuryOptions, Thresholds};
 use serde::{Deserialize, Serialize};
 
-/// What LS and BI are asked to do.
+/// The work of LS and BI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Load {
     /// Part of LS's memory that is far, in percent.
@@ -39,7 +39,7 @@ pub struct Point {
     pub hint_faults_per_s: Option<f64>,
 }
 
-/// Somebody who can measure a machine.
+/// Measures a machine.
 pub trait MachineMeasure {
     /// Whether it has far memory.
     fn has_far(&self) -> bool;
@@ -112,8 +112,8 @@ const HINT_FAULTS_MIN: f64 = 1.0;
 pub const FORMAT: u32 = 1;
 
 impl MachineProfile {
-    /// Healthy rate of hint faults; none where it was not measured. A rate of none would call every fault too many: that
-    /// is what counters show that stand still.
+    /// Healthy rate of hint faults; none where it was not measured. Counters that do not change give a rate of zero,
+    /// which would make every fault too many.
     pub fn hint_faults(&self) -> Option<f64> {
         self.hint_fault_threshold_per_s
             .filter(|faults| *faults >= HINT_FAULTS_MIN)
@@ -128,7 +128,7 @@ impl MachineProfile {
         };
         let mut options = MercuryOptions::new(thresholds, near);
         options.near_bandwidth = Some(self.near_bandwidth_bytes_per_s as u64);
-        // It stands for the faults at the threshold, and says nothing where these are unknown.
+        // It represents the faults at the threshold, and is none where these are unknown.
         options.far_bandwidth = self
             .hint_faults()
             .and(self.far_threshold_bytes_per_s)
@@ -381,7 +381,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the slopes, the near threshold is healthy and a step more is not.
+        /// For any slopes, the near threshold is healthy and a step more is not.
         #[test]
         fn the_near_threshold_is_the_edge(near_slope in 0.11f64..5.0, far_slope in 0f64..3.0) {
             let settings = Settings { repeats: 1, ..Settings::default() };

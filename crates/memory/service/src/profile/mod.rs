@@ -4,9 +4,9 @@
 //! * [`application`] - the least near memory and processor time that meet an objective;
 //! * [`live`] - the same, measured on a real machine.
 //!
-//! Searches are pure: they ask a trait for measurements, so that tests answer from curves. Results say on which machine and
-//! with which version they were found, because they hold nowhere else.
-//! Units: bytes, bytes per second, nanoseconds, thousandths. Source: mercury 5.5.2.
+//! Searches are pure: a trait returns the measurements, and in tests the measurements are points of curves. Results
+//! name their machine and version, because they hold nowhere else. Units: bytes, bytes per second, nanoseconds,
+//! thousandths. Source: mercury 5.5.2.
 //!
 //! [`Mercury`]: isolane_memory_policy::mercury::Mercury
 
@@ -56,7 +56,7 @@ impl Origin {
         ];
         let (what, here, there) = pairs.into_iter().find(|(_, here, there)| here != there)?;
         Some(format!(
-            "the profile was made with {what} `{here}`, and this is `{there}`; make it anew"
+            "the profile was made with {what} `{here}`, and this is `{there}`; make it again"
         ))
     }
 }

@@ -15,7 +15,7 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
-    /// Nobody listens.
+    /// No service listens.
     #[error("no memory service answers at {} ({error}); start one with isolaned --mem, or name its socket with --socket", path.display())]
     Absent {
         /// Where.
@@ -51,7 +51,7 @@ impl Client {
     /// Connects.
     ///
     /// # Errors
-    /// Nobody is there, or we may not.
+    /// No service listens, or permission is missing.
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
         let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
             ErrorKind::PermissionDenied => ClientError::NotPermitted {

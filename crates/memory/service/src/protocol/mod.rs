@@ -1,10 +1,10 @@
 //! What programs and the service say to each other: lines of JSON over a Unix socket.
 //!
-//! Problem: whoever reaches the socket may be old, broken or hostile, and the control loop must not care.
-//! Method: one request, one answer, one line each; every line says the version of its form. A request is at most
-//! [`REQUEST_MAX`] bytes, is read into types that know every key, and what it names is held to the rules of
-//! [`crate::application`] again. The socket's mode says who may ask; the kernel says which process asks.
-//! Units: end the names. Limits: requests on one connection are answered in turn.
+//! Problem: a client of the socket may be old, broken or hostile, and must not disturb the control loop. Method: one
+//! request, one answer, one line each; every line has the version of its form. A request is at most [`REQUEST_MAX`]
+//! bytes, is parsed into types that reject unknown keys, and its application is checked by the rules of
+//! [`crate::application`] again. The socket's mode decides who may connect; the kernel names the client process. Units:
+//! end the names. Limits: requests on one connection are answered in turn.
 //!
 //! * [`mod@line`] - bytes to lines, within bounds; [`client`] - the asking side; [`status`] - what is shown.
 
@@ -27,7 +27,7 @@ pub const ANSWER_MAX: usize = 16 << 20;
 /// Where the service listens.
 pub const SOCKET_PATH: &str = "/run/isolane/mem.sock";
 
-/// What is asked.
+/// The request.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
@@ -134,7 +134,7 @@ pub struct Limits {
     pub cpu_per_mille: u32,
 }
 
-/// A change for somebody else.
+/// A change for another application.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Yield {
     /// Whose.
@@ -145,7 +145,7 @@ pub struct Yield {
     pub after: Limits,
     /// Why.
     pub reason: String,
-    /// Whether its own promise is expected to hold then; absent where that cannot be told.
+    /// Whether its own promise is expected to hold then; absent where this is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub keeps_promise: Option<bool>,
 }
@@ -168,20 +168,20 @@ pub struct Refused {
 pub enum RefusedCode {
     /// The promise cannot be kept here, not even alone.
     Inadmissible,
-    /// Somebody has the priority.
+    /// Another application has the priority.
     DuplicatePriority,
-    /// Somebody has the name, or it is here already.
+    /// Another application has the name, or the application is admitted already.
     Duplicate,
     /// It needs more memory than there is.
     TooLarge,
-    /// Others have what it needs, and nobody yields under this policy.
+    /// Others have what it needs, and no application yields under this policy.
     Exhausted,
     /// The service controls as many as it can.
     Full,
 }
 
 impl RefusedCode {
-    /// True for a mistake in what was asked, as opposed to an answer that is no.
+    /// True for an invalid request, as opposed to a negative answer.
     pub fn is_bad_input(self) -> bool {
         matches!(self, Self::DuplicatePriority | Self::Duplicate)
     }
@@ -296,7 +296,7 @@ impl Request {
     /// A request from a line, held to the rules.
     ///
     /// # Errors
-    /// No request, one of another version, or one that asks for what no application may be.
+    /// No request, one of another version, or one with an invalid application.
     pub fn read(line: &[u8]) -> Result<Self, Failure> {
         let request: Self = decode(line)?;
         let bad = |error: crate::application::ApplicationError| {

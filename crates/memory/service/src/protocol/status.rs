@@ -1,6 +1,6 @@
 //! What the service shows of itself, the machine and the applications: for `isolane mem status`, `top` and metrics.
 //!
-//! Units: end the names. A measured value says how old it is and where it comes from; an unknown one is absent.
+//! Units: end the names. A measured value has its age and its source; an unknown one is absent.
 
 use super::{Lacks, Limits};
 use crate::application::Promise;
@@ -31,7 +31,7 @@ pub struct Status {
     pub refused: u64,
     /// Writes that the kernel refused since then.
     pub refused_writes: u64,
-    /// What the backend told of its work since then.
+    /// The backend's reports since then.
     #[serde(default)]
     pub backend_events: BackendEvents,
     /// Memory tiers, nearest first.
@@ -81,7 +81,7 @@ pub struct TierStatus {
     pub tier: u8,
     /// Memory for applications.
     pub capacity_bytes: u64,
-    /// In use by anyone.
+    /// In use by any process.
     pub used_bytes: u64,
     /// Its bandwidth.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -133,10 +133,10 @@ pub struct ApplicationStatus {
     /// What its promise lacked when it was taken in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lacks: Option<Lacks>,
-    /// Whether its promise is kept now; absent while that cannot be told.
+    /// Whether its objective is met now; absent while unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slo_met: Option<bool>,
-    /// Share of the periods in which that could be told and it was kept.
+    /// Share of the periods with a reading in which the objective was met.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slo_met_share: Option<f64>,
     /// Mean latency of its accesses.

@@ -1,11 +1,12 @@
 //! A made-up machine of two tiers, to try the service where there is no such machine: real processes, invented memory.
 //!
-//! Problem: most machines have one tier, and whoever wants to see what Mercury does should not need a virtual machine.
-//! Method: control groups are directories with the kernel's file names below a directory of the user's; a process that
-//! enters is real, its resident memory counts, and pages "move" at once. Latency and bandwidth are worked out from where
-//! they would lie: [`NEAR_NS`] and [`FAR_NS`], [`NEAR_RATE`] and [`FAR_RATE`] at full processor time, alone.
-//! Every number of it says `model` as its source. No limit reaches the processes: they run as if nothing were there.
-//! Limits: no contention, and processes that fork away from their parent are not followed. Nothing here is a result.
+//! Problem: most machines have one tier, and a user who tries Mercury should not need a virtual machine. Method:
+//! control groups are directories with the kernel's file names below a directory of the user's; a process that enters
+//! is real, its resident memory counts, and pages "move" at once. Latency and bandwidth are computed from the tiers
+//! that the pages would be in: [`NEAR_NS`] and [`FAR_NS`], [`NEAR_RATE`] and [`FAR_RATE`] at full processor time,
+//! alone. Every number of it says `model` as its source. No limit reaches the processes: they run as if nothing were
+//! there. Limits: no contention, and processes that fork away from their parent are not followed. Nothing here is a
+//! result.
 
 use crate::application::pod::Place;
 use crate::backend::{Backend, BackendKind, Progress};
@@ -107,7 +108,7 @@ impl State {
             let (Some(process), Some(started)) = (words.next(), words.next()) else {
                 continue;
             };
-            // Numbers of processes are used again; when one started tells it from a later one.
+            // Numbers of processes are used again; the start time distinguishes a process from a later one.
             if let Ok(process) = process.parse()
                 && start(process).as_deref() == Some(started)
             {

@@ -28,7 +28,7 @@ use isolane_memory_policy::mercury::{
 };
 use std::path::Path;
 
-/// Parts of the controller, and what it is told.
+/// Parts of the controller, and its parameters.
 pub struct Machine {
     /// Everything outside the controller.
     pub parts: Parts,
@@ -56,7 +56,7 @@ fn made_up(settings: &Settings, directory: &Path) -> Result<Machine, ServiceErro
     let store = FileStore::open(&settings.run_dir, &boot())?;
     let machine = FakeMachine::new(directory)?;
     let (policy, mut about) = policy(settings, NEAR, None)?;
-    // As of a machine that was profiled: nobody is promised what it never gives.
+    // As of a profiled machine: no objective exceeds what the machine gives.
     about.best_latency = Some(Duration::from_ns(NEAR_NS));
     about.best_bandwidth = Some(NEAR_RATE);
     about
@@ -125,7 +125,7 @@ fn machine_profile(
     let wrong = |why: String| (None, Some(format!("{} is not used: {why}", path.display())));
     match serde_json::from_str::<MachineProfile>(&text) {
         Err(error) => wrong(format!(
-            "it is no profile of a machine ({error}); make it anew"
+            "it is no profile of a machine ({error}); make it again"
         )),
         Ok(profile) => match profile.origin.differs(&Origin::of(host)) {
             Some(why) => wrong(why),

@@ -61,7 +61,7 @@ fn service(text: &mut Families, status: &Status) {
     ] {
         text.family(Kind::Counter, name, help).sample(&[], value);
     }
-    let help = "What the mechanism that moves pages told of its work";
+    let help = "Events that the mechanism that moves pages reported";
     let mut family = text.family(Kind::Counter, "isolane_memory_backend_events", help);
     let events = &status.backend_events;
     for (event, count) in [
@@ -252,7 +252,7 @@ mod tests {
             # HELP isolane_memory_refused_writes Writes that the kernel refused
             isolane_memory_refused_writes_total 0
             # TYPE isolane_memory_backend_events counter
-            # HELP isolane_memory_backend_events What the mechanism that moves pages told of its work
+            # HELP isolane_memory_backend_events Events that the mechanism that moves pages reported
             isolane_memory_backend_events_total{backend="",event="adoption_refused"} 0
             isolane_memory_backend_events_total{backend="",event="release_refused"} 0
             isolane_memory_backend_events_total{backend="",event="released"} 0

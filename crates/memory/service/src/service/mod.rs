@@ -1,10 +1,10 @@
-//! The memory service: the control loop on a real clock, and the socket at which it is asked.
+//! The memory service: the control loop on a real clock, and its socket.
 //!
-//! Problem: the loop must keep its period whoever is connected, and whoever is connected must get an answer between two
-//! periods. Method: one thread; it waits for the socket, for the order to stop and for the next period, whichever is
-//! first. Nothing it calls waits for a page to move. A step that comes late is counted, not made up for.
-//! Units: picoseconds since the service started. Limits: after [`RENEWAL`] it ends with [`Ended::Renew`], because a
-//! clock of picoseconds in 64 bits does; whoever runs it starts it anew, and the journal carries the applications over.
+//! Problem: the loop must keep its period with any clients, and a client must get an answer between two periods.
+//! Method: one thread waits for the socket, for the stop signal and for the next period, whichever is first. No call of
+//! the thread waits for a page to move. A step that comes late is counted, not made up for. Units: picoseconds since
+//! the service started. Limits: after [`RENEWAL`] it ends with [`Ended::Renew`], because a clock of picoseconds in 64
+//! bits does; the supervisor starts it again, and the journal keeps the applications.
 //!
 //! * [`mod@settings`] - the operator's file; [`metrics`] - figures for scrapers;
 //! * [`machine`] - what it runs on: this machine, or a made-up one to try it ([`fake`]);
@@ -29,15 +29,15 @@ use std::time::Duration;
 
 pub use socket::{Door, DoorError};
 
-/// The service's clock is started anew after this.
+/// The service's clock is restarted after this.
 pub const RENEWAL: Duration = Duration::from_secs(150 * 24 * 3600);
 
 /// How a service ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// It was told to.
+    /// It got the stop signal.
     Stopped,
-    /// Its clock is to be started anew.
+    /// Its clock must be restarted.
     Renew,
 }
 
@@ -59,7 +59,7 @@ pub enum ServiceError {
 }
 
 impl ServiceError {
-    /// Whether what was asked is wrong, not the machine.
+    /// Whether the cause is the request, not the machine.
     pub fn is_bad_input(&self) -> bool {
         matches!(self, Self::Settings(_))
     }
@@ -88,7 +88,7 @@ impl Service {
         })
     }
 
-    /// Leaves metrics after each step for whoever scrapes this process: [`metrics::latest`].
+    /// Stores metrics after each step for the scrapers of this process: [`metrics::latest`].
     pub fn publish(&mut self) {
         self.is_published = true;
     }

@@ -19,9 +19,9 @@ pub struct Settings {
     pub socket: PathBuf,
     /// Who may connect.
     pub socket_mode: u32,
-    /// Where its journal lies.
+    /// Directory of its journal.
     pub run_dir: PathBuf,
-    /// Where results of profiling lie.
+    /// Directory of profiling results.
     pub profile_dir: PathBuf,
     /// The policy's name.
     pub policy: String,
@@ -52,7 +52,7 @@ pub enum MetricsPlace {
 pub const POLICIES: &[&str] = &["mercury", "weighted", "static", "fcfs"];
 /// When tiers are probed.
 const PROBES: &[&str] = &["auto", "off"];
-/// Where results of profiling lie.
+/// Directory of profiling results.
 pub const PROFILES: &str = "/var/lib/isolane/mem";
 /// The service's user and group may ask.
 const SOCKET_MODE: u32 = 0o660;
@@ -91,8 +91,8 @@ impl Settings {
 const KEYS: &[Key] = &[
     key("socket", Kind::Text, "where the service listens"),
     key("socket_mode", Kind::Text, "who may connect, like \"0660\""),
-    key("run_dir", Kind::Text, "where its journal lies"),
-    key("profile_dir", Kind::Text, "where results of profiling lie"),
+    key("run_dir", Kind::Text, "directory of its journal"),
+    key("profile_dir", Kind::Text, "directory of profiling results"),
     key("policy", Kind::Choice(POLICIES), "what decides (mercury)"),
     key(
         "backend",

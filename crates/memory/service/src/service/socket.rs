@@ -48,8 +48,8 @@ pub struct Door {
 }
 
 impl Door {
-    /// Listens at `path`, for users that `mode` lets connect. A socket that nobody listens on any more is replaced; other
-    /// files and living sockets are not.
+    /// Listens at `path`, for users that `mode` lets connect. A socket without a listener is replaced; other files and
+    /// sockets in use are not.
     ///
     /// # Errors
     /// The place is taken or not allowed.
@@ -117,7 +117,7 @@ pub(super) struct Connections {
     all: Vec<Connection>,
     /// Who is ready after the last wait: the door, then each connection.
     ready: Vec<bool>,
-    /// Until when nobody is let in, after the kernel had no descriptor for one who waits.
+    /// No connection is accepted until this time, after the kernel had no descriptor for one.
     closed_until: Option<Instant>,
 }
 

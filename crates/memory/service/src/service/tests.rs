@@ -83,7 +83,7 @@ impl Bench {
         stream
     }
 
-    /// Makes a cgroup of somebody else with this process in it.
+    /// Makes a foreign cgroup with this process in it.
     fn foreign(&self, path: &str, process: u32) -> Place {
         let directory = self
             .directory
@@ -182,7 +182,7 @@ fn whoever_asks_is_put_into_a_cgroup_that_goes_with_it() {
     let group = bench.directory.path().join("cgroup/isolane-mem/me");
     let members = std::fs::read_to_string(group.join("cgroup.procs")).unwrap();
     assert!(members.starts_with(&format!("{} ", std::process::id())));
-    // Stopped and begun anew, it is under control again: the journal names it.
+    // After a restart of the service the application is under control again: the journal names it.
     bench.stop();
     assert_eq!(
         std::fs::read_to_string(group.join("cpu.max")).unwrap(),

@@ -1,8 +1,8 @@
 //! DAMON's tree in sysfs: one kernel thread, one context over physical memory, schemes as data.
 //!
-//! Method: [`Kdamond::open`] makes the one thread that this crate uses, and refuses when there are any that are not ours. Ours
-//! are known by a mark in `/run` that names the boot and the thread's process, so that a daemon that was killed finds its
-//! own again ([`clear`]) and takes nobody else's. The mark is there before the thread and goes with it.
+//! Method: [`Kdamond::open`] makes the one thread that this crate uses, and fails when there is a foreign one. A mark
+//! in `/run` names the boot and the thread's process. By the mark, a service that restarts after a kill recognises its
+//! own thread ([`clear`]) and leaves foreign ones alone. The mark exists before the thread and is removed with it.
 //! [`Kdamond::write`] writes what differs from before; [`Kdamond::commit`] makes the kernel take it over, which takes
 //! about an aggregation interval.
 //!
@@ -85,7 +85,7 @@ impl Kdamond {
     /// Makes the thread's directory, for physical memory of all tiers.
     ///
     /// # Errors
-    /// No DAMON, somebody else's DAMON, a refusal.
+    /// No DAMON, a foreign DAMON, a refusal.
     pub fn open(host: &MemoryHost, tiers: &Tiers, kind: BackendKind) -> Result<Self, MemError> {
         let kdamond = Self {
             host: host.clone(),
@@ -202,7 +202,7 @@ impl Kdamond {
             number("access_pattern/age/min", 0)?;
             number("access_pattern/age/max", u64::from(u32::MAX))?;
             number("quotas/ms", 0)?;
-            // No order among regions: the coldest memory of all is what nobody uses, and would use up every quota.
+            // No order among regions: the coldest memory is unused memory, which would use up every quota.
             for weight in ["sz", "nr_accesses", "age"] {
                 number(&format!("quotas/weights/{weight}_permil"), 0)?;
             }
@@ -255,10 +255,10 @@ impl Kdamond {
         Ok(())
     }
 
-    /// Leaves out what is not of the group, and what lies elsewhere.
+    /// Leaves out pages that are not of the group, and pages elsewhere.
     ///
-    /// Addresses are told as those to leave out: kernels up to 6.12 ask each filter a second time, page by page, where an
-    /// address filter matches nothing, and one for the addresses to keep would then leave out every page.
+    /// The filters name the addresses to leave out. Kernels up to 6.12 apply each filter a second time, page by page,
+    /// where an address filter matches nothing; a filter of the addresses to keep would then leave out every page.
     fn write_filters(&self, path: &str, scheme: &Scheme) -> Result<(), MemError> {
         let count = 1 + scheme.elsewhere.len();
         self.set(&format!("{path}/nr_filters"), &count.to_string())?;
@@ -299,7 +299,7 @@ impl Kdamond {
     pub fn commit(&mut self) -> Result<(), MemError> {
         let word = if self.running { "commit" } else { "on" };
         let done = self.set(&format!("{KDAMONDS}/0/state"), word);
-        // What the kernel took over of it nobody knows.
+        // How much of it the kernel applied is unknown.
         self.is_known = done.is_ok();
         done?;
         if !self.running {
@@ -364,7 +364,7 @@ const NO_DAMON_REMEDY: &str =
 
 /// Ends the thread that a former life left, and its schemes; does nothing where there is none of ours.
 ///
-/// To be called by whoever holds the journal's lock: the former life is over then.
+/// Call this with the journal's lock held: then the former service has ended.
 ///
 /// # Errors
 /// The kernel refuses.
@@ -380,7 +380,7 @@ fn end(host: &MemoryHost) -> Result<(), MemError> {
     // One that does not run is refused this.
     let _ = set(host, &format!("{KDAMONDS}/0/state"), "off");
     set(host, &format!("{KDAMONDS}/nr_kdamonds"), "0")?;
-    // A mark without a thread is nobody's.
+    // A mark without a thread has no owner.
     let _ = fs::remove_file(host.root.path(MARK));
     Ok(())
 }
@@ -399,11 +399,11 @@ fn set(host: &MemoryHost, path: &str, value: &str) -> Result<(), MemError> {
 pub enum Owner {
     /// The kernel has none.
     Absent,
-    /// Nobody's.
+    /// None.
     Free,
     /// Ours, from a former life of this boot.
     Ours,
-    /// Somebody else's: so many threads.
+    /// Foreign: this many threads.
     Other(u64),
 }
 
@@ -431,7 +431,7 @@ fn is_ours(host: &MemoryHost) -> bool {
     let marked = lines.next().and_then(|line| line.trim().parse().ok());
     let running = process(host);
     let count = schemes(host);
-    // Where the processes differ, only schemes like ours can tell; none is none of ours.
+    // Where the processes differ, only schemes like ours identify our thread; a thread without schemes is foreign.
     let is_likely = marked == running || (count > 0 && (marked.is_none() || running.is_none()));
     of_boot && is_likely && looks_ours(host, count)
 }

@@ -1,8 +1,8 @@
 //! The backend `damos_goal`: schemes that tune themselves until a control group has its share of a near node.
 //!
-//! Method: per group and near node, one scheme takes cold pages away until the group's unused share of the node is what its
-//! limit leaves, and one brings hot pages until its used share is the limit. The kernel measures, and raises or lowers the
-//! quotas by itself; we write limits when they change.
+//! Method: per group and near node, one scheme takes cold pages away until the group's unused share of the node is what
+//! its limit leaves, and one moves hot pages near until its used share is the limit. The kernel measures, and raises or
+//! lowers the quotas by itself; we write limits when they change.
 //!
 //! Units: ten-thousandths of a node, rounded down, so the limit is never exceeded by rounding. Limits: needs
 //! `node_memcg_used_bp` (Linux 6.19); no kernel of the lab has it, so made-up trees alone test it. An application with
@@ -37,10 +37,10 @@ pub struct GoalDriven {
 }
 
 impl GoalDriven {
-    /// Takes DAMON, and asks whether it knows the goals.
+    /// Takes DAMON, and checks that it supports the goals.
     ///
     /// # Errors
-    /// No DAMON, somebody else's, or one without these goals.
+    /// No DAMON, a foreign one, or one without these goals.
     pub fn open(context: &Context) -> Result<Self, MemError> {
         let mut kdamond = Kdamond::open(&context.host, &context.tiers, BackendKind::DamosGoal)?;
         let trial = schemes(context, "/", Some(Bytes::ZERO));

@@ -3,14 +3,14 @@
 //!
 //! * [`files`] - the tree in sysfs: one kernel thread of ours, schemes, and whose they are;
 //! * [`quota`] - kernels from 6.11: we set each scheme's quota from what is held;
-//! * [`ranges`] - where an application's pages lie, so that a quota is not spent on others';
+//! * [`ranges`] - the addresses of an application's pages, so a quota is not spent on others';
 //! * [`goal`] - kernels from 6.19: a scheme tunes itself to a share of the node.
 //!
 //! Both need every page of a group to be in exactly that group: DAMON's filter takes no descendants, so each group below
 //! an application's that has memory gets schemes of its own ([`leaves`]).
 //!
-//! Limits: DAMON is one for the machine; where somebody else uses it, these backends refuse.
-//! Source: the kernel's documentation of DAMON (admin-guide/mm/damon/usage, mm/damon/design).
+//! Limits: DAMON is one for the machine; where another program uses it, these backends fail to start. Source: the
+//! kernel's documentation of DAMON (admin-guide/mm/damon/usage, mm/damon/design).
 
 pub mod files;
 pub mod goal;

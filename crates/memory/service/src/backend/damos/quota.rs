@@ -6,17 +6,17 @@
 //! learns of that is at most the whole. Where the kernel takes longer over a commit, more windows pass, and the whole is
 //! divided by as many.
 //!
-//! Memory without any access goes first; when that brings nothing more for `COLD_COMMITS`, what is used goes too: a limit is
-//! a limit.
+//! Memory without any access is demoted first. When this frees nothing more for `COLD_COMMITS`, used memory is demoted
+//! too, because the limit must hold.
 //!
 //! The first window of a new scheme has no quota (kernels before 6.18): all that matches would move. So every scheme
-//! begins at rest, with a short window (`ARMING`), and wakes when the kernel says that its quota is in force: on a busy machine
-//! that takes seconds, and whoever woke it earlier saw all of an application go far.
+//! begins at rest, with a short window (`ARMING`), and wakes when the kernel says that its quota is in force: on a busy
+//! machine this takes seconds, and a scheme that woke earlier demoted a whole application.
 //!
 //! A quota is whole pages (`whole`): with one that it cannot use up, the kernel tries the same pages in every window.
 //!
-//! Units: bytes, milliseconds. Limits: DAMON charges a region's pages whoever owns them; see [`super::ranges`].
-//! Source: the kernel's documentation of DAMOS quotas; traced in the lab (`damon:damos_before_apply`).
+//! Units: bytes, milliseconds. Limits: DAMON charges a region's pages for any owner; see [`super::ranges`]. Source: the
+//! kernel's documentation of DAMOS quotas; traced in the lab (`damon:damos_before_apply`).
 
 use super::files::{Kdamond, MANY, NEVER, Scheme};
 use super::{leaves, ranges};
@@ -44,13 +44,13 @@ const ARMING: Duration = Duration::from_millis(400);
 /// The first window.
 const ARMING_WINDOW_MS: u64 = 100;
 
-/// Below this a window moves the whole rest: halving further would take for ever.
+/// Below this a window moves the whole rest: halving further would never end.
 const LAST: Bytes = Bytes::from_mib(2);
 
 /// Commits without effect after which used memory may go far, too.
 const COLD_COMMITS: u32 = 8;
 
-/// Windows without effect before an application is told stuck: about half a minute.
+/// Windows without effect before an application is reported stuck: about half a minute.
 const PATIENCE: u32 = 150;
 
 /// Between two looks for new groups below an application's.
@@ -58,7 +58,7 @@ const LOOK: Duration = Duration::from_secs(5);
 
 const PAGE_BYTES: u64 = 4096;
 
-/// Tells the time since some moment.
+/// Returns the time since some moment.
 pub type Clock = Box<dyn Fn() -> Duration + Send>;
 
 /// A clock that starts now.
@@ -72,7 +72,7 @@ pub struct Quota {
     kdamond: Kdamond,
     clock: Clock,
     groups: BTreeMap<AppId, Vec<Cgroup>>,
-    /// Where each application's pages lie.
+    /// The addresses of each application's pages.
     runs: BTreeMap<AppId, Option<Vec<(u64, u64)>>>,
     looked: Duration,
     committed: Duration,
@@ -90,10 +90,10 @@ impl Quota {
     /// Takes DAMON, with all schemes yet to come.
     ///
     /// # Errors
-    /// No DAMON, or somebody else's; no migration by schemes.
+    /// No DAMON, or a foreign one; no migration by schemes.
     pub fn open(context: &Context, clock: Clock) -> Result<Self, MemError> {
         let mut kdamond = Kdamond::open(&context.host, &context.tiers, BackendKind::DamosQuota)?;
-        // Is there migration at all? The kernel says so when it is named, and only then.
+        // The kernel shows whether it supports migration only when a scheme names it.
         let mut schemes = pair(context, "/", None, &Pace::default(), None);
         schemes.truncate(1);
         if let Err(error) = kdamond.write(&schemes).and_then(|()| kdamond.write(&[])) {
@@ -259,7 +259,7 @@ impl Mover for Quota {
     }
 }
 
-/// Where an application's pages lie.
+/// The addresses of an application's pages.
 fn picture(context: &Context, cgroup: &Cgroup) -> Option<Vec<(u64, u64)>> {
     let processes = context.host.processes(cgroup).ok()?;
     ranges::runs(&context.host, &processes)

@@ -1,9 +1,10 @@
-//! Where in physical memory an application's pages lie, so that DAMON need not look anywhere else.
+//! The physical addresses of an application's pages, so DAMON monitors nothing else.
 //!
-//! Problem: a scheme's quota is charged for every page of the regions that it tries, also for free pages and those of others,
-//! so on a mostly foreign machine a limit would be reached slowly or overshot. Method: `/proc/PID/pagemap` gives the frames
-//! of the application's processes; they are counted by chunks of [`CHUNK_BYTES`], neighbouring chunks joined, and the smallest
-//! gaps filled until [`RUNS_MAX`] ranges are left. What lies between them is left out by address filters.
+//! Problem: a scheme's quota is charged for every page of the regions that it tries, also for free pages and those of
+//! others, so on a mostly foreign machine a limit would be reached slowly or overshot. Method: `/proc/PID/pagemap`
+//! gives the frames of the application's processes; they are counted by chunks of [`CHUNK_BYTES`], neighbouring chunks
+//! joined, and the smallest gaps filled until [`RUNS_MAX`] ranges are left. Address filters leave out the memory
+//! between them.
 //!
 //! Units: bytes. Limits: file pages that no process maps are not seen; a picture a few seconds old misses what came since;
 //! above [`PAGES_MAX`] pages there is no picture and the whole tier is watched. Needs CAP_SYS_ADMIN for frame numbers.

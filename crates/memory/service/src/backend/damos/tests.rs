@@ -115,7 +115,7 @@ fn a_scheme_rests_through_its_first_window_and_then_has_half_of_the_excess() {
         "half of it, an odd number of pages"
     );
     assert_eq!(scheme(&tree, 0, "filters/0/memcg_path"), "/app");
-    // What lies far is left out: from 512 MiB to 1536 MiB.
+    // Far memory is left out: from 512 MiB to 1536 MiB.
     assert_eq!(
         scheme(&tree, 0, "filters/1/addr_start"),
         (512_u64 << 20).to_string()
@@ -393,8 +393,9 @@ fn window(range: u64, from: Option<u64>, bytes: u64) -> (Vec<u64>, Option<u64>) 
     (tried, bytes.is_multiple_of(PAGE).then_some(next))
 }
 
-/// Goal: every huge page, which for DAMON lies at its first page, gets its turn in one pass, whatever is above the limit.
-/// Method: the kernel's windows, page by page. Half of the excess, plainly divided, is the bad input that this finds.
+/// Goal: every huge page, which DAMON counts at its first page, gets its turn in one pass, for any excess above the
+/// limit. Method: the kernel's windows, page by page. Half of the excess, plainly divided, is the bad input that this
+/// finds.
 #[test]
 fn quotas_bring_every_huge_page_its_turn() {
     let range = 33 * 512;

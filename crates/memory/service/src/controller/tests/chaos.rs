@@ -1,9 +1,9 @@
-//! Whatever happens in whatever order.
+//! Random events in a random order.
 //!
-//! Goal: applications come, end and vanish, writes are refused, the service is killed in the middle of a call; once
-//! things calm down, limits are those of the policy, nobody else has any, nothing that we made is left behind, and no
-//! process was touched but by the cgroup that it entered. Method: random events on [`super::world`], then thirty
-//! periods without faults, then a restart and as many again.
+//! Goal: applications arrive, end and vanish, writes fail, the service is killed in the middle of a call. After the
+//! faults, limits are those of the policy, no other group has limits, none of our groups is left behind, and the only
+//! effect on a process is the cgroup that it entered. Method: random events on [`super::world`], then thirty periods
+//! without faults, then a restart and as many again.
 
 use super::world::Killed;
 use super::*;
@@ -68,7 +68,7 @@ fn foreign(name: u8) -> String {
 }
 
 impl Bench {
-    /// One event. The service may die in it; then another one begins.
+    /// One event. The service may be killed in it; then another one starts.
     fn happen(&mut self, event: &Event, process: u32) {
         let name = |name: &u8| NAMES[usize::from(*name)].to_owned();
         let paths = |name: &u8| {

@@ -25,7 +25,7 @@ struct Machine {
 }
 
 impl Machine {
-    /// 512 MiB near, of which 12 MiB are the kernel's, and 1 GiB in each of two far tiers.
+    /// 512 MiB near (12 MiB of them the kernel's), and 1 GiB in each of two far tiers.
     fn new(sharing: Sharing) -> Self {
         let tree = Tree::two_tiers();
         tree.write("/sys/devices/system/node/has_memory", "0-2\n");

@@ -1,4 +1,4 @@
-//! What the controller tells, and what it refuses to decide: one fact for each test.
+//! What the controller reports, and what it does not decide: one fact for each test.
 //!
 //! Method: as the tests above, on a machine that fails on demand.
 
@@ -28,7 +28,7 @@ fn what_somebody_wrote_while_no_service_ran_is_theirs() {
     let now = bench.now;
     let problems = bench.service().status(now).problems.join("; ");
     assert!(
-        problems.contains("pod: somebody changed cpu.max of /kube/pod to `40000 100000`"),
+        problems.contains("pod: another program changed cpu.max of /kube/pod to `40000 100000`"),
         "{problems}"
     );
     assert_eq!(cpu(&bench), "20000 100000", "ours is a part of theirs");

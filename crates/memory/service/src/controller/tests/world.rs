@@ -47,7 +47,7 @@ pub(super) struct State {
     pub(super) journal: Option<Journal>,
     /// Calls of these kinds are refused, so often.
     pub(super) refuse: BTreeMap<&'static str, u32>,
-    /// The service dies at this call from now.
+    /// The service is killed at this call from now.
     pub(super) dies_in: Option<u32>,
     pub(super) inodes: u64,
     /// How old the sensors' picture is.
@@ -79,7 +79,7 @@ impl World {
         self.0.lock().unwrap()
     }
 
-    /// One call of the service: it may die here, or be refused.
+    /// One call of the service: the service may be killed here, or the call may fail.
     fn call(&self, kind: &'static str) -> Result<(), MemError> {
         let mut state = self.lock();
         if let Some(left) = &mut state.dies_in {
