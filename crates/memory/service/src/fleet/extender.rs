@@ -12,7 +12,7 @@
 use super::Summary;
 use super::json::Json;
 use crate::application::{Application, pod};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
 /// The annotation of a node that holds its summary.
@@ -23,6 +23,14 @@ const SCORE_MAX: u32 = 10;
 
 /// Nodes of one request: Kubernetes is made for 5,000.
 const NODES_MAX: usize = 20_000;
+/// Annotations of a pod with our prefix: there are about a dozen.
+const ANNOTATIONS_MAX: usize = 64;
+/// Longest annotation of ours, key or value, and longest name of a pod that has such annotations, bytes of JSON.
+const ANNOTATION_MAX: usize = 4_096;
+/// Longest reason against a node, bytes: it may have a name from the node's summary.
+const REASON_MAX: usize = 1_000;
+/// Longest summary of a node: Kubernetes limits all annotations of an object to 256 KiB. Bytes of JSON.
+const SUMMARY_MAX: usize = 256 << 10;
 
 /// An answer: HTTP status and body.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,46 +104,68 @@ impl<'a> Request<'a> {
     }
 
     /// The list of nodes as it came, with those that fit, and why the others do not.
+    ///
+    /// The reasons come first, so that the answer is written once, into memory of its size.
     fn filter(&self, now: u64) -> String {
-        let mut fit = String::new();
-        let mut failed = Map::new();
-        for node in self.nodes() {
-            match self.judge(node, now) {
-                Ok(_) => {
-                    let comma = if fit.is_empty() { "" } else { "," };
-                    fit.push_str(comma);
-                    fit.push_str(node.raw());
-                }
-                Err(reason) => {
-                    failed.insert(name(node), Value::String(format!("isolane: {reason}")));
+        let judged = self.nodes().map(|node| (node, self.judge(node, now)));
+        let reasons: Vec<Option<String>> = judged.map(|(_, judged)| judged.err()).collect();
+        let judged = || self.nodes().zip(&reasons);
+        let others = || self.list.fields().filter(|(key, _)| !key.is("items"));
+        let mut pieces = Pieces::default();
+        for is_counting in [true, false] {
+            pieces.begin(is_counting);
+            pieces.add("{\"Nodes\":{");
+            for (key, value) in others() {
+                for piece in [key.raw(), ":", value.raw(), ","] {
+                    pieces.add(piece);
                 }
             }
+            pieces.add("\"items\":[");
+            pieces.list(
+                judged()
+                    .filter(|(_, reason)| reason.is_none())
+                    .map(|(node, _)| [node.raw()]),
+            );
+            pieces.add("]},\"NodeNames\":null,\"FailedNodes\":{");
+            let failed = judged().filter_map(|(node, reason)| Some((node, reason.as_ref()?)));
+            pieces.list(failed.map(|(node, reason)| [raw_name(node), ":", reason]));
+            pieces.add("},\"FailedAndUnresolvableNodes\":{},\"Error\":\"\"}");
         }
-        let others = self.list.fields().filter(|(key, _)| !key.is("items"));
-        let others = others.map(|(key, value)| format!("{}:{},", key.raw(), value.raw()));
-        let failed = Value::Object(failed);
-        format!(
-            "{{\"Nodes\":{{{}\"items\":[{fit}]}},\"NodeNames\":null,\"FailedNodes\":{failed},\
-             \"FailedAndUnresolvableNodes\":{{}},\"Error\":\"\"}}",
-            others.collect::<String>()
-        )
+        pieces.text
     }
 
     fn prioritize(&self, now: u64) -> String {
-        let scores = self.nodes().map(|node| {
-            let score = self.judge(node, now).unwrap_or(0);
-            json!({ "Host": name(node), "Score": score })
-        });
-        scores.collect::<Value>().to_string()
+        let score = |node| self.judge(node, now).unwrap_or(0).to_string();
+        let scores: Vec<String> = self.nodes().map(score).collect();
+        let mut pieces = Pieces::default();
+        for is_counting in [true, false] {
+            pieces.begin(is_counting);
+            pieces.add("[");
+            let nodes = self.nodes().zip(&scores);
+            pieces
+                .list(nodes.map(|(node, score)| {
+                    ["{\"Host\":", raw_name(node), ",\"Score\":", score, "}"]
+                }));
+            pieces.add("]");
+        }
+        pieces.text
     }
 
-    /// The score of a node that suits, or why it does not.
+    /// The score of a node that suits, or as JSON why it does not.
     fn judge(&self, node: Json<'_>, now: u64) -> Result<u32, String> {
+        self.suits(node, now).map_err(|mut reason| {
+            reason.truncate(reason.floor_char_boundary(REASON_MAX));
+            Value::String(format!("isolane: {reason}")).to_string()
+        })
+    }
+
+    fn suits(&self, node: Json<'_>, now: u64) -> Result<u32, String> {
         let Some(application) = &self.application else {
             return Ok(0);
         };
         let text = annotations(node)
             .and_then(|annotations| annotations.field(NODE_ANNOTATION))
+            .filter(|summary| summary.length() <= SUMMARY_MAX)
             .and_then(Json::text)
             .ok_or_else(|| {
                 format!("the node has no annotation {NODE_ANNOTATION}: run isolaned --mem there and publish its summary")
@@ -145,6 +175,42 @@ impl<'a> Request<'a> {
             return Err(judgement.reason);
         }
         Ok((judgement.suitability.score * SCORE_MAX).div_ceil(100))
+    }
+}
+
+/// A text of many pieces: the first round counts their bytes, the second writes into memory of that size.
+#[derive(Default)]
+struct Pieces {
+    is_counting: bool,
+    bytes: usize,
+    text: String,
+}
+
+impl Pieces {
+    fn begin(&mut self, is_counting: bool) {
+        self.is_counting = is_counting;
+        if !is_counting {
+            self.text.reserve_exact(self.bytes);
+        }
+    }
+
+    fn add(&mut self, piece: &str) {
+        match self.is_counting {
+            true => self.bytes += piece.len(),
+            false => self.text.push_str(piece),
+        }
+    }
+
+    /// Entries with commas between them.
+    fn list<'a, const N: usize>(&mut self, entries: impl Iterator<Item = [&'a str; N]>) {
+        for (place, entry) in entries.enumerate() {
+            if place > 0 {
+                self.add(",");
+            }
+            for piece in entry {
+                self.add(piece);
+            }
+        }
     }
 }
 
@@ -160,9 +226,15 @@ fn named<'a>(value: Json<'a>, name: &str) -> Option<Json<'a>> {
         .filter(|value| !value.is_null())
 }
 
-fn name(value: Json<'_>) -> String {
-    let name = value.field("metadata").and_then(|data| data.field("name"));
-    name.and_then(Json::text).unwrap_or_default()
+/// The name of a pod or node, none where it has no text for a name.
+fn name(value: Json<'_>) -> Option<Json<'_>> {
+    let name = value.field("metadata")?.field("name")?;
+    name.is_text().then_some(name)
+}
+
+/// The name as it was written, in its quotes.
+fn raw_name(value: Json<'_>) -> &str {
+    name(value).map_or("\"\"", Json::raw)
 }
 
 fn annotations(value: Json<'_>) -> Option<Json<'_>> {
@@ -172,14 +244,28 @@ fn annotations(value: Json<'_>) -> Option<Json<'_>> {
 /// The application that the pod is by its annotations; none without any of ours.
 fn application(value: Json<'_>) -> Result<Option<Application>, String> {
     let all = annotations(value).into_iter().flat_map(Json::fields);
-    let texts = all.filter_map(|(key, value)| Some((key.text()?, value.text()?)));
-    let ours: BTreeMap<String, String> = texts
-        .filter(|(key, _)| key.starts_with(pod::PREFIX))
-        .collect();
+    let mut ours = BTreeMap::new();
+    let mut count = 0;
+    for (key, value) in all.filter(|(key, _)| key.length() <= ANNOTATION_MAX) {
+        let Some(key) = key.text().filter(|key| key.starts_with(pod::PREFIX)) else {
+            continue;
+        };
+        count += 1;
+        if value.length() > ANNOTATION_MAX || count > ANNOTATIONS_MAX {
+            return Err(format!(
+                "the pod has more than {ANNOTATIONS_MAX} annotations {}* or one of more than {ANNOTATION_MAX} bytes; remove them",
+                pod::PREFIX
+            ));
+        }
+        if let Some(value) = value.text() {
+            ours.insert(key, value);
+        }
+    }
     if ours.is_empty() {
         return Ok(None);
     }
-    let name = name(value);
+    let name = name(value).filter(|name| name.length() <= ANNOTATION_MAX);
+    let name = name.and_then(Json::text).unwrap_or_default();
     pod::annotations(&name, &ours)
         .map(Some)
         .map_err(|error| format!("pod `{name}`: {error}"))
@@ -190,6 +276,7 @@ mod tests {
     use super::super::tests::summary;
     use super::*;
     use expect_test::expect;
+    use serde_json::Map;
 
     const GB: u64 = 1_000_000_000;
 

@@ -32,6 +32,15 @@ impl<'a> Json<'a> {
         serde_json::from_str(self.0).ok()
     }
 
+    /// Length as it was written, bytes.
+    pub(super) fn length(self) -> usize {
+        self.0.len()
+    }
+
+    pub(super) fn is_text(self) -> bool {
+        self.0.starts_with('"')
+    }
+
     pub(super) fn is_null(self) -> bool {
         self.0 == "null"
     }

@@ -157,19 +157,23 @@ impl Drop for Held<'_> {
 fn exchange(stream: &TcpStream, since: Instant, shared: &Shared<'_>) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     let mut timed = Timed::new(stream, since, EXCHANGE);
-    let mut held = Held {
-        all: &shared.held,
-        own: 0,
-    };
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let reply = match read(&mut timed, &mut held)? {
-        Ok(request) => {
-            let now = now.map_or(0, |since| since.as_secs());
-            answer(&request.method, &request.path, &request.body, now)
-        }
-        Err(refused) => refused,
-    };
+    let now = now.map_or(0, |since| since.as_secs());
+    let reply = respond(&mut timed, &shared.held, now)?;
     write(timed, &reply)
+}
+
+/// Reads one request from `stream` and makes its answer; `held` counts the bytes of all requests at this moment, and
+/// `now_unix_s` judges how old summaries are.
+///
+/// # Errors
+/// The stream's.
+pub fn respond(stream: impl Read, held: &AtomicU64, now_unix_s: u64) -> io::Result<Answer> {
+    let mut held = Held { all: held, own: 0 };
+    Ok(match read(stream, &mut held)? {
+        Ok(request) => answer(&request.method, &request.path, &request.body, now_unix_s),
+        Err(refused) => refused,
+    })
 }
 
 #[derive(Debug)]
@@ -221,7 +225,10 @@ fn read(stream: impl Read, held: &mut Held<'_>) -> io::Result<Result<Request, An
         match rest.read(&mut piece) {
             Ok(0) => break,
             // What has come is counted, not what is announced: announcing costs nothing.
-            Ok(count) if held.add(count as u64) => body.extend_from_slice(&piece[..count]),
+            Ok(count) if held.add(count as u64) => {
+                grow(&mut body, count, length);
+                body.extend_from_slice(&piece[..count]);
+            }
             Ok(_) => {
                 return Ok(Err(refused(
                     503,
@@ -236,6 +243,15 @@ fn read(stream: impl Read, held: &mut Held<'_>) -> io::Result<Result<Request, An
         return Ok(Err(refused(400, "the request is cut off")));
     }
     Ok(Ok(Request { method, path, body }))
+}
+
+/// Makes room for `more` bytes: twice what there is, and never more than was announced.
+fn grow(body: &mut Vec<u8>, more: usize, announced: u64) {
+    if body.capacity() - body.len() < more {
+        let announced = usize::try_from(announced).unwrap_or(usize::MAX);
+        let room = (2 * body.capacity()).min(announced).max(body.len() + more);
+        body.reserve_exact(room - body.len());
+    }
 }
 
 /// The next line of a head without its end; none where the head ends before it. What is no text is replaced.

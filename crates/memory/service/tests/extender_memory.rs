@@ -1,0 +1,150 @@
+//! The memory of one request to the scheduler extender, from its first byte to its answer.
+//!
+//! Goal: a request of 32 MiB takes at most four times its size, whatever is in it. Method: every allocation of this
+//! program is counted; each request has one shape, repeated until it is long enough, and comes from a reader that makes
+//! it piece by piece, so only the extender's own memory counts.
+
+use isolane_memory_service::fleet::server::respond;
+use std::io::{self, Read};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[global_allocator]
+static ALLOCATOR: dhat::Alloc = dhat::Alloc;
+
+/// Least length of a body, bytes; a little more than a power of two, where a buffer that doubles is worst.
+const BODY: usize = (32 << 20) + 1;
+/// Largest multiple of the body that may be allocated at a time.
+const TIMES_MAX: usize = 4;
+
+/// A request as it comes: the head, the beginning of the body, one part again and again, and the end.
+struct Shape {
+    first: String,
+    part: String,
+    last: &'static str,
+}
+
+impl Shape {
+    /// The body's length and how often the part comes.
+    fn size(&self) -> (usize, usize) {
+        let count = (BODY - self.first.len()).div_ceil(self.part.len());
+        let length = self.first.len() + count * self.part.len() + self.last.len();
+        (length, count)
+    }
+
+    fn reader(&self, path: &str) -> impl Read {
+        let (length, count) = self.size();
+        let head = format!("POST {path} HTTP/1.1\r\nContent-Length: {length}\r\n\r\n");
+        let begin = io::Cursor::new(head + &self.first);
+        let parts = Repeated {
+            part: self.part.clone(),
+            left: count * self.part.len(),
+        };
+        begin.chain(parts).chain(self.last.as_bytes())
+    }
+}
+
+struct Repeated {
+    part: String,
+    left: usize,
+}
+
+impl Read for Repeated {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let length = self.part.len();
+        // Whole parts are left after each one, so what is left says where the next byte lies.
+        let from = (length - self.left % length) % length;
+        let count = into.len().min(length - from).min(self.left);
+        into[..count].copy_from_slice(&self.part.as_bytes()[from..from + count]);
+        self.left -= count;
+        Ok(count)
+    }
+}
+
+const POD: &str = r#"{"Pod":{"metadata":{"name":"p","annotations":{"isolane.dev/type":"ls","isolane.dev/slo":"160ns","isolane.dev/priority":"7","isolane.dev/memory":"1GB"}}},"Nodes":{"items":["#;
+
+fn shapes() -> Vec<(&'static str, Shape)> {
+    let list = |before: &str, part: String| Shape {
+        first: before.to_owned() + "0",
+        part,
+        last: "]}}",
+    };
+    let plain = r#"{"Pod":{},"Nodes":{"items":["#;
+    let filler = "x".repeat(2_000);
+    // Names of control characters take six bytes each in the request and one in memory.
+    let name = "\\u0001".repeat(300);
+    let annotation = format!(r#","isolane.dev/{}":"0""#, "a");
+    let numbers = "0,".repeat(100_000);
+    let app = format!(
+        r#"{{\"name\":\"a\",\"priority\":1,\"held_bytes\":[{numbers}0],\"cpu_per_mille\":1}}"#
+    );
+    let summary = format!(
+        r#",{{"metadata":{{"name":"n","annotations":{{"isolane.dev/machine":"{{\"format\":1,\"at_unix_s\":1000,\"tiers\":[],\"applications\":[{app}]}}"}}}}}}"#
+    );
+    vec![
+        ("more nodes than allowed", list(plain, ",0".to_owned())),
+        (
+            "nodes that fit",
+            list(plain, format!(r#",{{"status":"{filler}"}}"#)),
+        ),
+        (
+            "nodes that do not fit",
+            list(POD, format!(r#",{{"metadata":{{"name":"{name}"}}}}"#)),
+        ),
+        ("nodes with long summaries", list(POD, summary)),
+        (
+            "fields of the list beside its nodes",
+            Shape {
+                first: r#"{"Pod":{},"Nodes":{"items":[]"#.to_owned(),
+                part: r#","a":{}"#.to_owned(),
+                last: "}}",
+            },
+        ),
+        (
+            "annotations with the product's prefix",
+            Shape {
+                first: r#"{"Pod":{"metadata":{"annotations":{"a":"b""#.to_owned(),
+                part: annotation,
+                last: r#"}}},"Nodes":{}}"#,
+            },
+        ),
+        (
+            "brackets within brackets",
+            Shape {
+                first: r#"{"Pod":"#.to_owned(),
+                part: "[".to_owned(),
+                last: "",
+            },
+        ),
+    ]
+}
+
+#[test]
+fn a_request_of_32_mib_takes_at_most_four_times_its_size() {
+    for (name, shape) in shapes() {
+        // The answers of both take memory only where nodes do not fit; there the longer one is `filter`'s.
+        let paths: &[&str] = match name {
+            "nodes that do not fit" => &["/filter", "/prioritize"],
+            _ => &["/filter"],
+        };
+        for path in paths {
+            let held = AtomicU64::new(0);
+            let request = shape.reader(path);
+            let profiler = dhat::Profiler::builder().testing().build();
+            let answer = respond(request, &held, 1_000).unwrap();
+            let most = dhat::HeapStats::get().max_bytes;
+            drop(profiler);
+            let (length, _) = shape.size();
+            println!(
+                "{name} {path}: {length} bytes, {most} bytes of memory at most ({:.2}x), status {}, answer {} bytes",
+                most as f64 / length as f64,
+                answer.status,
+                answer.body.len()
+            );
+            assert!(
+                most <= TIMES_MAX * length,
+                "{name} {path}: {most} bytes for {length}"
+            );
+            assert_eq!(held.load(Ordering::Relaxed), 0);
+        }
+    }
+}
