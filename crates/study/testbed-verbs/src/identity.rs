@@ -3,18 +3,21 @@
 //! `isolane rdma agent init DIR NAME...` makes an authority in `DIR/authority` and for every NAME a directory
 //! `DIR/NAME` to be copied to that machine: `authority.pem`, `certificate.pem`, `key.pem`. Both ends of a connection
 //! show a certificate of the authority; an agent's must also be for the name or address it is reached by, so one
-//! machine cannot impersonate another. The authority's key is needed only to make more certificates.
+//! machine cannot impersonate another. A controller's must be for the name [`CONTROLLER`], so the certificate of one
+//! machine does not control the others. The authority's key is needed only to make more certificates.
 //!
-//! Files have mode 0600 and directories 0700; a key that others can read is refused. Certificates do not expire:
-//! to revoke one, make a new authority. Keys are ECDSA over P-256.
+//! Files have mode 0600 and directories 0700; a key that others can read is refused. A machine's certificate is valid
+//! for [`CERTIFICATE_DAYS`], the authority's for [`AUTHORITY_DAYS`]; to renew one, remove its directory and make it again.
+//! To revoke one earlier, make a new authority. Keys are ECDSA over P-256.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose,
 };
+use rustls::client::verify_server_name;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::version::TLS13;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -22,6 +25,16 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+/// The name that a controller's certificate is for.
+pub const CONTROLLER: &str = "controller";
+/// Days for which a machine's certificate is valid: a copied key is of no use after that.
+pub const CERTIFICATE_DAYS: u64 = 397;
+/// Days for which an authority's certificate is valid.
+pub const AUTHORITY_DAYS: u64 = 3_650;
+/// A certificate is valid from this long before it is made, as clocks of machines differ.
+const EARLIER: Duration = Duration::from_secs(24 * 3_600);
 
 /// The authority's directory.
 const AUTHORITY: &str = "authority";
@@ -74,11 +87,23 @@ pub enum IdentityError {
 /// # Errors
 /// [`IdentityError`]; nothing that exists is overwritten.
 pub fn create(directory: &Path, names: &[String]) -> Result<Vec<PathBuf>, IdentityError> {
+    create_at(directory, names, SystemTime::now())
+}
+
+/// As [`create`], at the time `now`.
+///
+/// # Errors
+/// As [`create`].
+pub fn create_at(
+    directory: &Path,
+    names: &[String],
+    now: SystemTime,
+) -> Result<Vec<PathBuf>, IdentityError> {
     if let Some(name) = names.iter().find(|name| !is_name(name)) {
         return Err(IdentityError::Name { name: name.clone() });
     }
     make_directory(directory)?;
-    let (issuer, authority) = authority(&directory.join(AUTHORITY))?;
+    let (issuer, authority) = authority(&directory.join(AUTHORITY), now)?;
     let mut made = Vec::new();
     for name in names {
         let place = directory.join(name);
@@ -89,6 +114,7 @@ pub fn create(directory: &Path, names: &[String]) -> Result<Vec<PathBuf>, Identi
         let key = KeyPair::generate().map_err(content)?;
         let mut params = CertificateParams::new(vec![name.clone()]).map_err(content)?;
         params.distinguished_name = common_name(name);
+        limit(&mut params, now, CERTIFICATE_DAYS);
         params.use_authority_key_identifier_extension = true;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![
@@ -112,7 +138,7 @@ fn is_name(name: &str) -> bool {
         && name.starts_with(|c: char| c.is_ascii_alphanumeric() || c == ':')
         && name.len() <= 253
         && name.chars().all(plain)
-        && rustls::pki_types::ServerName::try_from(name.to_owned()).is_ok()
+        && ServerName::try_from(name.to_owned()).is_ok()
 }
 
 fn common_name(name: &str) -> DistinguishedName {
@@ -122,7 +148,10 @@ fn common_name(name: &str) -> DistinguishedName {
 }
 
 /// The authority in `directory`, made where it is not there, and its certificate as text.
-fn authority(directory: &Path) -> Result<(Issuer<'static, KeyPair>, String), IdentityError> {
+fn authority(
+    directory: &Path,
+    now: SystemTime,
+) -> Result<(Issuer<'static, KeyPair>, String), IdentityError> {
     let key_path = directory.join(KEY_FILE);
     let certificate_path = directory.join(AUTHORITY_FILE);
     let content = |error: rcgen::Error| IdentityError::Content {
@@ -139,12 +168,27 @@ fn authority(directory: &Path) -> Result<(Issuer<'static, KeyPair>, String), Ide
         let key = KeyPair::from_pem(&read(&key_path)?).map_err(content)?;
         return Ok((Issuer::new(params, key), read(&certificate_path)?));
     }
+    limit(&mut params, now, AUTHORITY_DAYS);
     let key = KeyPair::generate().map_err(content)?;
     let text = params.self_signed(&key).map_err(content)?.pem();
     make_directory(directory)?;
     write_new(&key_path, &key.serialize_pem())?;
     write_new(&certificate_path, &text)?;
     Ok((Issuer::new(params, key), text))
+}
+
+/// Limits the validity of a certificate that is made at `now`.
+fn limit(params: &mut CertificateParams, now: SystemTime, days: u64) {
+    params.not_before = (now - EARLIER).into();
+    params.not_after = (now + Duration::from_secs(days * 24 * 3_600)).into();
+}
+
+/// Whether a peer's verified certificates are a controller's.
+pub(crate) fn is_controller(chain: Option<&[CertificateDer<'static>]>) -> bool {
+    let name = ServerName::try_from(CONTROLLER).expect("a host name");
+    let first = chain.and_then(|chain| chain.first());
+    let parsed = first.and_then(|first| ParsedCertificate::try_from(first).ok());
+    parsed.is_some_and(|parsed| verify_server_name(&parsed, &name).is_ok())
 }
 
 fn make_directory(path: &Path) -> Result<(), IdentityError> {

@@ -1,16 +1,17 @@
 //! An agent that waits for controllers on a TCP port.
 //!
-//! Every connection that shows a certificate of the authority gets a process of its own, `isolane rdma agent --stdio`, at the
+//! Every connection that shows a controller's certificate of the authority gets a process of its own, `isolane rdma agent --stdio`, at the
 //! end of a local socket: one session cannot touch another, and the end of the listening process ends them all.
 //!
 //! Limits: [`ListenOptions::sessions`] sessions at once; further ones are closed after the handshake. A connection without a handshake has one
 //! of `STRANGERS_MAX` places of its own ([`isolane_common_linux::pool`]), so that silent ones keep no controller out.
 
-use crate::identity::{self, IdentityError};
+use crate::identity::{self, CONTROLLER, IdentityError};
+use crate::message::{Event, Message};
 use crate::secure::{handshake, pump};
 use isolane_common_linux::pool::{Entry, Pool, PoolLimits};
 use rustls::{Connection, ServerConfig, ServerConnection};
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -154,6 +155,9 @@ impl Listener {
             drain(&tcp);
             shaken?;
         }
+        if !identity::is_controller(connection.peer_certificates()) {
+            return refuse(&mut connection, &mut tcp);
+        }
         entry.authenticated().map_err(io::Error::other)?;
         log(&format!("{peer}: session began"));
         let (ours, theirs) = UnixStream::pair()?;
@@ -172,6 +176,23 @@ impl Listener {
         reap(child);
         moved
     }
+}
+
+/// Tells a peer with the certificate of a machine why it gets no session.
+fn refuse(connection: &mut Connection, tcp: &mut TcpStream) -> io::Result<()> {
+    let reason = format!(
+        "the certificate is not for the name {CONTROLLER:?}; make one with `isolane rdma agent init DIR {CONTROLLER}`"
+    );
+    let answer = Event::Failed {
+        reason: reason.clone(),
+    };
+    connection.writer().write_all(answer.encode().as_bytes())?;
+    connection.send_close_notify();
+    while connection.wants_write() {
+        connection.write_tls(tcp)?;
+    }
+    drain(tcp);
+    Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
 }
 
 /// Reads away what is on its way: closing a socket with unread bytes resets the connection, and the peer would never

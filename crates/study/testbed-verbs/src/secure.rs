@@ -150,6 +150,9 @@ fn refusal(error: &rustls::Error) -> String {
         ) => {
             format!("the other side refuses our certificate: it is not of its authority ({error})")
         }
+        rustls::Error::AlertReceived(Alert::CertificateExpired) => {
+            format!("the other side refuses our certificate: it has expired ({error})")
+        }
         other => other.to_string(),
     }
 }

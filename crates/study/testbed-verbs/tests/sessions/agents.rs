@@ -12,7 +12,7 @@ use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// An agent on a port of the loopback interface, and its certificates' parent.
 fn listening(place: &Place, directory: &Path) -> u16 {
@@ -93,6 +93,29 @@ pub(crate) fn strangers_are_refused(place: &Place) {
     message(
         &run(&testbed, "quick", "none").unwrap_err(),
         &["127.0.0.1", "not of its authority"],
+    );
+    // The certificate of a machine does not control another one.
+    let (testbed, _) = place.testbed(&target, |reach| {
+        reach.identity = Some(directory.join("elsewhere"));
+    });
+    message(
+        &run(&testbed, "quick", "none").unwrap_err(),
+        &["127.0.0.1", "not for the name \"controller\""],
+    );
+    // A controller's certificate that was made 400 days ago.
+    let expired = directory.join("expired");
+    fs::create_dir(&expired).unwrap();
+    fs::rename(directory.join("controller"), expired.join("kept")).unwrap();
+    let then = SystemTime::now() - Duration::from_secs(400 * 24 * 3_600);
+    identity::create_at(&directory, &["controller".to_owned()], then).unwrap();
+    fs::rename(directory.join("controller"), expired.join("controller")).unwrap();
+    fs::rename(expired.join("kept"), directory.join("controller")).unwrap();
+    let (testbed, _) = place.testbed(&target, |reach| {
+        reach.identity = Some(expired.join("controller"));
+    });
+    message(
+        &run(&testbed, "quick", "none").unwrap_err(),
+        &["127.0.0.1", "xpired"],
     );
     // An agent that shows another machine's certificate.
     let listener = Listener::bind(ListenOptions {

@@ -55,7 +55,7 @@ enum Action {
 struct Init {
     /// Where the authority is or will be
     directory: PathBuf,
-    /// Names or addresses by which machines are reached, and one for the controller
+    /// Names or addresses by which machines are reached, and `controller` for the controller
     #[arg(required = true, value_name = "NAME")]
     names: Vec<String>,
     /// Print JSON
