@@ -13,7 +13,7 @@ DEMO_OUT ?= out/audit
 PREFIX ?= /usr/local
 export PREFIX DESTDIR SYSCONFDIR LIBDIR
 
-.PHONY: help demo study build symbols test test-all check same smoke lint lab lab-mem kills rpc-lab lab-plan python bpf install uninstall packages check-packages claims readme bench bench-hunt bench-nic docs clean need-cargo
+.PHONY: help demo study build symbols test test-all check same smoke lint lab lab-mem kills fuzz vopr rpc-lab lab-plan python bpf install uninstall packages check-packages claims readme bench bench-hunt bench-nic docs clean need-cargo
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -64,6 +64,12 @@ lab-mem: need-cargo ## boot a virtual machine with two memory tiers and run the 
 
 kills: need-cargo ## kill the daemon and applications at random, KILLS=10000 times, over a provider without hardware
 	@ISOLANE_KILLS=$(or $(KILLS),10000) $(CARGO) test --locked --package isolaned --test it -- --nocapture killed
+
+fuzz: need-cargo ## fuzz every decoder under libFuzzer for MINUTES=5 in all; TARGET=NAME fuzzes one (needs a C++ compiler)
+	@.ci/fuzz $(or $(MINUTES),5) $(TARGET)
+
+vopr: need-cargo ## run the quota server by seed under random faults for HOURS=0.1; SEED=n runs one seed
+	@$(CARGO) run --locked --quiet --profile ci --package isolane-tools-models --bin vopr -- $(if $(SEED),--seed $(SEED),$(shell awk 'BEGIN { printf "%d", $(or $(HOURS),0.1) * 3600 }') $(shell date +%s))
 
 rpc-lab: build ## run gRPC programs in Rust, Python and Go behind an overloaded port (needs root); QUICK=1: one minute
 	@.ci/languages go

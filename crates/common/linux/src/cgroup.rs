@@ -37,7 +37,7 @@ pub fn path(text: &str) -> &str {
 /// The part of a cgroup's path that the host made. A tenant makes the parts below it.
 ///
 /// It ends at the outermost pod, container, user slice, service or scope. Of a path without any of them the first two
-/// parts count.
+/// parts count; a text that does not begin with `/` has no such part.
 ///
 /// ```
 /// use isolane_common_linux::cgroup::responsible;
@@ -46,6 +46,10 @@ pub fn path(text: &str) -> &str {
 /// assert_eq!(responsible("/docker/abc/made/by/its/root"), "/docker/abc");
 /// ```
 pub fn responsible(path: &str) -> &str {
+    // A path of the kernel begins with `/`.
+    if !path.starts_with('/') {
+        return "";
+    }
     let mut end = 0;
     let mut parent = "";
     for (index, part) in path.split('/').skip(1).enumerate() {
@@ -59,7 +63,7 @@ pub fn responsible(path: &str) -> &str {
         }
         parent = part;
     }
-    &path[..end.min(path.len())]
+    &path[..end]
 }
 
 /// The unit, container and pod in a cgroup's path.

@@ -20,7 +20,7 @@ use isolane_common_linux::private::PrivateDirectory;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 mod checks;
 
@@ -290,10 +290,18 @@ impl Drop for Lock {
 fn read(directory: &PrivateDirectory, name: &str, boot: &str) -> Result<Option<Journal>, NicError> {
     let path = &directory.path().join(name);
     let text = directory.read(name, BYTES_MAX);
-    let Some(text) = text.map_err(|error| denied(path, error))? else {
-        return Ok(None);
-    };
-    let journal: Journal = serde_json::from_str(&text).map_err(|error| {
+    match text.map_err(|error| denied(path, error))? {
+        Some(text) => parse(path, name, &text, boot),
+        None => Ok(None),
+    }
+}
+
+/// The journal in `text`, the content of the file `name` at `path`; `None` if it is of another boot.
+///
+/// # Errors
+/// It is no journal, or a field has an invalid value.
+pub fn parse(path: &Path, name: &str, text: &str, boot: &str) -> Result<Option<Journal>, NicError> {
+    let journal: Journal = serde_json::from_str(text).map_err(|error| {
         let detail =
             format!("is not a journal of isolane ({error}); remove it if nothing is attached");
         NicError::file(path, detail)

@@ -167,8 +167,8 @@ fn dump(kind: u16, index: u32, parent: u32) -> Request {
     }
 }
 
-/// Interface index and discipline of a message.
-fn parse(payload: &[u8]) -> Option<(u32, Discipline)> {
+/// Interface index and discipline of the message's payload.
+pub fn parse(payload: &[u8]) -> Option<(u32, Discipline)> {
     let attributes = Attributes::new(payload.get(HEADER_BYTES..)?);
     let discipline = Discipline {
         kind: attributes.text(TCA_KIND)?,

@@ -22,6 +22,7 @@ pub mod layers;
 pub mod mask;
 pub mod modules;
 pub mod promises;
+mod room;
 pub mod rooms;
 pub mod sources;
 pub mod tree;

@@ -2,78 +2,10 @@
 //!
 //! The folder below `crates/` is wing and room; the package's name follows from it.
 
+pub use crate::room::{Kind, Room};
+
+use crate::room::room;
 use Kind::{Plain, Pure, PureUnsafe, Unsafe};
-
-/// What a crate may do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Takes time, randomness and input as arguments; no `unsafe`.
-    Pure,
-    /// As [`Kind::Pure`], with `unsafe` hints to the processor.
-    PureUnsafe,
-    /// Touches the world through safe interfaces.
-    Plain,
-    /// Speaks to the kernel, to a foreign ABI or through shared memory.
-    Unsafe,
-}
-
-impl Kind {
-    /// Takes time, randomness and input as arguments.
-    pub const fn is_pure(self) -> bool {
-        matches!(self, Pure | PureUnsafe)
-    }
-
-    /// May hold `unsafe` code.
-    pub const fn may_unsafe(self) -> bool {
-        matches!(self, PureUnsafe | Unsafe)
-    }
-}
-
-/// A crate and its place.
-#[derive(Clone, Copy, Debug)]
-pub struct Room {
-    /// Folder below `crates/`: wing and room.
-    pub folder: &'static str,
-    /// What it may do.
-    pub kind: Kind,
-    /// What lives there, for `ARCHITECTURE.md`.
-    pub about: &'static str,
-    /// Folders of the crates that it may use, tests included; each one is listed above it, and each one is used.
-    pub may_use: &'static [&'static str],
-}
-
-impl Room {
-    /// The package's name.
-    pub fn package(&self) -> String {
-        match self.folder {
-            "app/cli" => "isolane".to_owned(),
-            "rdma/daemon" => "isolaned".to_owned(),
-            folder => format!("isolane-{}", folder.replace('/', "-")),
-        }
-    }
-
-    /// The wing: the first part of the folder.
-    pub fn wing(&self) -> &'static str {
-        self.folder
-            .split('/')
-            .next()
-            .expect("a folder has a first part")
-    }
-}
-
-const fn room(
-    folder: &'static str,
-    kind: Kind,
-    about: &'static str,
-    may_use: &'static [&'static str],
-) -> Room {
-    Room {
-        folder,
-        kind,
-        about,
-        may_use,
-    }
-}
 
 /// Every crate, from the bottom up.
 pub const ROOMS: &[Room] = &[
@@ -557,6 +489,43 @@ pub const ROOMS: &[Room] = &[
             "study/recommend",
             "study/testbed-verbs",
             "app/report",
+        ],
+    ),
+    room(
+        "tools/fuzz",
+        Unsafe,
+        "fuzz targets: every decoder that reads what others wrote; a deterministic driver, and libFuzzer (the only `unsafe` line)",
+        &[
+            "common/linux",
+            "common/quantities",
+            "common/toml-input",
+            "rdma/inventory",
+            "rdma/policy",
+            "rdma/session",
+            "rdma/emulated-verbs",
+            "network/scenario",
+            "rdma/scenario",
+            "rdma/enforcer",
+            "rdma/traffic",
+            "rpc/library",
+            "ethernet/attach",
+            "ethernet/scenario",
+            "memory/scenario",
+            "memory/service",
+            "rdma/daemon",
+            "ethernet/software-card",
+            "study/testbed-verbs",
+        ],
+    ),
+    room(
+        "tools/models",
+        Plain,
+        "protocols in every interleaving (stateright), and the quota server by seed under random faults",
+        &[
+            "common/quantities",
+            "rdma/enforcer",
+            "rpc/policy",
+            "rpc/library",
         ],
     ),
     room("tools/tidy", Plain, "tests of this repository's rules", &[]),

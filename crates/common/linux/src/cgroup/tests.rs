@@ -199,3 +199,13 @@ proptest! {
         let _ = parse_entry(&text);
     }
 }
+
+/// Found by the fuzz target `tables`: the end was counted from a `/` that the path did not have, into a character.
+#[test]
+fn a_path_without_its_first_slash_has_no_part_of_the_host() {
+    assert_eq!(responsible("\u{20ac}/a.slice/b\u{20ac}/c"), "");
+    assert_eq!(
+        responsible("/\u{20ac}.slice/b\u{20ac}/c"),
+        "/\u{20ac}.slice/b\u{20ac}"
+    );
+}

@@ -231,7 +231,7 @@ fn receive(stream: &mut impl Read) -> Result<Vec<u8>, HandshakeError> {
 
 impl Endpoint {
     /// Encodes the endpoint. Names that are too long are cut.
-    fn encode(&self) -> Vec<u8> {
+    pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(FRAME_MAX);
         bytes.extend(self.daemon);
         bytes.extend(self.gid);
@@ -254,7 +254,10 @@ impl Endpoint {
     }
 
     /// Decodes arbitrary bytes.
-    fn decode(bytes: &[u8]) -> Result<Self, HandshakeError> {
+    ///
+    /// # Errors
+    /// [`HandshakeError::Field`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, HandshakeError> {
         let mut rest = bytes;
         let daemon = take(&mut rest)?;
         let gid = take(&mut rest)?;

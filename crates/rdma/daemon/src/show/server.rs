@@ -396,14 +396,19 @@ fn unix(path: &Path) -> std::io::Result<UnixListener> {
     Ok(socket.into())
 }
 
-enum Asked {
+/// What the bytes of a request say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// The request has no end yet.
     More,
+    /// The path of a `GET`.
     Path(String),
+    /// The status of an invalid request.
     Refused(&'static str),
 }
 
 /// Parses the bytes received so far.
-fn request(bytes: &[u8]) -> Asked {
+pub fn request(bytes: &[u8]) -> Asked {
     let ended = bytes.windows(4).any(|part| part == b"\r\n\r\n")
         || bytes.windows(2).any(|part| part == b"\n\n");
     if !ended {

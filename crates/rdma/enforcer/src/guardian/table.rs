@@ -33,6 +33,19 @@ struct Row {
     latest: AtomicU64,
 }
 
+/// The numbers of calls that may be unanswered, by the two words of a row: the oldest unanswered number and the latest
+/// one, each plus one, and 0 for none.
+pub fn open_calls(oldest: u64, latest: u64) -> std::ops::Range<u64> {
+    if latest == 0 {
+        return 0..0;
+    }
+    let oldest = match oldest {
+        0 => latest,
+        oldest => oldest - 1,
+    };
+    oldest.max(latest.saturating_sub(SPAN_MAX)).min(latest)..latest.saturating_add(AHEAD)
+}
+
 /// The rows, shared by guardian and enforcer.
 #[derive(Debug)]
 pub struct Table {
@@ -105,15 +118,10 @@ impl Table {
         let Some(row) = self.row(slot) else {
             return 0..0;
         };
-        let latest = row.latest.load(Ordering::Acquire);
-        if latest == 0 {
-            return 0..0;
-        }
-        let oldest = match row.oldest.load(Ordering::Acquire) {
-            0 => latest,
-            oldest => oldest - 1,
-        };
-        oldest.max(latest.saturating_sub(SPAN_MAX)).min(latest)..latest.saturating_add(AHEAD)
+        open_calls(
+            row.oldest.load(Ordering::Acquire),
+            row.latest.load(Ordering::Acquire),
+        )
     }
 
     fn row(&self, slot: usize) -> Option<&Row> {

@@ -212,7 +212,8 @@ fn round(
     Ok(Duration::from_millis(term_ms.clamp(300, 600_000)))
 }
 
-fn valid_until(asked_ns: u64, lease: &Leased) -> u64 {
+/// The end of a lease that was requested at `asked_ns`, by the same clock.
+pub fn valid_until(asked_ns: u64, lease: &Leased) -> u64 {
     asked_ns.saturating_add(lease.term_ms.saturating_mul(1_000_000 / 100 * CLIENT_PART))
 }
 

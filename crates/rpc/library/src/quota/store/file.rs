@@ -87,7 +87,7 @@ impl Store for FileStore {
     fn load(&mut self) -> Result<Loaded, StoreError> {
         match Journal::open(&self.path()) {
             // A byte that is not text makes its line invalid, not the whole file unreadable.
-            Ok((_, lines)) => Ok(read(&String::from_utf8_lossy(&lines), &self.boot)),
+            Ok((_, lines)) => Ok(parse(&String::from_utf8_lossy(&lines), &self.boot)),
             // No promise was ever given.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Loaded {
                 complete: true,
@@ -123,7 +123,8 @@ fn failed(place: &Path, error: io::Error) -> StoreError {
     }
 }
 
-fn line(record: &Record) -> String {
+/// The line of a record, with its checksum and its end.
+pub fn line(record: &Record) -> String {
     let json = serde_json::to_string(record).expect("records are plain data");
     format!("{:016x} {json}\n", checksum(&json))
 }
@@ -134,7 +135,8 @@ fn checksum(text: &str) -> u64 {
     text.bytes().fold(0xcbf2_9ce4_8422_2325, step)
 }
 
-fn read(text: &str, boot: &str) -> Loaded {
+/// The records of a journal's `text`, read in the boot `boot`. Damaged lines make it incomplete.
+pub fn parse(text: &str, boot: &str) -> Loaded {
     let mut lines = text.split_inclusive('\n');
     let head = lines.next().and_then(|line| {
         let words = line.strip_suffix('\n')?.strip_prefix("boot ")?;
@@ -222,7 +224,7 @@ mod tests {
     fn a_half_line_that_another_follows_hides_a_promise() {
         let (torn, next) = (line(&grant(1)), line(&grant(2)));
         let text = format!("boot x 3000\n{}{next}", &torn[..30]);
-        let loaded = read(&text, "x");
+        let loaded = parse(&text, "x");
         assert_eq!((loaded.records, loaded.complete), (Vec::new(), false));
     }
 
@@ -258,7 +260,7 @@ mod tests {
             let text: String = records.iter().map(line).collect();
             let text = format!("boot x\n{text}");
             let kept = text.len().saturating_sub(cut).max(7);
-            let loaded = read(&text[..kept], "x");
+            let loaded = parse(&text[..kept], "x");
             let whole = text[..kept].matches('\n').count() - 1;
             prop_assert_eq!(&loaded.records[..], &records[..whole]);
             prop_assert!(loaded.complete);
@@ -272,7 +274,7 @@ mod tests {
             let mut bytes = format!("boot x\n{text}").into_bytes();
             let at = 7 + ((bytes.len() - 8) as f64 * part) as usize;
             bytes[at] ^= 1;
-            let loaded = read(&String::from_utf8_lossy(&bytes), "x");
+            let loaded = parse(&String::from_utf8_lossy(&bytes), "x");
             prop_assert!(loaded.records.len() < 8 && records.starts_with(&loaded.records));
             prop_assert!(!loaded.complete);
         }

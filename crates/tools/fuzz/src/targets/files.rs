@@ -1,0 +1,219 @@
+//! Files that users, operators or another run of a program wrote: scenarios, profiles, settings, journals.
+
+use super::text;
+use crate::{Target, of_repository};
+use isolane_common_toml_input::{glob, quantity};
+use isolane_ethernet_attach::journal as nic_journal;
+use isolane_memory_service::application::{self, pod};
+use isolane_memory_service::fleet::Summary;
+use isolane_memory_service::journal::Journal as MemoryJournal;
+use isolane_memory_service::profile::application::AppProfile;
+use isolane_memory_service::profile::machine::MachineProfile;
+use isolane_memory_service::service::settings as memory_settings;
+use isolane_rdma_scenario::catalogue::Catalogue;
+use isolane_rdma_scenario::check::DeviceLimits;
+use isolane_rdma_scenario::command::{engine, perftest};
+use isolane_rdma_scenario::library::Library;
+use isolane_rdma_scenario::profile::Profile;
+use isolane_rpc::quota::settings as quota_settings;
+use isolane_rpc::quota::store::file as quota_journal;
+use isolane_rpc::settings as rpc_settings;
+use std::path::Path;
+use std::sync::OnceLock;
+
+/// The targets.
+pub const TARGETS: &[Target] = &[
+    Target {
+        name: "scenario-rdma",
+        run: |bytes| {
+            static LIBRARY: OnceLock<Library> = OnceLock::new();
+            let library = LIBRARY.get_or_init(Library::embedded);
+            let _ = isolane_rdma_scenario::parse(&text(bytes), "scenario.toml", library);
+        },
+        seeds: || {
+            of_repository(&[
+                "scenarios/examples",
+                "scenarios/justitia",
+                "scenarios/husky",
+            ])
+        },
+    },
+    Target {
+        name: "scenario-network",
+        run: |bytes| {
+            let _ = isolane_network_scenario::parse(&text(bytes), "scenario.toml");
+        },
+        seeds: || of_repository(&["scenarios/aequitas"]),
+    },
+    Target {
+        name: "scenario-memory",
+        run: |bytes| {
+            let _ = isolane_memory_scenario::parse::parse(&text(bytes), "scenario.toml");
+        },
+        seeds: || of_repository(&["scenarios/mercury"]),
+    },
+    Target {
+        name: "scenario-nic",
+        run: |bytes| {
+            let _ = isolane_ethernet_scenario::parse::parse(&text(bytes), "study.toml");
+        },
+        seeds: || of_repository(&["scenarios/titan"]),
+    },
+    Target {
+        name: "port-plan",
+        run: |bytes| {
+            let _ = isolane_network_scenario::port_plan::parse("plan.toml", &text(bytes));
+        },
+        seeds: || of_repository(&["examples/slo.toml"]),
+    },
+    Target {
+        name: "profile",
+        run: profile,
+        seeds: || {
+            let devices = ["profiles/cx5-100g-roce.toml", "cards"];
+            of_repository(&[&devices[..], &["machines", "machines/applications"]].concat())
+        },
+    },
+    Target {
+        name: "catalogue",
+        run: |bytes| {
+            let _ = Catalogue::parse(&text(bytes), "workloads/a.toml");
+        },
+        seeds: || of_repository(&["workloads/husky", "workloads/latency"]),
+    },
+    Target {
+        name: "command-line",
+        run: command_line,
+        seeds: || {
+            let lines = [
+                "ib_write_bw -s 65536 -q 4 -l 2 --rate_limit=10",
+                "ib_send_lat -s 64 -I 32 -n 1000",
+                "10.5 GiB/s",
+                "cx*-[!a]?",
+            ];
+            lines.map(|line| line.as_bytes().to_vec()).to_vec()
+        },
+    },
+    Target {
+        name: "settings-daemon",
+        run: |bytes| {
+            let _ = isolaned::settings::parse("isolaned.toml", &text(bytes));
+        },
+        seeds: || of_repository(&["packaging/isolaned.toml"]),
+    },
+    Target {
+        name: "settings-enforcer",
+        run: |bytes| {
+            let _ = isolane_rdma_scenario::enforcement::parse(&text(bytes), "enforce.toml");
+        },
+        seeds: || of_repository(&["packaging/enforce.toml"]),
+    },
+    Target {
+        name: "settings-rpc",
+        run: |bytes| {
+            let text = text(bytes);
+            let _ = rpc_settings::parse("rpc.toml", &text);
+            let _ = quota_settings::parse("quota.toml", &text);
+        },
+        seeds: || of_repository(&["examples/rpc.toml", "examples/quota.toml"]),
+    },
+    Target {
+        name: "settings-memory",
+        run: settings_memory,
+        seeds: || of_repository(&["packaging/mem.toml", "examples/mem-app.toml"]),
+    },
+    Target {
+        name: "memory-json",
+        run: memory_json,
+        seeds: memory_documents,
+    },
+    Target {
+        name: "journal-quota",
+        run: journal_quota,
+        seeds: Vec::new,
+    },
+    Target {
+        name: "journal-nic",
+        run: |bytes| {
+            let path = Path::new("7-2.json");
+            let _ = nic_journal::parse(path, "7-2.json", &text(bytes), "boot");
+        },
+        seeds: nic_journals,
+    },
+];
+
+fn profile(bytes: &[u8]) {
+    let text = text(bytes);
+    let _ = Profile::parse(&text, "profile.toml");
+    let _ = isolane_ethernet_scenario::profile::NicProfile::parse(&text, "card.toml");
+    let _ = isolane_memory_scenario::machine::MemMachine::parse(&text, "machine.toml");
+    let _ = isolane_memory_scenario::application::MemApplication::parse(&text, "app.toml");
+}
+
+fn command_line(bytes: &[u8]) {
+    let text = text(bytes);
+    let _ = perftest(&text, &DeviceLimits::PERMISSIVE);
+    let _ = engine(&text, &DeviceLimits::PERMISSIVE);
+    let _ = (quantity::duration(&text), quantity::size(&text));
+    let _ = quantity::rate(&text);
+    let (pattern, name) = text.split_once('\n').unwrap_or((&text, "cx5-100g-roce"));
+    let _ = glob::matches(pattern, name);
+}
+
+fn settings_memory(bytes: &[u8]) {
+    let text = text(bytes);
+    if let Ok(settings) = memory_settings::parse(&text, "mem.toml") {
+        assert!(settings.socket_mode <= 0o777);
+    }
+    if let Ok(file) = application::parse(&text, "app.toml") {
+        assert_eq!(file.application.check(), Ok(()));
+        assert_eq!(file.place.check(), Ok(()));
+    }
+}
+
+/// The texts in JSON that `isolaned --mem` and its tools read.
+fn memory_json(bytes: &[u8]) {
+    let text = text(bytes);
+    if let Ok((application, place)) = pod::parse(&text) {
+        assert_eq!(application.check(), Ok(()));
+        assert_eq!(place.check(), Ok(()));
+    }
+    if let Ok(journal) = MemoryJournal::parse(&text) {
+        for entry in &journal.entries {
+            assert_eq!(entry.application.check(), Ok(()));
+        }
+    }
+    let _ = Summary::parse(&text);
+    let _ = serde_json::from_str::<MachineProfile>(&text);
+    let _ = serde_json::from_str::<AppProfile>(&text);
+}
+
+fn memory_documents() -> Vec<Vec<u8>> {
+    let pod = r#"{"kind":"Pod","metadata":{"name":"redis-0","uid":"0a1b-2c","annotations":{"isolane.dev/type":"ls","isolane.dev/slo":"160ns","isolane.dev/priority":"3","isolane.dev/memory":"20Gi","isolane.dev/local-max":"25%","isolane.dev/far-tiers":"1,2"}}}"#;
+    let summary = r#"{"format":1,"at_unix_s":1000,"tiers":[{"capacity_bytes":8,"used_bytes":4}],"applications":[{"name":"a","priority":1,"held_bytes":[1,2],"cpu_per_mille":1000}]}"#;
+    let journal = serde_json::to_vec(&MemoryJournal::empty("boot")).expect("plain data");
+    vec![pod.into(), summary.into(), journal]
+}
+
+/// A journal that is read, written again and read gives the same records.
+fn journal_quota(bytes: &[u8]) {
+    let loaded = quota_journal::parse(&text(bytes), "boot");
+    assert!(loaded.records.len() <= bytes.len());
+}
+
+fn nic_journals() -> Vec<Vec<u8>> {
+    let journal = serde_json::json!({
+        "version": 1,
+        "boot": "boot",
+        "namespace": 7,
+        "device": "eth0",
+        "index": 2,
+        "address": [2, 0, 0, 0, 0, 1],
+        "pins": "/sys/fs/bpf/isolane/nic-7-2",
+        "queues": 8,
+        "options": isolane_ethernet_attach::options::Options::default(),
+        "maps": [{"queue": 0, "file": "xps_cpus", "value": "3"}],
+        "sizes": {"gso_max_size_bytes": 65536, "gso_ipv4_max_size_bytes": 65536},
+    });
+    vec![journal.to_string().into_bytes()]
+}

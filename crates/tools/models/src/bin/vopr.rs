@@ -1,0 +1,52 @@
+//! `make vopr`: runs seed after seed for a time, and stops at the first that breaks an invariant.
+//!
+//! Usage: `vopr SECONDS [FIRST-SEED]`, or `vopr --seed SEED` for one run.
+#![forbid(unsafe_code)]
+
+use isolane_tools_models::vopr::{Defect, run};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let number = |text: &str| text.parse::<u64>().ok();
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let (seconds, first) = match words[..] {
+        ["--seed", seed] => (Some(0), number(seed)),
+        [seconds] => (number(seconds), Some(1)),
+        [seconds, first] => (number(seconds), number(first)),
+        _ => (None, None),
+    };
+    let (Some(seconds), Some(first)) = (seconds, first) else {
+        eprintln!("usage: vopr SECONDS [FIRST-SEED] | vopr --seed SEED");
+        return ExitCode::from(2);
+    };
+    let until = Instant::now() + Duration::from_secs(seconds);
+    let (mut events, mut kills, mut crashes, mut leases) = (0, 0, 0, 0);
+    let mut seed = first;
+    loop {
+        match run(seed, Defect::None) {
+            Ok(report) => {
+                events += report.events;
+                kills += report.kills;
+                crashes += report.crashes;
+                leases += report.leases;
+            }
+            Err(broken) => {
+                println!(
+                    "{broken}\nrun it alone: cargo run -p isolane-tools-models --bin vopr -- --seed {seed}"
+                );
+                return ExitCode::FAILURE;
+            }
+        }
+        seed += 1;
+        if Instant::now() >= until {
+            break;
+        }
+    }
+    println!(
+        "quota server: {} seeds, {events} events, {kills} kills, {crashes} crashes of the machine, {leases} answers with leases; every invariant held",
+        seed - first
+    );
+    ExitCode::SUCCESS
+}
