@@ -67,7 +67,7 @@ impl<'a> Patience<'a> {
             settle: scenario.warmup,
             stuck: Some(STUCK),
             congestion,
-            warmup_max: (cap / 4).max(scenario.warmup),
+            warmup_max: (cap / 4 * 3).max(scenario.warmup),
             cap,
             extensions: u32::MAX,
             until: Until::Settled(demands),

@@ -7,11 +7,14 @@
 //! further pair got there for a while, at the latest after a given time. Each measured time begins with empty meters where
 //! the one before ended; caches, queues, the policy and its timers go on.
 //!
+//! Where a policy holds work back, the warm-up goes on while the first postings will end in time.
+//!
 //! Units: picoseconds. Limits: how far pairs are is looked up every 20 us; where one process posts for hundreds of pairs its
 //! requests come in waves, long after the first burst is done, which the caller's rule has to notice. Workers of
 //! applications and daemons' reference flows have no first burst and are not waited for.
 //! Source: ours.
 
+use super::enforce::Flow;
 use super::meter::Meter;
 use super::policies::SimError;
 use super::queue_pair::{NONE, QueuePair};
@@ -142,6 +145,46 @@ impl<'a> Continued<'a> {
     }
 }
 
+/// How fast first postings that a policy holds back go on.
+///
+/// A core posts its first requests, then writes them to the NIC as the policy grants tokens. Until the core has caught up, the NIC
+/// receives more than the policy's rate. All pairs of a process reach the end of this phase at nearly the same time, so a time without
+/// a further pair says nothing.
+#[derive(Clone, Copy, Debug, Default)]
+struct Drawn {
+    at: Duration,
+    unwritten: u64,
+}
+
+impl Drawn {
+    /// Whether the first postings of `pairs` are written after `latest` if they go on as in the last `time`.
+    fn is_hopeless(
+        &mut self,
+        world: &World,
+        pairs: &[u32],
+        at: Duration,
+        time: Duration,
+        latest: Duration,
+    ) -> bool {
+        let spent = at - self.at;
+        if spent < time {
+            return false;
+        }
+        let left = world.unwritten(pairs);
+        let done = self.unwritten.saturating_sub(left);
+        let is_first = self.at.is_zero();
+        *self = Self {
+            at,
+            unwritten: left,
+        };
+        // left / done > (latest - at) / spent, without a division by zero.
+        let ahead = latest.saturating_sub(at);
+        !is_first
+            && u128::from(left) * u128::from(spent.as_ps())
+                > u128::from(done) * u128::from(ahead.as_ps())
+    }
+}
+
 /// How full one receive buffer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fill {
@@ -189,6 +232,7 @@ impl World {
             .filter(|&pair| self.pairs[pair as usize].has_first_posting())
             .collect();
         let mut progress = at;
+        let mut drawn = Drawn::default();
         let mut events = 0;
         while at < due {
             at = (at + LOOK).min(due);
@@ -199,7 +243,12 @@ impl World {
             if waiting.len() < before {
                 progress = at;
             }
-            let stuck = how.stuck.is_some_and(|stuck| at - progress >= stuck);
+            let stuck = match self.is_held_back() {
+                true => how
+                    .stuck
+                    .is_some_and(|time| drawn.is_hopeless(self, &waiting, at, time, how.latest)),
+                false => how.stuck.is_some_and(|stuck| at - progress >= stuck),
+            };
             if waiting.is_empty() || stuck || self.is_long(at, events) {
                 due = due.min(at + how.settle);
             }
@@ -208,9 +257,27 @@ impl World {
     }
 
     fn is_first_posting_done(&self, pair: u32) -> bool {
-        let pair = &self.pairs[pair as usize];
-        let plan = self.processes[pair.process as usize].plan;
-        pair.acknowledged >= u64::from(self.plans[plan as usize].depth)
+        self.pairs[pair as usize].acknowledged >= self.depth_of(pair)
+    }
+
+    fn depth_of(&self, pair: u32) -> u64 {
+        let plan = self.processes[self.pairs[pair as usize].process as usize].plan;
+        u64::from(self.plans[plan as usize].depth)
+    }
+
+    /// Whether a daemon holds back work of a flow.
+    fn is_held_back(&self) -> bool {
+        let mut daemons = self.enforcer.daemons.iter().flatten();
+        daemons.any(|daemon| daemon.flows.iter().any(Flow::is_held))
+    }
+
+    /// Requests of the first postings of `pairs` that are not written to the NIC yet.
+    fn unwritten(&self, pairs: &[u32]) -> u64 {
+        let left = |&pair: &u32| {
+            let released = self.pairs[pair as usize].released;
+            self.depth_of(pair).saturating_sub(released)
+        };
+        pairs.iter().map(left).sum()
     }
 
     /// Whether `events` until `at` and the looks of DCQCN's timers, which count as such, are enough of a warm-up.

@@ -74,6 +74,11 @@ pub(crate) struct Flow {
 }
 
 impl Flow {
+    /// Whether its work waits for tokens.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held
+    }
+
     /// Whether waiting work may go as soon as there is room for it.
     fn may_send(&self) -> bool {
         !self.held || self.credit_bytes > 0 || self.credit_operations > 0
