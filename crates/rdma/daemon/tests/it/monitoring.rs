@@ -1,5 +1,6 @@
 //! Dashboards and alerts of `packaging/monitoring` ask for metrics that the daemon has, and Debian's Prometheus scrapes
 //! them. The latter needs `prometheus` and `promtool` on PATH, and is skipped with a reason elsewhere.
+#![allow(clippy::unwrap_used)]
 
 use crate::support::wait_for;
 use isolaned::settings::Listen;
