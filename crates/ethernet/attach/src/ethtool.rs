@@ -5,8 +5,8 @@
 //! `Documentation/networking/ethtool-netlink.rst`.
 
 use crate::error::NicError;
-use crate::generic::{Ask, Generic};
 use isolane_common_linux::HostError;
+use isolane_common_linux::netlink::generic::{Ask, Generic};
 use isolane_common_linux::netlink::{Attributes, AttributesBuilder};
 use serde::Serialize;
 use std::collections::BTreeSet;

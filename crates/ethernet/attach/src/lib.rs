@@ -20,7 +20,6 @@ pub mod device;
 pub mod effect;
 pub mod error;
 pub mod ethtool;
-pub mod generic;
 pub mod journal;
 pub mod link;
 pub mod openmetrics;

@@ -16,15 +16,24 @@ pub const PRIORITIES: usize = 8;
 
 const RTM_GETDCB: u16 = 78;
 const DCB_CMD_IEEE_GET: u8 = 21;
-const DCB_ATTR_IFNAME: u16 = 1;
-const DCB_ATTR_IEEE: u16 = 13;
-const DCB_ATTR_IEEE_ETS: u16 = 1;
-const DCB_ATTR_IEEE_PFC: u16 = 2;
-const DCB_ATTR_IEEE_APP_TABLE: u16 = 3;
-const DCB_ATTR_IEEE_APP: u16 = 1;
-const IEEE_8021QAZ_APP_SEL_DSCP: u8 = 5;
+/// Name of the network device, in every message.
+pub const DCB_ATTR_IFNAME: u16 = 1;
+/// The IEEE settings; in the answer to a write, one byte with the error.
+pub const DCB_ATTR_IEEE: u16 = 13;
+/// `struct ieee_ets`.
+pub const DCB_ATTR_IEEE_ETS: u16 = 1;
+/// `struct ieee_pfc`.
+pub const DCB_ATTR_IEEE_PFC: u16 = 2;
+/// The table of priorities by DSCP and others.
+pub const DCB_ATTR_IEEE_APP_TABLE: u16 = 3;
+/// `struct dcb_app`, in the table.
+pub const DCB_ATTR_IEEE_APP: u16 = 1;
+/// `struct dcbnl_buffer`.
+pub const DCB_ATTR_DCB_BUFFER: u16 = 10;
+/// The selector of a DSCP in the table.
+pub const IEEE_8021QAZ_APP_SEL_DSCP: u8 = 5;
 /// `struct dcbmsg`: family, command, padding.
-const HEADER_BYTES: usize = 4;
+pub const HEADER_BYTES: usize = 4;
 
 /// The DCB settings of a network device.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -92,6 +101,15 @@ pub enum Selection {
 /// # Errors
 /// The kernel's; a missing device is [`HostError::Kernel`].
 pub fn read(socket: &mut Socket, network_device: &str) -> Result<Option<Bridging>, HostError> {
+    let payload = query(socket, network_device)?;
+    Ok(payload.as_deref().map(parse))
+}
+
+/// Reads the settings as the payload of the kernel's answer, for a program that writes a part of them again.
+///
+/// # Errors
+/// See [`read`].
+pub fn query(socket: &mut Socket, network_device: &str) -> Result<Option<Vec<u8>>, HostError> {
     let name = AttributesBuilder::new().with_text(DCB_ATTR_IFNAME, network_device);
     let mut payload = vec![0, DCB_CMD_IEEE_GET, 0, 0];
     payload.extend(name.bytes());
@@ -104,7 +122,7 @@ pub fn read(socket: &mut Socket, network_device: &str) -> Result<Option<Bridging
     let mut answer = None;
     let action = format!("read the DCB settings of {network_device}");
     let asked = socket.request(&action, &request, |_, payload| {
-        answer = Some(parse(payload))
+        answer = Some(payload.to_vec());
     });
     match asked {
         Ok(()) => Ok(answer),
@@ -119,6 +137,12 @@ pub fn read(socket: &mut Socket, network_device: &str) -> Result<Option<Bridging
 /// The kernel's.
 pub fn open() -> Result<Socket, HostError> {
     Socket::open(Family::Route)
+}
+
+/// The value of an attribute of the IEEE settings (`enum ieee_attrs`) in the payload of an answer.
+pub fn attribute(payload: &[u8], kind: u16) -> Option<&[u8]> {
+    let attributes = Attributes::new(payload.get(HEADER_BYTES..).unwrap_or_default());
+    attributes.nested(DCB_ATTR_IEEE).bytes(kind)
 }
 
 /// Parses the payload of an answer. Leaves out missing or short parts.

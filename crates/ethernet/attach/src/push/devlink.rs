@@ -9,8 +9,8 @@
 
 use super::Pusher;
 use crate::error::NicError;
-use crate::generic::{Ask, Generic};
 use isolane_common_linux::HostError;
+use isolane_common_linux::netlink::generic::{Ask, Generic};
 use isolane_common_linux::netlink::{Attributes, AttributesBuilder};
 use isolane_common_quantities::units::Duration;
 use isolane_ethernet_policy::titan::weights::WeightOptions;

@@ -7,8 +7,8 @@
 use super::devlink::{self, Devlink};
 use super::net_shaper::{self, NetShaper};
 use super::*;
-use crate::generic::Ask;
 use isolane_common_linux::HostError;
+use isolane_common_linux::netlink::generic::Ask;
 use isolane_common_linux::netlink::{Attributes, AttributesBuilder};
 use proptest::prelude::*;
 use std::cell::RefCell;

@@ -3,9 +3,8 @@
 //! Limits: a family that the kernel does not have is `None`, not an error, because modules are optional. Source:
 //! genetlink(7)'s kernel documentation, `linux/genetlink.h`.
 
-use crate::error::NicError;
-use isolane_common_linux::HostError;
-use isolane_common_linux::netlink::{Attributes, AttributesBuilder, Family, Request, Socket};
+use super::{Attributes, AttributesBuilder, Family, Request, Socket};
+use crate::error::HostError;
 
 /// GENL_ID_CTRL: the family that resolves family names.
 const CONTROLLER: u16 = 0x10;
@@ -43,7 +42,7 @@ impl Generic {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn open(name: &str) -> Result<Option<Self>, NicError> {
+    pub fn open(name: &str) -> Result<Option<Self>, HostError> {
         let mut socket = Socket::open(Family::Generic)?;
         let attributes = AttributesBuilder::new().with_text(CTRL_ATTR_FAMILY_NAME, name);
         let request = request(CONTROLLER, CTRL_CMD_GETFAMILY, false, &attributes);
@@ -55,7 +54,7 @@ impl Generic {
         match asked {
             Ok(()) => Ok(family.map(|family| Self { socket, family })),
             Err(HostError::NotOffered { .. }) => Ok(None),
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 }
@@ -76,12 +75,7 @@ impl Ask for Generic {
 }
 
 /// Builds the message of a command.
-pub(crate) fn request(
-    family: u16,
-    command: u8,
-    dump: bool,
-    attributes: &AttributesBuilder,
-) -> Request {
+fn request(family: u16, command: u8, dump: bool, attributes: &AttributesBuilder) -> Request {
     let mut payload = vec![command, 1, 0, 0];
     payload.extend(attributes.bytes());
     Request {

@@ -1,0 +1,240 @@
+//! From policy and card to plan; pure.
+//!
+//! Method: each need of the policy takes the first mechanism that the card has: the rate of a function, a traffic
+//! class, a limit of a cgroup. A need without a mechanism remains for software, with the reason. A need that hardware
+//! meets in part appears in both lists. Rates are rounded down to 1 Mb/s, the unit of drivers.
+
+mod classes;
+mod functions;
+mod programs;
+mod software;
+
+use crate::card::{Card, Host};
+use crate::plan::{Actuator, Environment, PLAN_VERSION, Plan, Remaining, Setting};
+use crate::policy::{Policy, Tenant};
+use crate::setting::{RATE_UNIT_BPS, Target, Value, rate_shown};
+
+/// Why a policy does not fit a host.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CompileError {
+    /// The host has no card.
+    #[error(
+        "this host has no RDMA device and no network card that the plan could use; `isolane rdma doctor` says what is missing"
+    )]
+    NoCards,
+    /// The policy's card does not exist.
+    #[error("card = {name:?}: this host has no such card; it has {}", .known.join(", "))]
+    UnknownCard {
+        /// The policy's name.
+        name: String,
+        /// The host's names.
+        known: Vec<String>,
+    },
+    /// The policy names no card, and the host has several.
+    #[error("card is missing, and this host has several; write card = one of {}", .known.join(", "))]
+    SeveralCards {
+        /// The host's names.
+        known: Vec<String>,
+    },
+    /// The rate of the port is unknown.
+    #[error(
+        "{card} reports no rate (its link may be down); bring it up or write rate = \"100Gb/s\""
+    )]
+    NoRate {
+        /// The card.
+        card: String,
+    },
+    /// Guarantees that cannot hold together.
+    #[error("the guarantees sum to {}, and {card} has {}; lower them", rate_shown(*.sum_bps), rate_shown(*.rate_bps))]
+    Guarantees {
+        /// The card.
+        card: String,
+        /// Sum of the guarantees, bits per second.
+        sum_bps: u64,
+        /// Rate to share, bits per second.
+        rate_bps: u64,
+    },
+    /// Two classes would have one priority.
+    #[error(
+        "no priority is free for class {class}; priorities 1 to 5 are chosen from: write priority = 0 to 7 for this class"
+    )]
+    NoPriority {
+        /// The class.
+        class: String,
+    },
+}
+
+/// The plan of `policy` for the card of `host` that it names.
+///
+/// # Errors
+/// The policy does not fit the host.
+pub fn compile(policy: &Policy, host: &Host) -> Result<Plan, CompileError> {
+    let card = card(policy, host)?;
+    let rate_bps = policy.rate.map_or(card.rate_bps, |rate| rate.as_bps());
+    if rate_bps == 0 {
+        return Err(CompileError::NoRate {
+            card: card.name.clone(),
+        });
+    }
+    let mut draft = Draft {
+        policy,
+        card,
+        rdma_controller: host.rdma_controller,
+        shares: shares(policy, card, rate_bps)?,
+        rate_bps,
+        settings: Vec::new(),
+        environments: Vec::new(),
+        remaining: Vec::new(),
+    };
+    let has_rates = functions::add(&mut draft);
+    let placed = classes::add(&mut draft)?;
+    functions::add_shared(&mut draft, &placed);
+    programs::add(&mut draft, &placed);
+    software::add(&mut draft, &placed);
+    let daemon = software::daemon_file(&draft);
+    Ok(Plan {
+        version: PLAN_VERSION,
+        card: card.name.clone(),
+        simulated_by: software::simulated_by(
+            card.link_layer,
+            has_rates,
+            !placed.is_empty(),
+            daemon.is_some(),
+        )
+        .to_owned(),
+        settings: draft.settings,
+        environments: draft.environments,
+        remaining: draft.remaining,
+        daemon,
+    })
+}
+
+/// A plan under construction.
+struct Draft<'a> {
+    policy: &'a Policy,
+    card: &'a Card,
+    rdma_controller: bool,
+    /// Rate to share, bits per second.
+    rate_bps: u64,
+    /// Share of each tenant, in the policy's order.
+    shares: Vec<Share>,
+    settings: Vec<Setting>,
+    environments: Vec<Environment>,
+    remaining: Vec<Remaining>,
+}
+
+/// The rate of one tenant while all tenants are busy.
+struct Share {
+    /// Bits per second, whole megabits.
+    bps: u64,
+    /// How it was computed.
+    reason: String,
+}
+
+impl<'a> Draft<'a> {
+    fn set(&mut self, target: Target, value: Value, reason: impl Into<String>) {
+        self.settings.push(Setting {
+            target,
+            value,
+            reason: reason.into(),
+        });
+    }
+
+    fn remain(&mut self, subject: String, need: String, by: Actuator, reason: String) {
+        self.remaining.push(Remaining {
+            subject,
+            need,
+            by,
+            reason,
+        });
+    }
+
+    /// Each tenant with its share.
+    fn tenants(&self) -> impl Iterator<Item = (usize, &'a Tenant)> + use<'a> {
+        self.policy.tenants.iter().enumerate()
+    }
+
+    /// What paces tenants in software: only RDMA devices have it.
+    fn software(&self, actuator: Actuator) -> Actuator {
+        match self.card.rdma {
+            true => actuator,
+            false => Actuator::Operator,
+        }
+    }
+}
+
+fn card<'a>(policy: &Policy, host: &'a Host) -> Result<&'a Card, CompileError> {
+    let known = || host.cards.iter().map(|card| card.name.clone()).collect();
+    match (&policy.card, host.cards.as_slice()) {
+        (_, []) => Err(CompileError::NoCards),
+        (Some(name), cards) => {
+            cards
+                .iter()
+                .find(|card| card.name == *name)
+                .ok_or_else(|| CompileError::UnknownCard {
+                    name: name.clone(),
+                    known: known(),
+                })
+        }
+        (None, [one]) => Ok(one),
+        (None, _) => Err(CompileError::SeveralCards { known: known() }),
+    }
+}
+
+/// Each tenant's guarantee plus its weight's part of what all guarantees leave; at most its limit. The part above a
+/// limit is not given to others: a card gives idle rate to whoever is busy.
+fn shares(policy: &Policy, card: &Card, rate_bps: u64) -> Result<Vec<Share>, CompileError> {
+    let guarantee = |tenant: &Tenant| tenant.guarantee.map_or(0, |rate| rate.as_bps());
+    let sum: u128 = policy
+        .tenants
+        .iter()
+        .map(|tenant| u128::from(guarantee(tenant)))
+        .sum();
+    let weights: u128 = policy
+        .tenants
+        .iter()
+        .map(|tenant| u128::from(tenant.weight))
+        .sum();
+    let rest = match u128::from(rate_bps).checked_sub(sum) {
+        Some(rest) => rest,
+        None => {
+            return Err(CompileError::Guarantees {
+                card: card.name.clone(),
+                sum_bps: u64::try_from(sum).unwrap_or(u64::MAX),
+                rate_bps,
+            });
+        }
+    };
+    let share = |tenant: &Tenant| {
+        let part = rest * u128::from(tenant.weight) / weights;
+        let whole = u128::from(guarantee(tenant)) + part;
+        let whole = u64::try_from(whole).expect("a share is at most the rate");
+        let limit = tenant.limit.map_or(u64::MAX, |rate| rate.as_bps());
+        let of_rest = format!(
+            "{}/{} of {}",
+            tenant.weight,
+            weights,
+            rate_shown(u64::try_from(rest).expect("the rest is at most the rate"))
+        );
+        let computed = match tenant.guarantee {
+            Some(guarantee) => format!("guarantee {} + {of_rest}", rate_shown(guarantee.as_bps())),
+            None => of_rest,
+        };
+        Share {
+            bps: whole_units(whole.min(limit)),
+            reason: match whole > limit {
+                true => format!("{computed}, at most its limit"),
+                false => computed,
+            },
+        }
+    };
+    Ok(policy.tenants.iter().map(share).collect())
+}
+
+/// Rounded down to the unit of drivers.
+const fn whole_units(bps: u64) -> u64 {
+    bps - bps % RATE_UNIT_BPS
+}
+
+#[cfg(test)]
+mod tests;

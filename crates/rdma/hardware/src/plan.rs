@@ -1,0 +1,93 @@
+//! A plan: settings of a card with reasons, environments of programs, and what remains for software.
+
+use crate::setting::{Target, Value};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Version of the plan's JSON.
+pub const PLAN_VERSION: u32 = 1;
+
+/// What a policy becomes on one card.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Plan {
+    /// [`PLAN_VERSION`].
+    pub version: u32,
+    /// Name of the card.
+    pub card: String,
+    /// Settings of the card and of cgroups, in the order in which they are made.
+    pub settings: Vec<Setting>,
+    /// Variables that put the traffic of a tenant's programs into its class.
+    pub environments: Vec<Environment>,
+    /// What the card cannot do.
+    pub remaining: Vec<Remaining>,
+    /// The file for the daemon that does what remains; absent if the daemon has nothing to do.
+    pub daemon: Option<String>,
+    /// The policy of the simulator that has the same mechanisms.
+    pub simulated_by: String,
+}
+
+/// One setting.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Setting {
+    /// The object.
+    pub target: Target,
+    /// Its value.
+    pub value: Value,
+    /// The part of the policy that needs it.
+    pub reason: String,
+}
+
+/// Variables of a tenant's programs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Environment {
+    /// The tenant.
+    pub tenant: String,
+    /// Values by name.
+    pub variables: BTreeMap<String, String>,
+    /// The part of the policy that needs them.
+    pub reason: String,
+}
+
+/// A need that the card does not meet.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Remaining {
+    /// The tenant or class.
+    pub subject: String,
+    /// What it needs.
+    pub need: String,
+    /// What can do it.
+    pub by: Actuator,
+    /// Why the card cannot.
+    pub reason: String,
+}
+
+/// What does a part of a policy that the card cannot do.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Actuator {
+    /// `isolaned` and the preload library.
+    Daemon,
+    /// `isolane rdma enforce`, with the daemon.
+    Enforcer,
+    /// The program itself, by libibverbs.
+    Program,
+    /// The subnet manager of InfiniBand.
+    SubnetManager,
+    /// The operator.
+    Operator,
+}
+
+impl Actuator {
+    /// Its name in text.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Daemon => "isolaned",
+            Self::Enforcer => "isolane rdma enforce",
+            Self::Program => "the program",
+            Self::SubnetManager => "the subnet manager",
+            Self::Operator => "you",
+        }
+    }
+}

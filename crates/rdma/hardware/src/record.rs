@@ -1,0 +1,335 @@
+//! The journal of a card: each previous value, written before the value is changed.
+//!
+//! Problem: the program may be killed at any time, and the previous values must still be restorable. Method: one file of
+//! JSON lines per card. `change` has the previous value and is appended before the write; `made` is appended after the
+//! value was read back; `undone` after the previous value was read back; `complete` after the last setting of a plan. Of
+//! several changes of one object the first previous value and the last new value count. A journal of another boot is
+//! void: the kernel keeps none of these settings over a boot. The directory is the superuser's alone, and no link in it
+//! is followed. Limits: one journal per card and network namespace of the caller; a card that is renamed while a plan is
+//! in force keeps its journal under the old name.
+
+use crate::error::HardwareError;
+use crate::setting::{Target, Value};
+use isolane_common_journal::Journal;
+use isolane_common_linux::Root;
+use isolane_common_linux::private::PrivateDirectory;
+use serde::{Deserialize, Serialize};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+/// Directory of journals.
+pub const DIRECTORY: &str = "/run/isolane/hardware";
+/// Version of the file's format.
+const VERSION: u32 = 1;
+const SUFFIX: &str = ".journal";
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum Line {
+    Begin {
+        version: u32,
+        boot: String,
+    },
+    Change {
+        target: Target,
+        before: Value,
+        after: Value,
+    },
+    Made {
+        target: Target,
+    },
+    Undone {
+        target: Target,
+    },
+    Complete,
+}
+
+/// A changed object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The object.
+    pub target: Target,
+    /// Its value before the first change.
+    pub before: Value,
+    /// Its value after the last change.
+    pub after: Value,
+    /// Whether the last change was read back.
+    pub made: bool,
+}
+
+/// An open journal and its content.
+#[derive(Debug)]
+pub struct Record {
+    path: PathBuf,
+    journal: Journal,
+    /// Changes in force, in the order of their first change.
+    entries: Vec<Entry>,
+    complete: bool,
+}
+
+/// What the directory has for a card.
+#[derive(Debug)]
+pub enum Found {
+    /// No journal: nothing is changed.
+    Nothing,
+    /// A journal of an earlier boot, whose changes are gone.
+    OtherBoot,
+    /// Changes of this boot.
+    Record(Record),
+}
+
+impl Record {
+    /// Opens the journal of `card` and excludes other writers.
+    ///
+    /// # Errors
+    /// [`HardwareError::Busy`], [`HardwareError::Journal`], [`HardwareError::Damaged`].
+    pub fn find(directory: &Path, card: &str) -> Result<Found, HardwareError> {
+        let path = path(directory, card);
+        match PrivateDirectory::open(directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
+            Err(error) => return Err(HardwareError::journal(directory, error)),
+            Ok(_) => {}
+        }
+        let (journal, bytes) = match Journal::open(&path) {
+            Ok(found) => found,
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
+            Err(error) => return Err(HardwareError::journal(&path, error)),
+        };
+        lock(&journal, &path)?;
+        let mut record = Self {
+            path,
+            journal,
+            entries: Vec::new(),
+            complete: false,
+        };
+        match record.read(&bytes)? {
+            true => Ok(Found::Record(record)),
+            false => Ok(Found::OtherBoot),
+        }
+    }
+
+    /// The journal of `card`; makes an empty one if there is none of this boot.
+    ///
+    /// # Errors
+    /// See [`Self::find`].
+    pub fn open_or_make(directory: &Path, card: &str) -> Result<Self, HardwareError> {
+        PrivateDirectory::open_or_make(directory)
+            .map_err(|error| HardwareError::journal(directory, error))?;
+        match Self::find(directory, card)? {
+            Found::Record(record) => return Ok(record),
+            Found::OtherBoot => remove(&path(directory, card))?,
+            Found::Nothing => {}
+        }
+        let path = path(directory, card);
+        let mut journal = Journal::create_new(&path).map_err(|error| match error.kind() {
+            ErrorKind::AlreadyExists => HardwareError::Busy { path: path.clone() },
+            _ => HardwareError::journal(&path, error),
+        })?;
+        lock(&journal, &path)?;
+        append(
+            &mut journal,
+            &path,
+            &Line::Begin {
+                version: VERSION,
+                boot: boot(),
+            },
+        )?;
+        Ok(Self {
+            path,
+            journal,
+            entries: Vec::new(),
+            complete: false,
+        })
+    }
+
+    /// The cards that have a journal of this boot, sorted.
+    ///
+    /// # Errors
+    /// The directory cannot be read.
+    pub fn cards(directory: &Path) -> Result<Vec<String>, HardwareError> {
+        let names = match PrivateDirectory::open(directory) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            opened => opened.and_then(|opened| opened.names()),
+        };
+        let names = names.map_err(|error| HardwareError::journal(directory, error))?;
+        let card = |name: String| name.strip_suffix(SUFFIX).map(str::to_owned);
+        Ok(names.into_iter().filter_map(card).collect())
+    }
+
+    /// Changes in force, in the order of their first change.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// Whether the last plan was made to its end.
+    pub fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    /// Records that `target` is about to get `after`.
+    ///
+    /// # Errors
+    /// The journal cannot be written; then nothing may be changed.
+    pub fn change(
+        &mut self,
+        target: &Target,
+        before: &Value,
+        after: &Value,
+    ) -> Result<(), HardwareError> {
+        self.line(Line::Change {
+            target: target.clone(),
+            before: before.clone(),
+            after: after.clone(),
+        })
+    }
+
+    /// Records that the new value of `target` was read back.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub fn made(&mut self, target: &Target) -> Result<(), HardwareError> {
+        self.line(Line::Made {
+            target: target.clone(),
+        })
+    }
+
+    /// Records that the previous value of `target` was read back.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub fn undone(&mut self, target: &Target) -> Result<(), HardwareError> {
+        self.line(Line::Undone {
+            target: target.clone(),
+        })
+    }
+
+    /// Records that every setting of a plan is made.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub fn finish(&mut self) -> Result<(), HardwareError> {
+        self.line(Line::Complete)
+    }
+
+    /// Removes the journal: nothing of ours is in force.
+    ///
+    /// # Errors
+    /// The file cannot be removed.
+    pub fn remove(self) -> Result<(), HardwareError> {
+        assert!(
+            self.entries.is_empty(),
+            "a change in force keeps its journal"
+        );
+        remove(&self.path)
+    }
+
+    fn line(&mut self, line: Line) -> Result<(), HardwareError> {
+        append(&mut self.journal, &self.path, &line)?;
+        self.take(line);
+        Ok(())
+    }
+
+    /// Reads all lines; false if they are of another boot.
+    fn read(&mut self, bytes: &[u8]) -> Result<bool, HardwareError> {
+        let damaged = |line: usize, detail: String| HardwareError::Damaged {
+            path: self.path.clone(),
+            line,
+            detail,
+        };
+        let mut lines = Vec::new();
+        for (index, bytes) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
+            let line = serde_json::from_slice(bytes);
+            lines.push(line.map_err(|error| damaged(index + 1, error.to_string()))?);
+        }
+        match lines.first() {
+            // Killed between making the file and its first line: nothing was changed.
+            None => return Ok(false),
+            Some(Line::Begin { version, .. }) if *version != VERSION => {
+                return Err(damaged(
+                    1,
+                    format!("version {version}; this program reads {VERSION}"),
+                ));
+            }
+            Some(Line::Begin { boot: of, .. }) if *of != boot() => return Ok(false),
+            Some(Line::Begin { .. }) => {}
+            Some(_) => return Err(damaged(1, "the first line must be `begin`".to_owned())),
+        }
+        lines.into_iter().for_each(|line| self.take(line));
+        Ok(true)
+    }
+
+    fn take(&mut self, line: Line) {
+        match line {
+            Line::Begin { .. } => {}
+            Line::Change {
+                target,
+                before,
+                after,
+            } => {
+                self.complete = false;
+                match self.entries.iter_mut().find(|entry| entry.target == target) {
+                    Some(entry) => {
+                        entry.after = after;
+                        entry.made = false;
+                    }
+                    None => self.entries.push(Entry {
+                        target,
+                        before,
+                        after,
+                        made: false,
+                    }),
+                }
+            }
+            Line::Made { target } => {
+                if let Some(entry) = self.entries.iter_mut().find(|entry| entry.target == target) {
+                    entry.made = true;
+                }
+            }
+            Line::Undone { target } => {
+                self.complete = false;
+                self.entries.retain(|entry| entry.target != target);
+            }
+            Line::Complete => self.complete = true,
+        }
+    }
+}
+
+fn append(journal: &mut Journal, path: &Path, line: &Line) -> Result<(), HardwareError> {
+    let mut text = serde_json::to_string(line).expect("a line is plain data");
+    text.push('\n');
+    let appended = journal.append(text.as_bytes());
+    appended.map_err(|error| HardwareError::journal(path, error))
+}
+
+fn lock(journal: &Journal, path: &Path) -> Result<(), HardwareError> {
+    journal.lock().map_err(|error| match error.kind() {
+        ErrorKind::WouldBlock => HardwareError::Busy {
+            path: path.to_owned(),
+        },
+        _ => HardwareError::journal(path, error),
+    })
+}
+
+/// Removes the journal of an earlier boot.
+///
+/// # Errors
+/// The file cannot be removed.
+pub fn remove_void(directory: &Path, card: &str) -> Result<(), HardwareError> {
+    remove(&path(directory, card))
+}
+
+fn remove(path: &Path) -> Result<(), HardwareError> {
+    std::fs::remove_file(path).map_err(|error| HardwareError::journal(path, error))
+}
+
+fn path(directory: &Path, card: &str) -> PathBuf {
+    directory.join(format!("{card}{SUFFIX}"))
+}
+
+/// The kernel's number of this boot.
+fn boot() -> String {
+    Root::machine()
+        .text("/proc/sys/kernel/random/boot_id")
+        .unwrap_or_default()
+}
