@@ -53,7 +53,7 @@ lint: need-cargo ## check format, clippy, documentation and scripts
 
 lab: need-cargo ## boot a virtual machine with RDMA and run the proofs there (hours; QUICK=1: 25 minutes)
 	@$(CARGO) build --locked --release --package isolane --package isolaned --package isolane-rdma-preload
-	@lab/fetch $(if $(QUICK),,--siw)
+	@lab/fetch $(if $(QUICK),,--siw --cards)
 	@lab/run $(if $(QUICK),--quick)
 	@$(if $(QUICK),true,"$(ISOLANE)" claims --lab out/lab)
 

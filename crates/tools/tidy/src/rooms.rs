@@ -472,6 +472,7 @@ pub const ROOMS: &[Room] = &[
             "common/quantities",
             "common/text-output",
             "common/toml-input",
+            "rdma/hardware",
             "rdma/inventory",
             "rdma/session",
             "network/scenario",

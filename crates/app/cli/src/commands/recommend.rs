@@ -1,5 +1,8 @@
 //! `isolane recommend`: which policy meets the SLOs of a scenario's tenants.
 
+#[cfg(feature = "rdma-hosts")]
+mod emit;
+
 use crate::inputs;
 use crate::interrupt;
 use crate::output;
@@ -39,6 +42,10 @@ pub(crate) struct Arguments {
     /// Also write recommendation.json and report.html into this directory
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
+    /// Also write a policy for `isolane rdma plan`: the tenants with their objectives
+    #[cfg(feature = "rdma-hosts")]
+    #[arg(long, value_name = "FILE")]
+    emit: Option<PathBuf>,
     /// Runs at once [default: one per core]
     #[arg(long, value_parser = crate::numbers::whole::<u32>(1..=1024))]
     jobs: Option<u32>,
@@ -56,6 +63,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let question = question(arguments)?;
     if let Some(directory) = &arguments.report {
         output::check_directory(directory)?;
+    }
+    #[cfg(feature = "rdma-hosts")]
+    if let Some(path) = &arguments.emit {
+        output::check_file(path)?;
     }
     let bar = arguments.progress.runs();
     let stop = interrupt::at_once(&bar)?;
@@ -80,6 +91,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     if let Some(directory) = &arguments.report {
         let path = report::write_recommendation(directory, &found)?;
         output::note(&format!("wrote {}", path.display()));
+    }
+    #[cfg(feature = "rdma-hosts")]
+    if let Some(path) = &arguments.emit {
+        output::write_file(path, &emit::policy(&found))?;
+        output::note(&format!("wrote {}; next: isolane rdma plan {}", path.display(), path.display()));
     }
     Ok(status(arguments, &found))
 }

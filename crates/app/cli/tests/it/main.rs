@@ -7,6 +7,7 @@ mod commands;
 mod doctor;
 mod emulate;
 mod enforce;
+mod hardware;
 mod hunt;
 mod kubernetes;
 mod mem;

@@ -17,6 +17,8 @@ mod emulate;
 #[cfg(feature = "rdma-hosts")]
 mod enforce;
 #[cfg(feature = "rdma-hosts")]
+mod hardware;
+#[cfg(feature = "rdma-hosts")]
 mod pods;
 #[cfg(feature = "rdma-hosts")]
 pub(super) mod run;
@@ -29,10 +31,12 @@ mod traffic_work;
 #[cfg(feature = "rdma-hosts")]
 mod watch;
 #[cfg(not(feature = "rdma-hosts"))]
-absent!("rdma ", "rdma-hosts": agent, assign, cdi, doctor, emulate, enforce, pods, run, top, traffic, watch);
+absent!("rdma ", "rdma-hosts": agent, apply, assign, cdi, diff, doctor, emulate, enforce, plan, pods, rollback, run, status, top, traffic, watch);
 
 use crate::status::Status;
 use anyhow::Result;
+#[cfg(feature = "rdma-hosts")]
+use hardware::{apply, diff, plan, rollback, status};
 
 /// Arguments of `isolane rdma`.
 #[derive(Debug, clap::Args)]
@@ -61,6 +65,16 @@ enum Action {
     Pods(pods::Arguments),
     /// Print what a container runtime needs to give a container the preload library and the daemon's socket
     Cdi(cdi::Arguments),
+    /// Compile a policy into settings of a card, and say what remains for software; changes nothing
+    Plan(plan::Arguments),
+    /// Make the settings of a policy's plan, with a journal of the previous values
+    Apply(apply::Arguments),
+    /// Compare a policy's plan with the settings of the card
+    Diff(diff::Arguments),
+    /// Restore the settings from before `apply`
+    Rollback(rollback::Arguments),
+    /// Say whether the settings that `apply` made are still in force
+    Status(status::Arguments),
     /// Generate traffic on RDMA devices and measure it at both ends
     Traffic(Box<traffic::Arguments>),
     /// Start traffic workers for a controller on another machine, or make the certificates for it
@@ -80,6 +94,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         Action::Assign(arguments) => assign::run(arguments),
         Action::Pods(arguments) => pods::run(arguments),
         Action::Cdi(arguments) => cdi::run(arguments),
+        Action::Plan(arguments) => plan::run(arguments),
+        Action::Apply(arguments) => apply::run(arguments),
+        Action::Diff(arguments) => diff::run(arguments),
+        Action::Rollback(arguments) => rollback::run(arguments),
+        Action::Status(arguments) => status::run(arguments),
         Action::Traffic(arguments) => traffic::run(arguments),
         Action::Agent(arguments) => agent::run(arguments),
         Action::Calibrate(arguments) => calibrate::run(arguments),

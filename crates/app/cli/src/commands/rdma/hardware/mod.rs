@@ -1,0 +1,92 @@
+//! One policy on this host's network cards: what `isolane rdma plan`, `apply`, `diff`, `rollback` and `status` share.
+
+pub(super) mod apply;
+pub(super) mod diff;
+pub(super) mod plan;
+pub(super) mod rollback;
+pub(super) mod status;
+
+use crate::inputs;
+use crate::output;
+use anyhow::Result;
+use isolane_common_text_output::Table;
+use isolane_rdma_hardware::apply::Comparison;
+use isolane_rdma_hardware::card::{Card, Host};
+use isolane_rdma_hardware::compile::{CompileError, compile};
+use isolane_rdma_hardware::kernel::cards;
+use isolane_rdma_hardware::plan::Plan;
+use isolane_rdma_hardware::policy::{self, Policy};
+use isolane_rdma_hardware::record;
+use std::path::{Path, PathBuf};
+
+/// The policy and the card that several commands take.
+#[derive(Debug, clap::Args)]
+struct PolicyArguments {
+    /// Policy file (TOML): tenants, classes, objectives; - reads it from stdin
+    policy: PathBuf,
+    /// Use this card instead of the policy's: an RDMA device, or a network device without RDMA
+    #[arg(long, value_name = "NAME")]
+    card: Option<String>,
+}
+
+/// Where the journals are.
+#[derive(Debug, clap::Args)]
+struct JournalArguments {
+    /// Directory of the journals
+    #[arg(long, value_name = "DIR", default_value = record::DIRECTORY)]
+    journals: PathBuf,
+}
+
+impl PolicyArguments {
+    fn read(&self) -> Result<Policy> {
+        read_policy(&self.policy, self.card.as_ref())
+    }
+}
+
+fn read_policy(path: &Path, card: Option<&String>) -> Result<Policy> {
+    let (text, file) = inputs::scenario_text(path)?;
+    if text.len() as u64 > policy::FILE_MAX {
+        let size = text.len();
+        let most = policy::FILE_MAX;
+        return Err(inputs::bad(format!(
+            "{file} has {size} bytes; a policy has at most {most}"
+        )));
+    }
+    let mut policy = policy::parse(&file, &text)?;
+    if card.is_some() {
+        policy.card = card.cloned();
+    }
+    Ok(policy)
+}
+
+/// The plan of `policy` on `host`. A policy that does not fit is bad input; a host without cards is not.
+fn compiled(policy: &Policy, host: &Host) -> Result<Plan> {
+    compile(policy, host).map_err(|error| match error {
+        CompileError::NoCards => error.into(),
+        error => inputs::bad(error.to_string()),
+    })
+}
+
+/// The plan of `policy` on this host.
+fn compiled_here(policy: &Policy) -> Result<Plan> {
+    compiled(policy, &cards::read()?)
+}
+
+/// The card of a plan.
+fn card<'a>(host: &'a Host, plan: &Plan) -> &'a Card {
+    let card = host.cards.iter().find(|card| card.name == plan.card);
+    card.expect("a plan is for a card of its host")
+}
+
+/// A table of values beside wanted ones.
+fn table(compared: &[&Comparison], wanted: &str) -> String {
+    let mut table = Table::new("lll", &["object", "now", wanted]);
+    for one in compared {
+        table.row(vec![
+            one.target.to_string(),
+            one.found.to_string(),
+            one.wanted.to_string(),
+        ]);
+    }
+    table.render_within(output::width(), output::colour())
+}

@@ -1,0 +1,106 @@
+//! `isolane rdma rollback`: restores the values from before `isolane rdma apply`.
+
+use super::{JournalArguments, table};
+use crate::output;
+use crate::status::Status;
+use crate::text::counted;
+use anyhow::Result;
+use isolane_rdma_hardware::apply::{Comparison, Foreign, RolledBack, restore};
+use isolane_rdma_hardware::kernel::Kernel;
+use isolane_rdma_hardware::record::{self, Found, Record};
+use serde::Serialize;
+
+/// What the help of the command ends with.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  every object has its previous value, or nothing was changed
+  1  another program changed an object since; it is left as it is, and so is its entry in the journal
+  2  a mistake on the command line
+  3  no privilege, a damaged journal, or a value that cannot be restored";
+
+/// Arguments of `isolane rdma rollback`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Arguments {
+    /// Restore this card alone; without it every card with a journal
+    #[arg(long, value_name = "NAME")]
+    card: Option<String>,
+    /// Restore also what another program changed since
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    journals: JournalArguments,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// What happened to one card.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    card: String,
+    #[serde(flatten)]
+    done: RolledBack,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    let directory = &arguments.journals.journals;
+    let cards = match &arguments.card {
+        Some(card) => vec![card.clone()],
+        None => Record::cards(directory)?,
+    };
+    let foreign = match arguments.force {
+        true => Foreign::Overwrite,
+        false => Foreign::Leave,
+    };
+    let mut outcomes = Vec::new();
+    for card in cards {
+        match Record::find(directory, &card)? {
+            Found::Nothing => {}
+            Found::OtherBoot => record::remove_void(directory, &card)?,
+            Found::Record(mut record) => {
+                let done = restore(&mut Kernel::open()?, &mut record, foreign)?;
+                if done.foreign.is_empty() {
+                    record.remove()?;
+                }
+                outcomes.push(Outcome { card, done });
+            }
+        }
+    }
+    match arguments.json {
+        true => output::print_json(&outcomes)?,
+        false => output::print(&text(&outcomes))?,
+    }
+    Ok(
+        match outcomes
+            .iter()
+            .any(|outcome| !outcome.done.foreign.is_empty())
+        {
+            true => Status::No,
+            false => Status::Done,
+        },
+    )
+}
+
+fn text(outcomes: &[Outcome]) -> String {
+    if outcomes.is_empty() {
+        return "nothing to restore: no policy is applied\n".to_owned();
+    }
+    let mut text = String::new();
+    for Outcome { card, done } in outcomes {
+        let restored = counted(done.restored.len() as u64, "setting");
+        text.push_str(&format!("{card}: {restored} restored"));
+        if !done.gone.is_empty() {
+            text.push_str(&format!(", {} no longer there", done.gone.len()));
+        }
+        text.push('\n');
+        if !done.foreign.is_empty() {
+            let foreign: Vec<&Comparison> = done.foreign.iter().collect();
+            text.push_str(
+                "Changed by another program since, and left as they are (--force restores them):\n",
+            );
+            text.push_str(&table(&foreign, "before"));
+        }
+    }
+    text
+}

@@ -1,0 +1,92 @@
+//! `isolane rdma status`: whether the settings that `isolane rdma apply` made are in force.
+
+use super::{JournalArguments, table};
+use crate::output;
+use crate::status::Status;
+use crate::text::counted;
+use anyhow::Result;
+use isolane_rdma_hardware::apply::{Comparison, drift};
+use isolane_rdma_hardware::kernel::Kernel;
+use isolane_rdma_hardware::record::{Found, Record};
+use serde::Serialize;
+
+/// What the help of the command ends with.
+const EXIT_CODES: &str = "\
+Exit codes:
+  0  every setting is in force, or no policy is applied
+  1  a setting differs from what was applied, or an apply did not end
+  2  a mistake on the command line
+  3  a damaged journal, or a value that cannot be read";
+
+/// Arguments of `isolane rdma status`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = EXIT_CODES)]
+pub(crate) struct Arguments {
+    /// Look at this card alone; without it at every card with a journal
+    #[arg(long, value_name = "NAME")]
+    card: Option<String>,
+    #[command(flatten)]
+    journals: JournalArguments,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The state of one card.
+#[derive(Debug, Serialize)]
+struct State {
+    card: String,
+    /// Whether the last apply was made to its end.
+    complete: bool,
+    settings: Vec<Comparison>,
+}
+
+pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    let directory = &arguments.journals.journals;
+    let cards = match &arguments.card {
+        Some(card) => vec![card.clone()],
+        None => Record::cards(directory)?,
+    };
+    let mut states = Vec::new();
+    for card in cards {
+        if let Found::Record(record) = Record::find(directory, &card)? {
+            states.push(State {
+                card,
+                complete: record.is_complete(),
+                settings: drift(&mut Kernel::open()?, &record)?,
+            });
+        }
+    }
+    match arguments.json {
+        true => output::print_json(&states)?,
+        false => output::print(&text(&states))?,
+    }
+    let good = |state: &State| state.complete && state.settings.iter().all(|one| one.equal);
+    Ok(match states.iter().all(good) {
+        true => Status::Done,
+        false => Status::No,
+    })
+}
+
+fn text(states: &[State]) -> String {
+    if states.is_empty() {
+        return "no policy is applied\n".to_owned();
+    }
+    let mut text = String::new();
+    for state in states {
+        let drifted: Vec<&Comparison> = state.settings.iter().filter(|one| !one.equal).collect();
+        let settings = counted(state.settings.len() as u64, "setting");
+        text.push_str(&match (state.complete, drifted.len()) {
+            (false, _) => format!(
+                "{}: an apply did not end; run `isolane rdma rollback`, or apply the policy again\n",
+                state.card
+            ),
+            (true, 0) => format!("{}: {settings} in force\n", state.card),
+            (true, count) => format!("{}: {count} of {settings} differ from what was applied\n", state.card),
+        });
+        if !drifted.is_empty() {
+            text.push_str(&table(&drifted, "applied"));
+        }
+    }
+    text
+}

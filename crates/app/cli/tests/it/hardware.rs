@@ -1,0 +1,123 @@
+//! `isolane rdma plan` and its companions on whatever machine the tests run on.
+#![forbid(unsafe_code)]
+#![allow(clippy::unwrap_used)]
+
+use crate::support::{check, has_all, refuses};
+use serde_json::Value;
+
+const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/hardware");
+
+fn example(name: &str) -> String {
+    format!("{EXAMPLES}/{name}")
+}
+
+#[test]
+fn a_policy_is_planned_for_cards_of_another_host() {
+    let (policy, cards) = (example("policy.toml"), example("switchdev.json"));
+    let words = ["rdma", "plan", policy.as_str(), "--cards", cards.as_str()];
+    let (text, _) = check(&words, 0);
+    has_all(
+        &text,
+        &["11 hardware settings", "isolane-training", "hw-tc+sriov"],
+    );
+    let (json, _) = check(&[&words[..], &["--json", "--strict"]].concat(), 1);
+    let plan: Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(
+        (&plan["version"], &plan["card"]),
+        (&1.into(), &"mlx5_0".into())
+    );
+    let (shell, _) = check(&[&words[..], &["--environment", "cache"]].concat(), 0);
+    has_all(
+        &shell,
+        &[
+            "export NCCL_IB_TC=184\n",
+            "export UCX_IB_TRAFFIC_CLASS=184\n",
+        ],
+    );
+    refuses(
+        &[&words[..], &["--environment", "logs"]].concat(),
+        &["logs", "cache, training, backup"],
+    );
+    refuses(
+        &[&words[..], &["--card", "mlx5_9"]].concat(),
+        &["mlx5_9", "mlx5_0"],
+    );
+}
+
+#[test]
+fn the_file_for_the_daemon_is_one_that_the_daemon_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("isolaned.toml");
+    let (policy, cards) = (example("policy.toml"), example("rxe.json"));
+    let words = [
+        "rdma",
+        "plan",
+        &policy,
+        "--cards",
+        &cards,
+        "--isolaned",
+        file.to_str().unwrap(),
+    ];
+    check(&words, 0);
+    let text = std::fs::read_to_string(&file).unwrap();
+    let settings = isolaned::settings::parse("isolaned.toml", &text).unwrap();
+    assert_eq!(settings.config.tenants.len(), 4);
+}
+
+#[test]
+fn mistakes_are_wrong_usage() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let policy = file("p.toml", "[[tenant]]\nname = \"a\"\nwieght = 2\n");
+    let cards = example("legacy.json");
+    refuses(
+        &["rdma", "plan", &policy, "--cards", &cards],
+        &["p.toml:3", "wieght", "did you mean weight"],
+    );
+    let good = example("policy.toml");
+    let broken = file("cards.json", "{\"version\":1}");
+    refuses(
+        &["rdma", "plan", &good, "--cards", &broken],
+        &["cards.json", "rdma_controller"],
+    );
+    let greedy = file(
+        "g.toml",
+        "[[tenant]]\nname = \"a\"\nguarantee = \"200Gb/s\"\n",
+    );
+    refuses(
+        &["rdma", "plan", &greedy, "--cards", &cards],
+        &["200 Gb/s", "100 Gb/s"],
+    );
+}
+
+#[test]
+fn without_an_applied_policy_there_is_nothing_to_restore() {
+    let folder = tempfile::tempdir().unwrap();
+    let journals = folder.path().join("none");
+    let journals = journals.to_str().unwrap();
+    let (status, _) = check(&["rdma", "status", "--journals", journals], 0);
+    assert_eq!(status, "no policy is applied\n");
+    let (restored, _) = check(&["rdma", "rollback", "--journals", journals], 0);
+    assert_eq!(restored, "nothing to restore: no policy is applied\n");
+    let (json, _) = check(&["rdma", "status", "--json", "--journals", journals], 0);
+    assert_eq!(json, "[]\n");
+}
+
+#[test]
+fn the_cards_of_this_machine_are_printed_as_a_file_that_plan_reads() {
+    let folder = tempfile::tempdir().unwrap();
+    let (json, _) = check(&["rdma", "plan", "--print-cards"], 0);
+    let file = folder.path().join("cards.json");
+    std::fs::write(&file, &json).unwrap();
+    let host: Value = serde_json::from_str(&json).unwrap();
+    let policy = example("policy.toml");
+    let words = ["rdma", "plan", &policy, "--cards", file.to_str().unwrap()];
+    if host["cards"].as_array().unwrap().is_empty() {
+        let (_, stderr) = check(&words, 3);
+        has_all(&stderr, &["no RDMA device"]);
+    }
+}
