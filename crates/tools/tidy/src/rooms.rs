@@ -52,20 +52,6 @@ pub const ROOMS: &[Room] = &[
         &["common/linux"],
     ),
     room(
-        "rdma/hardware",
-        Plain,
-        "one policy as settings of network cards: devlink rates, data centre bridging, cgroups; applied by a journal",
-        &[
-            "common/journal",
-            "common/linux",
-            "common/quantities",
-            "common/text-output",
-            "common/toml-input",
-            "rdma/inventory",
-            "rdma/verbs-sys",
-        ],
-    ),
-    room(
         "rdma/policy",
         Pure,
         "the trait of RDMA policies; Justitia, Harmonic, Palos, leases and the other policies",
@@ -82,6 +68,20 @@ pub const ROOMS: &[Room] = &[
         Unsafe,
         "the C interface of libibverbs, written by hand and compared with the header by a test; opened at run time",
         &[],
+    ),
+    room(
+        "rdma/hardware",
+        Plain,
+        "one policy as settings of network cards: devlink rates, data centre bridging, cgroups; applied by a journal",
+        &[
+            "common/journal",
+            "common/linux",
+            "common/quantities",
+            "common/text-output",
+            "common/toml-input",
+            "rdma/inventory",
+            "rdma/verbs-sys",
+        ],
     ),
     room(
         "rdma/emulated-verbs",

@@ -95,7 +95,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     #[cfg(feature = "rdma-hosts")]
     if let Some(path) = &arguments.emit {
         output::write_file(path, &emit::policy(&found))?;
-        output::note(&format!("wrote {}; next: isolane rdma plan {}", path.display(), path.display()));
+        output::note(&format!(
+            "wrote {}; next: isolane rdma plan {}",
+            path.display(),
+            path.display()
+        ));
     }
     Ok(status(arguments, &found))
 }

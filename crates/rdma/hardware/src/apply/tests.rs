@@ -1,5 +1,4 @@
 //! The fault injection: a program that ends at any step leaves a state that restoration turns into the one before.
-
 use super::*;
 use crate::card::Host;
 use crate::compile::compile;

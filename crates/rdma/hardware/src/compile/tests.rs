@@ -1,3 +1,5 @@
+//! The compiler on recorded cards and on random policies.
+
 use super::*;
 use crate::policy;
 use crate::text::render;

@@ -1,3 +1,5 @@
+//! Policies that are right, wrong, and written again.
+
 use super::*;
 use expect_test::{Expect, expect};
 use proptest::prelude::*;

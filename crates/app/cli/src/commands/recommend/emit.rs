@@ -13,7 +13,10 @@ const LATENCY: (&str, u8) = ("latency", 46);
 
 /// The file.
 pub(super) fn policy(found: &Recommendation) -> String {
-    let has_latency = found.tenants.iter().any(|tenant| latency_us(tenant).is_some());
+    let has_latency = found
+        .tenants
+        .iter()
+        .any(|tenant| latency_us(tenant).is_some());
     let class = Class {
         name: LATENCY.0.to_owned(),
         strict: true,
@@ -40,7 +43,10 @@ pub(super) fn policy(found: &Recommendation) -> String {
                 ObjectiveKind::P50Max => format!("a median latency of {} us", objective.target),
                 ObjectiveKind::GoodputMin | ObjectiveKind::P99Max => continue,
             };
-            text.push_str(&format!("# No card has a setting for {words} of {}.\n", tenant.name));
+            text.push_str(&format!(
+                "# No card has a setting for {words} of {}.\n",
+                tenant.name
+            ));
         }
     }
     text.push('\n');
@@ -55,7 +61,8 @@ fn tenant(needs: &TenantNeeds) -> Tenant {
         name: plain(&needs.name),
         weight: needs.weight.max(1),
         // Whole megabits: the unit of cards.
-        guarantee: goodput.map(|gbps| BitRate::from_bps((gbps * 1_000.0).floor().max(1.0) as u64 * 1_000_000)),
+        guarantee: goodput
+            .map(|gbps| BitRate::from_bps((gbps * 1_000.0).floor().max(1.0) as u64 * 1_000_000)),
         limit: None,
         p99: p99.map(|us| Duration::from_ns_f64((us * 1_000.0).max(10.0).floor())),
         class: latency_us(needs).map(|_| LATENCY.0.to_owned()),
@@ -71,7 +78,10 @@ fn latency_us(needs: &TenantNeeds) -> Option<f64> {
 }
 
 fn target(needs: &TenantNeeds, kind: ObjectiveKind) -> Option<f64> {
-    let objective = needs.objectives.iter().find(|objective| objective.kind == kind);
+    let objective = needs
+        .objectives
+        .iter()
+        .find(|objective| objective.kind == kind);
     objective.map(|objective| objective.target)
 }
 

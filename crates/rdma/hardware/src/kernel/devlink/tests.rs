@@ -1,3 +1,5 @@
+//! The messages to devlink, against a family that records them.
+
 use super::*;
 use expect_test::{Expect, expect};
 use std::cell::RefCell;
