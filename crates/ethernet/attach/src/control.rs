@@ -2,8 +2,8 @@
 //!
 //! Problem: queue weights and segment sizes follow traffic within milliseconds; queues, containers, names and devices
 //! change. Method: every [`BEAT`] the loop reads the queues' loads from shared memory, passes them to the policies and
-//! applies their decisions; every [`LOOK`] it checks the device. The loop may die at any time: the kernel goes on
-//! assigning queues, and the loop's changes are in the journal. Units: the monotonic clock. Limits: without the loop,
+//! applies their decisions; every [`LOOK`] it checks the device. The loop may end at any time: the kernel continues to
+//! assign queues, and the loop's changes are in the journal. Units: the monotonic clock. Limits: without the loop,
 //! weights and sizes stay unchanged.
 
 use crate::attach::{self, shared_queues};
@@ -194,7 +194,7 @@ impl Controller {
         let now = units::Instant::ZERO.saturating_add(units::Duration::from_ns(elapsed));
         let loads = self.containers.loads(&queues);
         if self.tell(now, &loads).is_err() {
-            // The journal keeps the set weights for undo; the device is not asked again.
+            // The journal keeps the set weights for undo; the device is not read again.
             self.weights = None;
         }
         let shared = is_shared(&queues, &self.journal);
@@ -213,7 +213,7 @@ impl Controller {
         if resized.is_ok() {
             self.wanted = None;
         } else if tries >= RESIZES {
-            // The journal keeps the original size if it was changed; the device is not asked again.
+            // The journal keeps the original size if it was changed; the device is not read again.
             (self.wanted, self.segments) = (None, None);
         }
         resized

@@ -56,7 +56,7 @@ pub fn detach(system: &System, name: &str) -> Result<Detached, NicError> {
     })
 }
 
-/// Ends a controller, first by SIGTERM. A process with another program is not signalled, whatever the journal contains.
+/// Ends a controller, first by SIGTERM. A process with another program is not signalled, even if the journal names it.
 pub fn end(system: &System, process: Process) {
     let Some(pid) = i32::try_from(process.process).ok().and_then(Pid::from_raw) else {
         return;

@@ -379,7 +379,7 @@ mod tests {
         let mut other_address = link(3, "eth0");
         other_address.address[5] = 2;
         let journal = journal(&system, 3, "eth0");
-        assert!(journal.is_of(&other_address), "anybody may set it");
+        assert!(journal.is_of(&other_address), "any user may set it");
         let permanent = Journal {
             has_permanent_address: true,
             ..journal.clone()

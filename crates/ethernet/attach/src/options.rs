@@ -119,7 +119,7 @@ impl FromStr for Named {
             weight.ok_or_else(|| wrong("the weight must be from 1 to 10000; 100 is usual"))?;
         let path = path.trim_matches('/');
         match path.is_empty() || path.split('/').any(|part| part == "..") {
-            true => Err(wrong("the path must lie below the cgroup mount")),
+            true => Err(wrong("the path must be below the cgroup mount")),
             false => Ok(Self {
                 path: format!("/{path}"),
                 weight,

@@ -395,7 +395,7 @@ fn programs_that_stood_aside_come_back() {
                 run(&tool).expect("the number of queues changes");
             };
             queues("1");
-            wait_for("programs that stand aside", || {
+            wait_for("programs that leave the choice to the kernel", || {
                 let before = chosen();
                 lab.flows_move_on();
                 chosen() == before

@@ -1,7 +1,8 @@
 //! A BPF file system for pins: `/sys/fs/bpf` where it is mounted, else one of our own.
 //!
-//! Problem: programs live as long as somebody holds them; a pin holds them when our process is gone, and pins need a
-//! BPF file system, which not every host mounts. Method: use what is there; otherwise mount one below `/run/isolane`.
+//! Problem: programs exist as long as a reference to them exists. A pin is such a reference after the end of our
+//! process, and pins need a BPF file system, which not every host mounts. Method: use what is there; otherwise mount
+//! one below `/run/isolane`.
 
 use crate::EbpfError;
 use std::ffi::CString;
@@ -17,7 +18,7 @@ pub const OWN: &str = "/run/isolane/bpf";
 /// The magic number of the file system.
 const BPF_FS: i64 = 0xcafe_4a11;
 
-/// The directory below which pins may lie, made if it has to be: `/sys/fs/bpf/isolane` or `/run/isolane/bpf`.
+/// The directory for pins, made if it does not exist: `/sys/fs/bpf/isolane` or `/run/isolane/bpf`.
 ///
 /// # Errors
 /// If nothing is mounted and mounting is not allowed.
@@ -45,7 +46,7 @@ pub fn find() -> Option<PathBuf> {
     is_bpf_fs(Path::new(OWN)).then(|| OWN.into())
 }
 
-/// Whether `path` lies on a BPF file system.
+/// Whether `path` is on a BPF file system.
 pub fn is_bpf_fs(path: &Path) -> bool {
     rustix::fs::statfs(path).is_ok_and(|found| found.f_type == BPF_FS)
 }

@@ -1,9 +1,8 @@
-//! A device's programs and maps: loaded once, pinned, opened by whoever comes later.
+//! A device's programs and maps: loaded once, pinned, opened by later processes.
 //!
-//! Problem: the data path must not depend on a process. Method: loading pins everything and ends; every other
-//! operation works on what the pins hold, in whichever process. Order matters: completions are attached before egress
-//! counts the first packet, and egress goes before completions do.
-//! Units: as in [`crate::settings`].
+//! Problem: the data path must not depend on a process. Method: loading pins everything and ends; every other operation
+//! works on the pinned objects, in any process. Order matters: completions are attached before egress counts the first
+//! packet, and egress goes before completions do. Units: as in [`crate::settings`].
 
 mod hand;
 
@@ -31,9 +30,10 @@ const MAPS: [&str; 6] = [
 const EGRESS: &str = "egress";
 const STEER: &str = "steer";
 
-/// Flows not heard of for so long have lost their completions.
+/// Flows without any packet or completion for so long have lost their completions.
 const STALE: Duration = Duration::from_secs(1);
-/// Packets without completions for so long: stand aside. The kernel's own transmit watchdog waits as long.
+/// Packets without completions for so long: leave the choice to the kernel. The kernel's own transmit watchdog waits as
+/// long.
 const FALLBACK: Duration = Duration::from_secs(5);
 
 /// The programs of one device.
@@ -183,8 +183,8 @@ impl Dqa {
         Ok(filters.is_ok_and(|filters| filters.iter().any(|filter| filter.is_ours())))
     }
 
-    /// Removes our filter, and clsact if we added it and nobody else uses it, and the pins. Packets flow on with the
-    /// kernel's own choice. A device that is gone is no error.
+    /// Removes our filter and the pins, and also clsact if we added it and no other program uses it. Packets then
+    /// follow the kernel's own choice. A device that is gone is no error.
     ///
     /// # Errors
     /// Another namespace, missing privileges.
@@ -201,7 +201,7 @@ impl Dqa {
         }
         let others = tc::filters(ifindex).is_ok_and(|filters| !filters.is_empty());
         if self.config().clsact_added.load(Relaxed) != 0 && !others {
-            // Whoever removed it before us has done our work.
+            // Another process has already removed it, so nothing is left to do.
             let _ = tc::remove_clsact(ifindex);
         }
         remove_pins(&self.pins);
@@ -383,7 +383,7 @@ impl Dqa {
         Ok(DqaCounters::of(&sums))
     }
 
-    /// What the programs cost; times only while [`crate::RunTimeStatistics`] is held by anybody.
+    /// What the programs cost; times only while any process holds [`crate::RunTimeStatistics`].
     ///
     /// # Errors
     /// Missing privileges.
@@ -400,7 +400,7 @@ impl Dqa {
         })
     }
 
-    /// The socket filter that tells a TUN device which queue egress chose (`TUNSETSTEERINGEBPF`).
+    /// The socket filter that gives a TUN device the queue that egress chose (`TUNSETSTEERINGEBPF`).
     pub fn steering_program(&self) -> BorrowedFd<'_> {
         self.steer.as_fd()
     }

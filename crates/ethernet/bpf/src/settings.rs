@@ -15,8 +15,8 @@ pub enum Completion {
     Freed,
     /// When it is handed to the driver, which passes it on at once: veth, IFB. Only the queueing discipline counts.
     HandedOver,
-    /// When the card in user space that reads a TUN device says so ([`crate::Dqa::left`]): reading takes a packet in hand.
-    /// One packet of each queue may be in hand; the device segments.
+    /// When the software NIC that reads a TUN device reports it ([`crate::Dqa::left`]): a read only takes a packet in
+    /// hand. One packet of each queue may be in hand; the device segments.
     InHand,
 }
 
@@ -39,7 +39,7 @@ pub struct LoadOptions {
     pub flows: u32,
 }
 
-/// Where a flow's weight comes from.
+/// The source of a flow's weight.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WeightSource {
     /// Every flow weighs one.
@@ -61,26 +61,26 @@ pub enum CpuPools {
     PerProcessor(Vec<QueueSet>),
 }
 
-/// Limits that stand for TCP small queues and byte queue limits where a device cuts them off (TUN forgets the socket as
+/// Limits in place of TCP small queues and byte queue limits where a device disables these (TUN forgets the socket as
 /// soon as a packet enters its ring). A packet beyond them is dropped before it is sent, which TCP takes as a reason to
 /// wait; a flow with nothing outstanding always passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gate {
     /// Bytes of one flow; 0 means no limit.
     pub flow_bytes: u32,
-    /// Bytes of one queue, divided among its flows by weight: a full one holds back whoever has his part, as a fair software
-    /// queue above it would; 0 means no limit.
+    /// Bytes of one queue, divided among its flows by weight: a full one holds back each flow that has its part, as a
+    /// fair software queue above it would; 0 means no limit.
     pub queue_bytes: u32,
 }
 
-/// What is small unless said otherwise: less than any full packet of a usual network, with or without its Ethernet header, so
-/// that bulk which comes in single packets is not taken for a request. IPv6 asks this much of every link.
+/// Default size of a small packet: less than any full packet of a usual network, with or without its Ethernet header.
+/// So bulk in single packets does not count as a request. IPv6 requires this size of every link.
 pub const SMALL_BYTES: u32 = 1280;
 
 /// What may change while packets flow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DqaSettings {
-    /// Where weights come from.
+    /// The source of weights.
     pub weights: WeightSource,
     /// Queues of processors.
     pub pools: CpuPools,

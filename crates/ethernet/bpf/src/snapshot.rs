@@ -36,7 +36,7 @@ pub struct FlowSnapshot {
     pub moves: u32,
     /// Its container's cgroup, or its socket's; 0 when unknown, as always without [`crate::WeightSource::Containers`].
     pub owner: u64,
-    /// When something was last heard of it, since boot and in whole ticks; comparable among flows only.
+    /// Time of its last packet or completion, since boot and in whole ticks; comparable among flows only.
     pub touched: Duration,
 }
 
@@ -112,7 +112,7 @@ pub struct DqaCounters {
     pub untouched: u64,
     /// Packets dropped by the gate.
     pub gated: u64,
-    /// Times the kernel used another queue than it was told.
+    /// Times the kernel used another queue than the assigned one.
     pub moved: u64,
     /// Packets done.
     pub completed: u64,

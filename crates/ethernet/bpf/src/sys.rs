@@ -1,6 +1,6 @@
 //! The bpf(2) calls that the loader library does not offer by descriptor, and two small questions to the kernel.
 //!
-//! Everything after loading works on descriptors that come from pins, also in a process that did not load.
+//! Everything after loading works on descriptors opened from pins, also in a process that did not load.
 
 use crate::EbpfError;
 use std::ffi::CString;
@@ -132,7 +132,7 @@ pub(crate) fn check_value_sizes(maps: &[(BorrowedFd<'_>, usize)]) -> io::Result<
             .fd(0, *map)
             .word(4, size_of_val(&info) as u32)
             .pointer(8, info.as_mut_ptr());
-        // SAFETY: the kernel writes at most as much as it was told.
+        // SAFETY: the kernel writes at most the given size.
         unsafe { attributes.call(INFO_BY_FD) }?;
         if info[3] as usize != *bytes {
             let message = format!("{} bytes instead of {bytes}", info[3]);

@@ -20,7 +20,7 @@ pub struct NicConfig {
     pub assignment: Assignment,
     /// Queues belong to processors (XPS): a flow takes one of its processor's.
     pub pools: bool,
-    /// The card's scheduler is told the weight of each queue (DQWA); otherwise it serves queues in turn.
+    /// The NIC's scheduler gets the weight of each queue (DQWA); otherwise it serves queues in turn.
     pub queue_weights: bool,
     /// Segments while queues are shared (DSOS).
     pub shared_segment: Option<Bytes>,
@@ -102,8 +102,8 @@ const VANILLA: NicConfig = NicConfig {
     segment: Bytes::new(64 * KIB),
 };
 
-/// Plain `mq`, to measure against what our programs cost: nothing of ours is on the device, so nothing but the ring limits
-/// what waits. Not in the [`CATALOGUE`], as only a real kernel tells it from `C1`.
+/// Plain `mq`, to measure against what our programs cost: nothing of ours is on the device, so nothing but the ring
+/// limits what waits. Not in the [`CATALOGUE`], as it differs from `C1` on a real kernel only.
 pub const PLAIN: NicConfig = NicConfig {
     name: "mq",
     title: "mq alone, with nothing of ours on the device",
@@ -249,7 +249,7 @@ pub const CATALOGUE: &[NicConfig] = &[
 ];
 
 impl NicConfig {
-    /// Whether this is Linux as anybody has it, with settings alone: no part of Titan, nothing of ours.
+    /// Whether this is unmodified Linux, with settings alone: no part of Titan, nothing of ours.
     pub fn is_linux(&self) -> bool {
         self.assignment == Assignment::Hash
             && !self.queue_weights
@@ -258,7 +258,7 @@ impl NicConfig {
     }
 }
 
-/// The configuration of this name, whatever its case.
+/// The configuration of this name, in any case of letters.
 pub fn named(name: &str) -> Option<&'static NicConfig> {
     CATALOGUE
         .iter()

@@ -77,8 +77,8 @@ impl Card {
         self.on_wire = Some(frame);
     }
 
-    /// The queue to send from, unless the wire is busy or nothing waits. `unit` is the credit of a weight of one, `size` tells the
-    /// bytes of a queue's next packet.
+    /// The queue to send from, unless the wire is busy or nothing waits. `unit` is the credit of a weight of one,
+    /// `size` returns the bytes of a queue's next packet.
     #[inline]
     pub(crate) fn choose(&mut self, unit: u32, size: impl Fn(u16) -> u32) -> Option<u16> {
         if self.on_wire.is_some() || self.active == 0 {
@@ -103,7 +103,7 @@ impl Card {
         from.trailing_zeros() as u16
     }
 
-    /// The next queue by weight; `size` tells the bytes of a queue's next packet.
+    /// The next queue by weight; `size` returns the bytes of a queue's next packet.
     fn next_by_weight(&mut self, unit: u32, size: impl Fn(u16) -> u32) -> u16 {
         if self.active.is_power_of_two() {
             return self.active.trailing_zeros() as u16;

@@ -31,9 +31,9 @@ pub(crate) struct Host {
     pub(crate) card: Card,
     /// Dynamic queue assignment.
     pub(crate) assigner: Option<Assigner>,
-    /// Weight of the flows with anything in each queue, whoever assigned them.
+    /// Weight of the flows with anything in each queue, under any assignment.
     pub(crate) loads: Vec<u64>,
-    /// What the card is told of weights.
+    /// The weights that the NIC gets.
     pub(crate) weights: Option<QueueWeights>,
     /// Queues of each processor, if they have their own.
     pub(crate) pools: Vec<QueueSet>,

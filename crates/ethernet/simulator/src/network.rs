@@ -13,7 +13,7 @@ use isolane_common_quantities::units::{Duration, Instant};
 use isolane_ethernet_scenario::model::TcpCongestion;
 use std::collections::VecDeque;
 
-/// A port may hold this much whatever the buffer's state, so that one port cannot shut out the others.
+/// A port may hold this much at any fill of the buffer, so one port cannot exclude the others.
 const RESERVED: u64 = 20_000;
 
 /// Switches and links.

@@ -2,10 +2,10 @@
 //!
 //! Method: a process on one processor sends a request every interval; the other host's kernel answers at once, in its
 //! receive poll. Request and reply take the way of any packet: queue, software queue (where `prio` prefers them), ring,
-//! round robin. The queue: a raw socket keeps none, so the kernel hashes each packet anew, but over the same two
+//! round robin. The queue: a raw socket keeps none, so the kernel hashes each packet again, but over the same two
 //! addresses, so a run's pings share one queue; where processors have queues of their own it is the one of the
-//! processor that the process is on, drawn for each run. Times of processes and sleeping cores are a constant.
-//! Units: nanoseconds of a round trip. Source: titan 3 (1 KB pings; 90th percentile).
+//! processor that the process is on, drawn for each run. Times of processes and sleeping cores are a constant. Units:
+//! nanoseconds of a round trip. Source: titan 3 (1 KB pings; 90th percentile).
 
 use crate::segment::{Kind, NIL, Segment};
 use crate::settings::{PING_HEADERS, Settings};

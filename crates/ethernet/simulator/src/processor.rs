@@ -1,11 +1,10 @@
 //! Processors: each executes one job at a time, in order of arrival.
 //!
-//! Method: whatever software does is a job on a processor. A job takes effect when it begins and occupies its processor for
-//! what its steps cost; the next one begins then. Busy time is the sum of costs, so that a processor that cannot keep up
-//! delays its queue of jobs and, through that, its flows.
-//! Processors p and p + n/2 of n are the threads of one core, as Linux counts them: a job that begins while the other thread
-//! is busy takes longer.
-//! Limits: soft interrupts do not go before applications (they wait for at most one write), and no other work runs.
+//! Method: all work of software is a job on a processor. A job takes effect when it begins and occupies its processor
+//! for what its steps cost; the next one begins then. Busy time is the sum of costs, so that a processor that cannot
+//! keep up delays its queue of jobs and, through that, its flows. Processors p and p + n/2 of n are the threads of one
+//! core, as Linux counts them: a job that begins while the other thread is busy takes longer. Limits: soft interrupts
+//! do not go before applications (they wait for at most one write), and no other work runs.
 
 use isolane_common_quantities::units::Duration;
 use std::collections::VecDeque;

@@ -1,10 +1,10 @@
 //! Runs one study.
 //!
-//! Method: hosts, flows and pings are made from the study, events run until the measured time is over or, where flows end, all
-//! have. Flows begin within 100 us of each other, as programs that are started together do.
-//! Checked in every run: bytes are conserved for each flow.
-//! Limits: whoever watches is asked every 65,536 events only; a cluster whose flows do not end is given up after the
-//! study's warm-up and measured time, if they are set, and reports those that did.
+//! Method: hosts, flows and pings are made from the study, events run until the measured time is over or, where flows
+//! end, all have. Flows begin within 100 us of each other, as programs that are started together do. Checked in every
+//! run: bytes are conserved for each flow. Limits: the observer is called every 65,536 events only. A cluster whose
+//! flows do not end stops after the study's warm-up and measured time, if they are set, and reports the flows that
+//! ended.
 
 use crate::host::Host;
 use crate::measure::Measure;
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const START_WITHIN: Duration = Duration::from_us(100);
 /// Longest simulated time of flows that end.
 const COMPLETION_MOST: Duration = Duration::from_secs(1_000);
-/// Events between two questions to whoever watches.
+/// Events between two calls of the observer.
 const WATCHED: u32 = 1 << 16;
 
 /// Who watches a run.
@@ -36,7 +36,7 @@ const WATCHED: u32 = 1 << 16;
 pub struct Observers<'a> {
     /// The run gives up soon after this becomes true.
     pub cancel: Option<&'a AtomicBool>,
-    /// Hears the part of the work that is over, 0 to 1, now and then.
+    /// Called periodically with the part of the work that is done, 0 to 1.
     pub progress: Option<&'a mut dyn FnMut(f64)>,
 }
 
@@ -52,7 +52,7 @@ impl std::fmt::Debug for Observers<'_> {
 /// Why a run gave no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RunError {
-    /// The observer asked for it.
+    /// The observer cancelled it.
     #[error("the run was cancelled")]
     Cancelled,
 }
@@ -70,7 +70,7 @@ pub enum RunError {
 /// assert!(result.nfm_1ms < 0.1, "three flows, eight queues");
 /// ```
 pub fn run(study: &NicStudy, profile: &NicProfile) -> NicResult {
-    run_with(study, profile, Observers::default()).expect("nobody cancels")
+    run_with(study, profile, Observers::default()).expect("the default observer never cancels")
 }
 
 /// As [`run`], watched.

@@ -1,14 +1,14 @@
 //! Segments that hosts pass to their cards, and lists of segments.
 //!
 //! Method: segments live in one slab and are linked by index, so that a list is three words and nothing is allocated
-//! once the slab has grown. What an acknowledgement says lies in a slab of its own, as most segments have none.
+//! once the slab has grown. The content of acknowledgements is in a slab of its own, as most segments have none.
 //! Limits: 2^32 - 1 segments.
 
 use isolane_common_quantities::units::Instant;
 
 /// No segment.
 pub(crate) const NIL: u32 = u32::MAX;
-/// Blocks of out-of-order data that an acknowledgement tells, beside timestamps (RFC 2018).
+/// Blocks of out-of-order data in an acknowledgement, beside timestamps (RFC 2018).
 pub(crate) const BLOCKS: usize = 3;
 
 /// What a segment carries.

@@ -1,13 +1,13 @@
 //! From TCP to the card's rings: choice of a queue, software queues, bulk dequeueing, byte limits.
 //!
-//! Method: a segment goes to the software queue of its flow's transmit queue, and whoever put it there runs that queue at
-//! once: segments move to the ring while the byte limit and the ring have room, as many at a time as the limit leaves
-//! room for, up to a quota, after which the rest is planned as a job. With Titan's batching nobody runs a queue at once;
-//! a job behind all flows of the batch does (titan 5).
-//! A flow keeps its queue while it has anything in the host. Hashing gives every flow one queue, or one of the pool of the
-//! processor that sends; dynamic assignment asks [`isolane_ethernet_policy::titan`].
-//! Who touches a queue that another processor had pays for the lines that come over, and waits if that one is still at
-//! it. Source: titan 2, 5; Linux's `__dev_xmit_skb`, `__qdisc_run`.
+//! Method: a segment goes to the software queue of its flow's transmit queue, and the processor that put it there runs
+//! that queue at once: segments move to the ring while the byte limit and the ring have room, as many at a time as the
+//! limit leaves room for, up to a quota, after which the rest is planned as a job. With Titan's batching no processor
+//! runs a queue at once; a job after all flows of the batch does (titan 5). A flow keeps its queue while it has
+//! anything in the host. Hashing gives every flow one queue, or one of the pool of the processor that sends; dynamic
+//! assignment uses [`isolane_ethernet_policy::titan`]. A processor that uses a queue after another one pays for the
+//! transfer of its cache lines, and waits while the other processor still uses the queue. Source: titan 2, 5; Linux's
+//! `__dev_xmit_skb`, `__qdisc_run`.
 
 use crate::processor::Job;
 use crate::queueing::Next;
@@ -153,7 +153,7 @@ impl World {
         }
     }
 
-    /// A software queue dropped a segment: it is freed, and TCP hears of it.
+    /// A software queue dropped a segment: it is freed, and TCP is notified.
     fn lose(&mut self, host: u16, id: u32) {
         let segment = self.segments.remove(id);
         self.measure.drops += u64::from(self.settings.packets(segment.payload));
@@ -302,7 +302,7 @@ impl World {
         self.start(host);
     }
 
-    /// Tells the card of new weights if the policy thinks that worth it.
+    /// Sets new weights of the NIC if the policy decides to.
     pub(crate) fn tell_weights(&mut self, host: u16) {
         let entry = &mut self.hosts[usize::from(host)];
         let Some(weights) = &mut entry.weights else {

@@ -1,16 +1,16 @@
 //! The card's queues and its scheduler: which packet goes on the wire next.
 //!
-//! Problem: a card serves its transmit queues packet by packet, in turn or by weight, and cuts each TSO frame into packets
-//! as it goes, so frames of different queues interleave and those of one queue wait for each other.
-//! Method: each queue has one frame in hand, whose packets leave one at a time. In turn: a packet of each backlogged queue.
-//! By weight: deficit round robin with a quantum of one largest packet for the heaviest queue and in proportion less for
-//! the others, so that also the heaviest takes no more than a packet a visit; visits in which nobody may send are skipped
-//! in one step. Credit counts in bytes times the largest weight: exact.
-//! Bound, by weight, among queues that stay backlogged: none is behind its exact weighted share by more than a packet and
-//! its quantum, nor ahead by more than its quantum and what the others were behind. In turn: a packet.
-//! Units: bytes on the wire. Limits: at most 64 queues; a weight is 1 to 65,535. Cost: O(queues) a packet.
-//! Source: Shreedhar and Varghese 1996 (deficit round robin); titan 4.2 for weights; that interleaving is per packet and
-//! that commodity cards serve queues in turn: titan 2.1.
+//! Problem: a card serves its transmit queues packet by packet, in turn or by weight, and cuts each TSO frame into
+//! packets as it goes, so frames of different queues interleave and those of one queue wait for each other. Method:
+//! each queue has one frame in hand, whose packets leave one at a time. In turn: a packet of each backlogged queue. By
+//! weight: deficit round robin with a quantum of one largest packet for the heaviest queue and in proportion less for
+//! the others, so that also the heaviest takes no more than a packet a visit; visits in which no queue may send are
+//! skipped in one step. Credit counts in bytes times the largest weight: exact. Bound, by weight, among queues that
+//! stay backlogged: none is behind its exact weighted share by more than a packet and its quantum, nor ahead by more
+//! than its quantum and what the others were behind. In turn: a packet. Units: bytes on the wire. Limits: at most 64
+//! queues; a weight is 1 to 65,535. Cost: O(queues) a packet. Source: Shreedhar and Varghese 1996 (deficit round
+//! robin); titan 4.2 for weights; that interleaving is per packet and that commodity cards serve queues in turn: titan
+//! 2.1.
 
 use crate::wire::Wire;
 use isolane_common_quantities::units::{BitRate, Instant};
@@ -24,7 +24,7 @@ pub const WEIGHT_MAX: u32 = 65_535;
 /// How queues are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discipline {
-    /// One packet of each in turn, whatever the weights.
+    /// One packet of each in turn, without weights.
     RoundRobin,
     /// Deficit round robin by weight.
     Weighted,
@@ -66,7 +66,8 @@ pub struct Departure {
     pub bytes: u32,
     /// When its last bit has left.
     pub at: Instant,
-    /// Whether the queue has nothing in hand now: give it the next frame before asking again, or tell that there is none.
+    /// Whether the queue has nothing in hand now. Then give it the next frame before the next call, or report that
+    /// there is none.
     pub is_last: bool,
 }
 
@@ -141,7 +142,7 @@ impl Card {
         }
     }
 
-    /// Tells the scheduler the weights; credit earned so far keeps its worth.
+    /// Sets the scheduler's weights; credit earned so far keeps its value.
     ///
     /// # Panics
     /// If there is not one weight from 1 to 65,535 for each queue.
@@ -159,7 +160,7 @@ impl Card {
         self.weight_most = most;
     }
 
-    /// The weights told last.
+    /// The weights set last.
     pub fn weights(&self) -> impl Iterator<Item = u32> {
         self.queues.iter().map(|queue| queue.weight)
     }
@@ -275,7 +276,7 @@ impl Card {
         }
     }
 
-    /// Grants all rounds but the last of those in which nobody could send.
+    /// Grants all rounds but the last of those in which no queue could send.
     fn skip_fruitless_rounds(&mut self) {
         let most = self.weight_most;
         let earning = |queue: &Queue| PACKET_MAX * u64::from(queue.weight);

@@ -1,13 +1,12 @@
 //! What has left the wire goes to the receiver in as few writes as an interrupt would find packets of one flow.
 //!
-//! Problem: a write for each packet costs the receiver's whole stack each time; cards and kernels merge (GRO).
-//! Method: packets of a flow that left since the last interrupt and continue each other are a group, written as one TSO
-//! frame: headers made once, payload taken from the sender's frames where it lies. A group ends where GRO would end it:
-//! at FIN or PSH, at a short packet, where acknowledgement, window or options change, and at 64 KiB.
-//! Order: packets of one flow stay in order. Groups are written in the order of their first packets.
-//! Units: bytes of payload. Limits: only TCP with data whose checksum its sender left to do is merged; flows without a
-//! number are not.
-//! Source: the kernel's documentation of GRO; the rest is ours.
+//! Problem: a write for each packet costs the receiver's whole stack each time; cards and kernels merge (GRO). Method:
+//! packets of a flow that left since the last interrupt and continue each other are a group, written as one TSO frame:
+//! headers made once, payload taken from the sender's frames in place. A group ends where GRO would end it: at FIN or
+//! PSH, at a short packet, where acknowledgement, window or options change, and at 64 KiB. Order: packets of one flow
+//! stay in order. Groups are written in the order of their first packets. Units: bytes of payload. Limits: only TCP
+//! with data whose checksum its sender left to do is merged; flows without a number are not. Source: the kernel's
+//! documentation of GRO; the rest is ours.
 
 use crate::frame::{Frame, NOTE_BYTES, Run};
 use std::ops::Range;
@@ -50,7 +49,7 @@ impl Held {
     }
 }
 
-/// Where frames lie, by number.
+/// The place of frames, by number.
 pub trait Frames {
     /// The frame in `buffer`.
     fn frame(&self, buffer: usize) -> &Held;

@@ -9,7 +9,7 @@ pub enum SoftNicError {
     /// This machine lacks something; the message says what to do.
     #[error("{0}")]
     Machine(String),
-    /// A program of the testbed ended early or spoke nonsense.
+    /// A program of the testbed ended early or sent invalid output.
     #[error("`{program}` {problem}; its last words: {words}")]
     Program {
         /// Its command line.

@@ -88,7 +88,7 @@ impl Note {
     }
 }
 
-/// Who talks to whom. IPv4 addresses fill the first four bytes.
+/// Sender and receiver. IPv4 addresses fill the first four bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowKey {
     /// Sender.
@@ -123,7 +123,7 @@ impl FlowKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
     /// Shorter than its headers say.
-    #[error("cut off: the headers speak of more bytes than there are")]
+    #[error("truncated: the headers state more bytes than there are")]
     Short,
     /// Neither IPv4 nor IPv6, or a header length below the least.
     #[error("no IP header")]
@@ -255,7 +255,7 @@ impl Frame {
         self.header + payload.len()
     }
 
-    /// Where the payload of a run of packets lies.
+    /// The place of the payload of a run of packets.
     ///
     /// # Panics
     /// If the frame has no such packets.

@@ -56,7 +56,7 @@ pub struct LaneOptions {
     pub complete_checksums: bool,
 }
 
-/// A packet that left, for whoever records.
+/// A packet that left, for the recorder.
 #[derive(Clone, Copy, Debug)]
 pub struct Passed {
     /// Of this flow, if it has a number.
@@ -69,7 +69,7 @@ pub struct Passed {
     pub data: Option<(u32, u32)>,
 }
 
-/// Where frames come from and packets go to: a TUN device, or a test.
+/// The source of frames and the destination of packets: a TUN device, or a test.
 pub trait Port {
     /// Queues.
     fn queues(&self) -> usize;
@@ -163,7 +163,7 @@ impl Lane {
         self.flows.get(key).map(|flow| self.queue_of[*flow])
     }
 
-    /// Takes new frames and sends what the wire has room for until `now`; `see` is told of each packet.
+    /// Takes new frames and sends what the wire has room for until `now`; `see` is called for each packet.
     ///
     /// # Errors
     /// When the device is gone.

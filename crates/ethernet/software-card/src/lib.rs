@@ -1,10 +1,9 @@
 //! A network card in user space, for real traffic of the real kernel: Titan measured end to end without such a card.
 //!
-//! Problem: fairness between flows depends on a card's queues and scheduler; few machines have a card whose scheduler can
-//! be set, and a test machine has none.
-//! Method: a TUN device with several queues stands for the card's driver, this process for its hardware: TSO frames are cut
-//! into packets, interleaved by a scheduler with weights, sent over a wire with an exact rate, recorded, merged and handed
-//! to a second TUN device in the receiver's network namespace.
+//! Problem: fairness between flows depends on a card's queues and scheduler; few machines have a card whose scheduler
+//! can be set, and a test machine has none. Method: a TUN device with several queues plays the NIC's driver, and this
+//! process plays its hardware: TSO frames are cut into packets, interleaved by a scheduler with weights, sent over a
+//! wire with an exact rate, recorded, merged and handed to a second TUN device in the receiver's network namespace.
 //!
 //! * [`frame`], [`checksum`] - what frames say, and their packets;
 //! * [`card`], [`wire`] - queues, scheduler, line rate;

@@ -1,11 +1,11 @@
-//! The card as a thread: two lanes, a wire each, and whoever steers it from outside.
+//! The software NIC as a thread: two lanes, a wire each, and a handle that controls it from outside.
 //!
-//! Problem: one thread is driver, card, wire and receiver, on a machine that also runs sender and receiver.
-//! Method: a loop that takes what is there, sends what the wire had room for, delivers what an interrupt is due for, and
-//! then sleeps until the next interrupt (busy) or until a frame comes (idle). It never spins.
-//! Acknowledgements return on the queue on which the kernel sends their flow: without a steering program TUN sends a flow
-//! where its answers come from, and this keeps the kernel's own choice, which is a hash.
-//! Units: the types say them. Limits: the wire's time is exact, delivery is as late as the machine is busy.
+//! Problem: one thread is driver, card, wire and receiver, on a machine that also runs sender and receiver. Method: a
+//! loop reads the waiting frames, sends as much as the wire had room for, delivers the packets of a due interrupt, and
+//! then sleeps until the next interrupt (busy) or until a frame arrives (idle). It never spins. Acknowledgements return
+//! on the queue on which the kernel sends their flow: without a steering program TUN sends a flow to the queue of its
+//! answers, which keeps the kernel's own choice, a hash. Units: the types say them. Limits: the wire's time is exact,
+//! delivery is as late as the machine is busy.
 
 use crate::card::{Discipline, QueueCount};
 use crate::error::SoftNicError;
@@ -20,7 +20,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::JoinHandle;
 
-/// How long an idle card sleeps at most, so that it hears commands.
+/// How long an idle software NIC sleeps at most before it reads commands.
 const IDLE_SLEEP_NS: i64 = 5_000_000;
 /// Of the card's thread, as `nice` counts.
 const PRIORITY: i32 = -15;
@@ -44,7 +44,7 @@ pub struct NicOptions {
     pub processor: Option<usize>,
 }
 
-/// Says the flow weight on each queue, for the card's weights; asked once a millisecond.
+/// Returns the flow weight on each queue, for the NIC's weights; called once a millisecond.
 pub type Loads = Box<dyn FnMut() -> Vec<u64> + Send>;
 
 /// A running card; stopped when dropped.
@@ -251,7 +251,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Tells the scheduler what the queues hold.
+    /// Passes the weights of the queues to the scheduler.
     fn steer(&mut self, now: Instant) {
         let Some(loads) = &mut self.loads else {
             return;
@@ -293,7 +293,7 @@ impl Engine {
         let _ = poll(&mut waits, Some(&timeout));
     }
 
-    /// Does what was asked; true to stop.
+    /// Executes a command; true to stop.
     fn obey(&mut self, inbox: &Receiver<Command>, now: Instant) -> bool {
         loop {
             match inbox.try_recv() {

@@ -12,8 +12,8 @@ use isolane_ethernet_scenario::config::PLAIN;
 use isolane_ethernet_scenario::model::NicStudy;
 use isolane_study_results::ethernet::NicResult;
 
-/// Runs `studies` round after round; those of one traffic, which follow each other, are one block. `ended` is told how
-/// many of how many runs have ended.
+/// Runs `studies` round after round; those of one traffic, which follow each other, are one block. `ended` is called
+/// with the number of ended runs and of all runs.
 ///
 /// # Errors
 /// Those of the testbed.

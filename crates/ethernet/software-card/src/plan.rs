@@ -1,10 +1,10 @@
 //! What of a configuration the soft card does, how, and what not.
 //!
-//! Problem: TUN is a simple device: it takes a frame from the sender's socket at once, has no interrupts of its own, and
-//! never tells the kernel to wait. So some settings act differently from a real card, and a result has to say so.
-//! Method: with the BPF programs of [`crate::queueing`] queues are assigned and limits kept; without them the byte limit
-//! becomes the number of largest segments that a queue may hold. The rest is said in words.
-//! Units: bytes, frames. Limits: as said. Source: titan 2.2 (what the settings are for).
+//! Problem: TUN is a simple device: it takes a frame from the sender's socket at once, has no interrupts of its own,
+//! and never makes the kernel wait. So some settings act differently from a real NIC, and a result has to state this.
+//! Method: with the BPF programs of [`crate::queueing`] queues are assigned and limits kept; without them the byte
+//! limit becomes the number of largest segments that a queue may hold. The rest is said in words. Units: bytes, frames.
+//! Limits: as said. Source: titan 2.2 (what the settings are for).
 
 use crate::error::SoftNicError;
 use isolane_common_quantities::units::Bytes;
@@ -18,7 +18,7 @@ const SEGMENT_MAX: u64 = 65_536;
 const RING: u32 = 512;
 /// Frames of 64 KiB that the descriptors of a usual ring hold: 512 of 4 KiB each.
 const RING_FRAMES: u64 = 30;
-/// Frames that a dynamic limit would come to: one on the wire's way, one for the next interrupt.
+/// Frames that a dynamic limit would reach: one on the wire, one for the next interrupt.
 const DYNAMIC_FRAMES: u64 = 2;
 /// Part of the line that a run should fill, percent; below it the machine was the limit.
 const FULL_PERCENT: f64 = 90.0;
@@ -30,7 +30,7 @@ pub struct Plan {
     pub queue_frames: u32,
     /// Segment size to set, if not the kernel's own.
     pub segment: Option<Bytes>,
-    /// TCP's congestion control, as the kernel names it, if it has the one that is asked for.
+    /// TCP's congestion control, as the kernel names it, if it has the requested one.
     pub congestion: Option<&'static str>,
     /// What is not done, in words.
     pub not_done: Vec<String>,
@@ -121,7 +121,7 @@ fn not_done(config: &NicConfig, programs: bool) -> Vec<String> {
     words
 }
 
-/// Says so when the line was not filled.
+/// Reports a line that was not filled.
 pub fn note_rate(study: &NicStudy, gbps: f64, not_done: &mut Vec<String>) {
     let line = study.card.rate.as_gbps_f64();
     if gbps * 100.0 < line * FULL_PERCENT {

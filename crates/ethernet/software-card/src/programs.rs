@@ -1,11 +1,11 @@
 //! The unmodified programs of the testbed: iperf3 servers and clients, and ping.
 //!
-//! Method: each runs in its namespace, bound to a processor if asked, and dies with the thread that started it (`setpriv
-//! --pdeathsig`), so that a killed testbed leaves none behind. Senders run until they are killed. A sender that waits for a
-//! processor while others work leaves its socket empty, and its flow looks treated unfairly by the card: so programs go
-//! before other work. Where the kernel divides processors among sessions (`autogroup`), `nice` counts within one only, so
-//! each program has a session of its own, with its priority.
-//! Units: microseconds for round trips; nanoseconds of processor time, where the kernel counts them. Limits: the text of iperf3 is not read:
+//! Method: each program runs in its namespace, on request bound to a processor, and ends with the thread that started
+//! it (`setpriv --pdeathsig`). So a killed testbed leaves no program behind. Senders run until they are killed. A
+//! sender that waits for a processor while others work leaves its socket empty, and its flow looks treated unfairly by
+//! the card: so programs go before other work. Where the kernel divides processors among sessions (`autogroup`), `nice`
+//! counts within one only, so each program has a session of its own, with its priority. Units: microseconds for round
+//! trips; nanoseconds of processor time, where the kernel counts them. Limits: the text of iperf3 is not read:
 //! everything is measured at the wire. Source: manuals of iperf3, ping and proc(5).
 
 use crate::error::SoftNicError;

@@ -1,13 +1,13 @@
 //! Which queue a flow takes, and how much may wait there: the BPF programs of `isolane-ethernet-bpf` on the sender's device.
 //!
-//! Problem: TUN takes frames out of the socket's account and never makes the kernel wait, so neither TCP Small Queues nor
-//! byte limits act, and flows take queues by its own hash.
-//! Method: the programs at the device's egress assign queues (by load, or by hash to compare with) and hold back what
-//! those limits would hold back; a steering program tells TUN. A frame is done when its last packet has left the wire, which the
-//! card says; where software cuts segments, when the card takes it into its hand.
-//! The pins lie in a directory named after this process and go with it; those of processes that are gone are removed first.
-//! Units: bytes; flow weights in parts of 1,024. Limits: needs root, BPF with BTF, and a BPF file system.
-//! Source: titan 4.1; the kernel's TCP Small Queues (two segments a flow) and byte queue limits.
+//! Problem: TUN takes frames out of the socket's account and never makes the kernel wait, so neither TCP Small Queues
+//! nor byte limits act, and flows take queues by its own hash. Method: the programs at the device's egress assign
+//! queues (by load, or by hash to compare with) and hold back what those limits would hold back; a steering program
+//! passes the queue to TUN. A frame is done when the software NIC reports that its last packet has left the wire; where
+//! software cuts segments, when the software NIC reads it. The pins are in a directory named after this process and are
+//! removed with it; those of processes that are gone are removed first. Units: bytes; flow weights in parts of 1,024.
+//! Limits: needs root, BPF with BTF, and a BPF file system. Source: titan 4.1; the kernel's TCP Small Queues (two
+//! segments a flow) and byte queue limits.
 
 use crate::error::SoftNicError;
 use crate::spaces::DEVICE;
@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 const PREFIX: &str = "soft-";
 /// Most of a frame: 64 KiB and its headers.
 const FRAME_BYTES: u64 = 65_536 + 128;
-/// What byte queue limits come to by themselves: a frame on its way, one for the next interrupt.
+/// The value that byte queue limits reach by themselves: a frame under way, one for the next interrupt.
 const DYNAMIC_BYTES: u64 = 2 * FRAME_BYTES;
 /// Segments of a flow that TCP Small Queues lets wait below TCP.
 const SMALL_QUEUE_FRAMES: u64 = 2;

@@ -1,8 +1,8 @@
 //! The soft card by itself: between two namespaces, until it is interrupted, saying what passes each queue.
 //!
-//! Method: namespaces that exist are used, else two are made and go with it. Queues are the kernel's hash; weights may be
-//! given. Each second the counters of the last one are told.
-//! Units: bytes and packets in a second. Limits: see [`crate::nic`]. Source: ours.
+//! Method: existing namespaces are used; otherwise two are made, and removed at the end. Queues are the kernel's hash;
+//! weights may be given. Each second the counters of the last one are reported. Units: bytes and packets in a second.
+//! Limits: see [`crate::nic`]. Source: ours.
 
 use crate::card::{Discipline, QueueCount, WEIGHT_MAX};
 use crate::error::SoftNicError;
@@ -26,7 +26,7 @@ pub struct ServeOptions {
     pub queues: u16,
     /// Weight of each queue; all one if none are given.
     pub weights: Option<Vec<u32>>,
-    /// Serve queues in turn, whatever their weights.
+    /// Serve queues in turn and ignore their weights.
     pub round_robin: bool,
     /// Existing namespaces of sender and receiver; two are made if none are given.
     pub spaces: Option<(String, String)>,
@@ -79,8 +79,8 @@ impl ServeOptions {
     }
 }
 
-/// Serves until `interrupted` is set. `ready` is told the names of sender's and receiver's namespace and the receiver's
-/// address; `report` what passed, once a second.
+/// Serves until `interrupted` is set. `ready` is called with the names of sender's and receiver's namespace and the
+/// receiver's address; `report` is called once a second with the packets of the last one.
 ///
 /// # Errors
 /// Bad options, namespaces that are not there, a machine that lacks a part.

@@ -64,7 +64,7 @@ impl<'a> TestbedOptions<'a> {
     }
 }
 
-/// Runs one study; `progress` is told what happens, a line at a time.
+/// Runs one study; `progress` is called with one line per step.
 ///
 /// # Errors
 /// When the study is not one of flows between two hosts, the machine lacks a part, or a program ends early. Nothing is

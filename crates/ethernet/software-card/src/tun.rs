@@ -1,12 +1,11 @@
 //! A TUN device with several queues, as a card's driver would appear to the kernel.
 //!
-//! Method: each queue is one open file of `/dev/net/tun` attached to the same device. Packets have a note on segmentation
-//! and checksum before them ([`crate::frame`]), the kernel is told that the "card" does TCP segmentation and checksums,
-//! and a BPF program may choose the queue.
-//! A device belongs to the network namespace of the thread that opened it, and goes with its last file: a process that is
-//! killed leaves none behind.
-//! Units: bytes. Limits: Linux; needs CAP_NET_ADMIN in the namespace.
-//! Source: the kernel's `Documentation/networking/tuntap.rst` and `include/uapi/linux/if_tun.h`.
+//! Method: each queue is one open file of `/dev/net/tun` attached to the same device. Packets have a note on
+//! segmentation and checksum before them ([`crate::frame`]), the device announces TCP segmentation and checksums to the
+//! kernel, and a BPF program may choose the queue. A device belongs to the network namespace of the thread that opened
+//! it, and is removed with its last file: a process that is killed leaves none behind. Units: bytes. Limits: Linux;
+//! needs CAP_NET_ADMIN in the namespace. Source: the kernel's `Documentation/networking/tuntap.rst` and
+//! `include/uapi/linux/if_tun.h`.
 
 use crate::error::SoftNicError;
 use crate::frame::NOTE_BYTES;
@@ -89,7 +88,7 @@ impl Tun {
         Ok(tun)
     }
 
-    /// Opens a device in the namespace whose file this is, whatever the caller's is.
+    /// Opens a device in the namespace of this file, from any namespace of the caller.
     ///
     /// # Errors
     /// As [`open`](Self::open), and when the namespace cannot be entered.
@@ -115,7 +114,7 @@ impl Tun {
         self.queues[queue].as_fd()
     }
 
-    /// Lets the BPF programs choose the queue of each packet, and tells them what has left.
+    /// Lets the BPF programs choose the queue of each packet, and reports departures to them.
     ///
     /// # Errors
     /// When the kernel refuses the program.

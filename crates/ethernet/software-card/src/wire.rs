@@ -1,13 +1,12 @@
 //! The wire: when the next packet may begin, at exactly the line rate.
 //!
-//! Problem: the card is a process that the machine runs now and then. A clock that begins each packet "now" would lose
-//! what was not sent while the process waited for a processor.
-//! Method: the wire has a time of its own, at which it was free last. A packet begins there, or when the first frame came
-//! to an idle card; then the wire is free after the packet's length. The caller sends what begins before now, so what was
-//! missed is made up for at once, and no interval of the wire's time ever carries more than the line rate.
-//! Units: picoseconds; rates in bits a second; lengths include [`FRAMING`]. Remainders of the division are carried.
-//! Limits: more than [`CATCH_UP_MS`] are not made up for.
-//! Source: IEEE 802.3 for the framing; the rest is ours.
+//! Problem: the software NIC is a process that the machine runs only at times. A clock that begins each packet "now"
+//! would lose the time in which the process waited for a processor. Method: the wire has a time of its own, at which it
+//! was free last. A packet begins then, or when the first frame arrived at an idle NIC; afterwards the wire is busy for
+//! the packet's length. The caller sends all packets that begin before now, so missed time is made up for at once, and
+//! no interval of the wire's time ever carries more than the line rate. Units: picoseconds; rates in bits a second;
+//! lengths include [`FRAMING`]. Remainders of the division are carried. Limits: more than [`CATCH_UP_MS`] are not made
+//! up for. Source: IEEE 802.3 for the framing; the rest is ours.
 
 use isolane_common_quantities::units::{BitRate, Duration, Instant};
 
@@ -42,7 +41,7 @@ impl Wire {
         }
     }
 
-    /// A frame came to an idle card: nothing begins before `now`.
+    /// A frame arrived at an idle NIC: nothing begins before `now`.
     pub fn wake(&mut self, now: Instant) {
         if self.free_at < now {
             self.free_at = now;

@@ -51,12 +51,12 @@ pub const MEM_POLICIES: [&str; 6] = ["none", "tpp", "mercury", "static", "fcfs",
 
 /// What each of [`MEM_POLICIES`] does.
 pub const MEM_POLICIES_ABOUT: [&str; 6] = [
-    "nobody: pages stay where they were first touched",
-    "the kernel: hot pages near, cold pages far, whoever owns them",
+    "no policy: pages stay where they were first touched",
+    "the kernel: hot pages near, cold pages far, for any owner",
     "limits by objectives and strict priorities: admission, then adaptation every 200 ms",
     "limits by hand: local_limit and cpu_limit of each application",
-    "limits by profile, first come, first served: whoever comes too late is refused",
-    "as mercury, but nobody is drawn below its share of near memory by weight",
+    "limits by profile, first come, first served: an application that finds no room is rejected",
+    "as mercury, but no application is reduced below its share of near memory by weight",
 ];
 
 impl MemPolicyName {

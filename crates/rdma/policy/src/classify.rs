@@ -1,10 +1,9 @@
 //! Finding out what a flow needs when it says nothing, or says it wrongly.
 //!
-//! Problem: applications do not always state their class, or not truthfully (justitia F, "dynamic
-//! classification"), and some change their mind. A flow treated as latency goes unpaced, so a bulk flow under
-//! that label breaks everyone's isolation.
-//! Method: watch what is posted, not what is said. Four panes of a quarter interval slide over the flow's
-//! messages and give
+//! Problem: applications do not always state their class, or not truthfully (justitia F, "dynamic classification"), and
+//! some change their mind. A flow treated as latency is not paced, so a bulk flow under that label breaks the isolation
+//! of all flows. Method: classify by posted messages, not by the declaration. Four panes of a quarter interval slide
+//! over the flow's messages and give
 //!   * the mean message size: small, large or in between;
 //!   * the mean depth a message finds when posted (itself included): a closed loop of depth d shows d, a batch
 //!     of b into an empty queue (b + 1) / 2; deep, shallow or in between;
@@ -155,7 +154,7 @@ pub struct FlowClassifier {
 }
 
 impl FlowClassifier {
-    /// A flow of which only its declaration is known. One that says nothing starts as bandwidth (justitia 4.2).
+    /// A flow with only its declaration. A flow without a declaration starts as bandwidth (justitia 4.2).
     pub fn new(spec: &FlowSpec) -> Self {
         let class = spec.class.unwrap_or(FlowClass::Bandwidth);
         Self {
@@ -247,8 +246,8 @@ impl FlowClassifier {
         self.outstanding = self.outstanding.saturating_sub(1);
     }
 
-    /// True when nothing the flow does can change its class: it is trusted, or it asked to be paced, which
-    /// harms nobody.
+    /// True when nothing the flow does can change its class: it is trusted, or it requested pacing, which harms no
+    /// other flow.
     fn is_settled(&self, options: &ClassifierOptions) -> bool {
         match self.declared {
             None => false,
@@ -284,7 +283,7 @@ impl FlowClassifier {
         Some(verdict)
     }
 
-    /// The class the sliding interval speaks for; the present one when it is not clear.
+    /// The class that the sliding interval shows; the present one when it is not clear.
     fn judge(&self, options: &ClassifierOptions, now: Instant) -> FlowClass {
         let mut sum = Pane {
             start: now,

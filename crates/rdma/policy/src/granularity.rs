@@ -17,7 +17,7 @@ pub enum Granularity {
     /// Each process: the default (justitia 4).
     #[default]
     Application,
-    /// Each tenant, whatever number of processes it runs.
+    /// Each tenant, with all its processes.
     Tenant,
 }
 
@@ -43,7 +43,7 @@ pub struct Owner {
 /// assert_eq!(map.open(first, Direction::Outgoing), Opened::New(FlowId(0)));
 /// assert_eq!(map.open(second, Direction::Outgoing), Opened::Known(FlowId(0)));
 /// assert_eq!(map.close(first, Direction::Outgoing), None);
-/// assert_eq!(map.close(second, Direction::Outgoing), Some(FlowId(0))); // Tell the policy that it left.
+/// assert_eq!(map.close(second, Direction::Outgoing), Some(FlowId(0))); // Report to the policy that it left.
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct FlowMap {
@@ -57,7 +57,7 @@ type Key = (u32, u32, u32, bool);
 /// The flow of a queue pair that was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Opened {
-    /// The first of its flow: tell the policy that the flow joined.
+    /// The first of its flow: report to the policy that the flow joined.
     New(FlowId),
     /// One more of a flow the policy knows.
     Known(FlowId),

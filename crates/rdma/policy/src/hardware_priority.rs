@@ -1,12 +1,10 @@
 //! Hardware priority queues: the NIC's own answer (justitia 6.3, E.1).
 //!
-//! Problem: keep latency flows out of the queue in which hungry ones wait.
-//! Method: the few queues the NIC has (two on the paper's RoCE NIC) are given out by class: latency flows use
-//! queue 0, all others queue 1. Nothing is paced or split, so flows that share a queue hurt each other as
-//! before.
-//! Limits: mapping a live flow to another queue takes the NIC milliseconds (2 ms in justitia 6.3). The device
-//! takes that time; the policy asks for nothing new of a flow before it is over, and then for the class the
-//! flow has by then.
+//! Problem: keep latency flows out of the queue in which hungry ones wait. Method: the few queues the NIC has (two on
+//! the paper's RoCE NIC) are given out by class: latency flows use queue 0, all others queue 1. Nothing is paced or
+//! split, so flows that share a queue hurt each other as before. Limits: mapping a live flow to another queue takes the
+//! NIC milliseconds (2 ms in justitia 6.3). The device takes that time; the policy requests no other queue for a flow
+//! before it is over, and then requests the queue of the flow's class at that time.
 //!
 //! Units: picoseconds, queue numbers (0 is the highest).
 
@@ -53,7 +51,7 @@ impl HardwarePriorityOptions {
 pub struct HardwarePriority {
     options: HardwarePriorityOptions,
     flows: Vec<Flow>,
-    /// Flows whose queue is not the one their class asks for, in the order the NIC is free for them.
+    /// Flows whose queue is not the one of their class, in the order in which the NIC can move them.
     moving: VecDeque<(Instant, FlowId)>,
     actions: VecDeque<Action>,
     reconfigured: u64,
@@ -89,7 +87,7 @@ impl HardwarePriority {
         u8::from(class != FlowClass::Latency)
     }
 
-    /// Asks for the queue of the flow's class, now or when its last move is over.
+    /// Requests the queue of the flow's class, now or when its last move is over.
     fn settle(&mut self, now: Instant, flow: FlowId) {
         let state = &mut self.flows[flow.0 as usize];
         let queue = Self::queue_of(state.classifier.class());

@@ -1,17 +1,17 @@
 //! Leases: a rate divided among those who use it, for the time of one period.
 //!
-//! Problem: a token for every few kilobytes costs a message each, and a daemon that hands them out never sleeps. A
-//! *lease* says how fast a sender may post until the next look; between two looks nobody talks. Whoever has no use
-//! for its part must not keep it from the others, and whoever comes must not wait for a period.
-//! Method: members (processes) belong to groups (tenants). Each period the caller says what every active member used
-//! and whether it had to wait. From that follows a *demand*: everything for who waits, who used most of its lease, or
-//! who did so a moment ago; otherwise half as much again as its decaying peak. The rate is divided
-//! by weighted max-min over the groups, then inside each group over its members: nobody gets more than it demands
-//! before everybody has either that or its weight's part of what is left. What nobody demands is added by weight, so
-//! that a sender finds room before anybody has noticed its return.
-//! Members may have a *limit* together, whatever their groups: see [`Leases::limit`].
-//! One amount stands for both resources of a device: an operation is worth the rate divided by the message rate, and
-//! a member's demand is the larger of the two, as with a token of which one resource is used up (justitia 4.3.4).
+//! Problem: a token for every few kilobytes costs a message each, and a daemon that grants tokens never sleeps. A
+//! *lease* is the rate at which a sender may post until the next observation; between two observations there are no
+//! messages. An idle member must not keep its part from the others, and a new member must not wait for a period.
+//! Method: members (processes) belong to groups (tenants). Each period the caller reports the use of every active
+//! member and whether it had to wait. From this report follows a *demand*. It is unlimited for a member that waits,
+//! used most of its lease, or did so a moment ago; otherwise it is half as much again as the member's decaying peak.
+//! The rate is divided by weighted max-min over the groups, then inside each group over its members: no member gets
+//! more than its demand before each member has either its demand or its weight's part of the remainder. Rate without
+//! demand is added by weight, so a sender that returns has room before the next observation. Members of any groups may
+//! have a common *limit*: see [`Leases::limit`]. One amount represents both resources of a device: an operation counts
+//! as the rate divided by the message rate, and a member's demand is the larger of the two, as with a token that is
+//! used up in one resource (justitia 4.3.4).
 //!
 //! Newcomers: a member that was idle demands everything as soon as it is seen, and gets its part by the next
 //! [`Leases::divide`], which the caller may do at once. Until then it uses what it was left with: the overshoot of
@@ -65,7 +65,7 @@ pub struct Usage {
 pub enum Change {
     /// Nothing.
     None,
-    /// It uses the device from now on: divide anew.
+    /// It uses the device from now on: divide again.
     Active,
     /// It has been idle for long and gave its share back.
     Idle,
@@ -371,8 +371,8 @@ impl Leases {
         }
     }
 
-    /// What an idle `member` would get if it were the next to come and all others kept what they demand: its lease
-    /// until somebody looks.
+    /// What an idle `member` would get if it returned next and all others kept their demand: its lease until the next
+    /// observation.
     pub fn share_if_active(&self, member: MemberId) -> Rates {
         let Member { group, weight, .. } = self.members[member.0 as usize];
         let group = &self.groups[group as usize];
@@ -413,7 +413,7 @@ impl Leases {
         self.active
     }
 
-    /// Summed weight of the groups of which any member is active.
+    /// Summed weight of the groups with an active member.
     pub fn active_weight(&self) -> u64 {
         self.active_weight
     }

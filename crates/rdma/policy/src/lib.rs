@@ -2,14 +2,14 @@
 //!
 //! The simulator and the daemon drive a policy the same way:
 //!
-//! 1. tell it what happened: [`Policy::on_signal`], [`Policy::on_sent`], [`Policy::on_completion`];
+//! 1. report events to it: [`Policy::on_signal`], [`Policy::on_sent`], [`Policy::on_completion`];
 //! 2. when the time [`Policy::poll_timeout`] named has come, call [`Policy::handle_timeout`];
 //! 3. after either, take actions with [`Policy::poll_action`] until there are none, and perform them.
 //!
 //! A policy never performs anything itself. It holds no clock, and it allocates only when a flow joins.
 //!
-//! One policy instance serves one host. A *flow* is whatever the operator isolates: a queue pair, an
-//! application or a tenant (justitia 4, "granularity of control"); the caller maps queue pairs to flows.
+//! One policy instance serves one host. A *flow* is the unit that the operator isolates: a queue pair, an application
+//! or a tenant (justitia 4, "granularity of control"); the caller maps queue pairs to flows.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![forbid(unsafe_code)]
 
@@ -48,14 +48,14 @@ pub enum FlowClass {
 pub enum Direction {
     /// This host sends it (WRITE, SEND, atomics).
     Outgoing,
-    /// This host asks for it with READ: it leaves the other host's NIC (justitia 4.5).
+    /// This host requests it with READ: the data leaves the other host's NIC (justitia 4.5).
     RemoteRead,
 }
 
 /// How a flow joins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowSpec {
-    /// The declared class; `None` asks the policy to find out.
+    /// The declared class; with `None` the policy classifies the flow.
     pub class: Option<FlowClass>,
     /// Relative weight, at least 1 and at most [`pacing::Turns::WEIGHT_MAX`].
     pub weight: u32,
@@ -68,7 +68,7 @@ pub struct FlowSpec {
 pub enum Signal {
     /// A flow appeared. Its id is the next unused one.
     Joined(FlowSpec),
-    /// A flow ended or its process died.
+    /// A flow or its process ended.
     Left(FlowId),
     /// What now waits for permission: everything ever posted less everything ever granted (or let go by a
     /// [`Action::Release`]). Work that a grant already covers does not count, whether or not it has been sent; after a grant the policy subtracts it
@@ -87,18 +87,18 @@ pub enum Signal {
     Remote(RemoteState),
 }
 
-/// What daemons tell each other when an application arrives, leaves or falls idle (justitia 4.5).
+/// The report between daemons when an application arrives, leaves or becomes idle (justitia 4.5).
 ///
-/// With several peers the caller hands over one sum of their latest reports (for `receiving_*`, the report of
-/// the receiver with the most senders); with one peer, its report as it is. Weights are plain sums: whoever
-/// receives them counts latency flows as one if so configured.
+/// With several peers the caller hands over one sum of their latest reports (for `receiving_*`, the report of the
+/// receiver with the most senders); with one peer, its report as it is. Weights are plain sums: the receiver counts
+/// latency flows as one if so configured.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RemoteState {
     /// Weight of the reporting host's resource-hungry flows that send.
     pub sending_hungry_weight: u64,
     /// Weight of the reporting host's latency flows that send.
     pub sending_latency_weight: u64,
-    /// Weight of the reporting host's resource-hungry READs, whose data leaves the told host's NIC.
+    /// Weight of the reporting host's resource-hungry READs, whose data leaves the receiving host's NIC.
     pub reading_hungry_weight: u64,
     /// Weight of the reporting host's latency READs.
     pub reading_latency_weight: u64,
@@ -106,7 +106,7 @@ pub struct RemoteState {
     pub receiving_hungry_weight: u64,
     /// Weight of latency flows that send to the reporting host, from all its peers.
     pub receiving_latency_weight: u64,
-    /// Rate the reporting host grants to the told host's READs; zero while it knows of none.
+    /// Rate that the reporting host grants to the READs of the report's receiver; zero while it knows of no READs.
     pub read_rate: BitRate,
 }
 
@@ -134,7 +134,7 @@ pub enum Action {
     Hold(FlowId),
     /// Send one message of the reference flow and report its latency.
     SendReference,
-    /// Tell the other host's daemon.
+    /// Send a report to the other host's daemon.
     Tell(RemoteState),
     /// Let only so many of the flow's queue pairs have work in the NIC at a time, and each for at least one slice
     /// when it has its turn; the others wait.

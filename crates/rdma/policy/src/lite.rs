@@ -7,9 +7,9 @@
 //!   * while high-priority messages take longer than they can: their smoothed latency exceeds the least seen
 //!     by `slowdown`;
 //!
-//! and not otherwise. Messages are not split and batches not cut, which is what the paper compares with: a
-//! large message that has begun blocks the NIC as ever. Low-priority flows take turns by weight within the
-//! rate. The limit is lifted at the end of the first window that asks for none.
+//! and not otherwise. Messages are not split and batches not cut, which is what the paper compares with: a large
+//! message that has begun blocks the NIC as ever. Low-priority flows take turns by weight within the rate. The limit is
+//! lifted at the end of the first window that needs none.
 //!
 //! Units: bits per second, picoseconds, messages. The smoothed latency is an integer average with weight 1/8.
 //! Limits: LITE's own limits of rates and loads are not published in the seed papers; ours are parameters. The

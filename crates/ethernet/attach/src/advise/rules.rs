@@ -79,7 +79,7 @@ fn hashing(device: &Device, attachment: Option<Attachment>) -> Option<Finding> {
     }
     let (found, measured) = match device.has_maps() {
         false => (
-            "flows get their queue by a hash, so some share one while others lie idle",
+            "flows get their queue by a hash, so some share one while others are idle",
             "NFM at 1 ms with 12 flows: 1.92 by hash, 0.32 with Titan; with 3 flows 0.16 and 0.01 \
              (titan, table 3: C6, T3)",
         ),
@@ -170,7 +170,7 @@ fn one_discipline(device: &Device, _: Option<Attachment>) -> Option<Finding> {
         return None;
     }
     let found = format!(
-        "one `{root}` at the root stands before {} transmit queues",
+        "one `{root}` at the root precedes {} transmit queues",
         device.queues.len()
     );
     Some(Finding {
@@ -213,7 +213,7 @@ fn no_byte_limit(device: &Device, _: Option<Attachment>) -> Option<Finding> {
         return None;
     }
     Some(Finding {
-        costs: "the device's own queues fill up to their length in packets, and everybody waits for that",
+        costs: "the device's own queues fill up to their length in packets, and every flow waits for them",
         measured: "p90 ping with 12 flows: 2.04 ms without byte limits, 1.19 ms with (titan, table 3: C4, C3)",
         ..finding(
             "no-byte-limit",
@@ -262,7 +262,7 @@ fn rare_interrupts(device: &Device, _: Option<Attachment>) -> Option<Finding> {
         return None;
     }
     Some(Finding {
-        costs: "flows hear late that their packets have left, so that queues run empty or need to be long",
+        costs: "flows learn late that their packets have left, so queues run empty or need to be long",
         measured: "20,000 interrupts/s instead of the driver's choice, 12 flows: p90 ping 1.04 instead of 1.24 ms, \
                    44 instead of 51 % of a processor (titan, table 3: C6, C5)",
         command: Some(device.command(&format!(
@@ -283,7 +283,7 @@ fn large_tcp_limit(device: &Device, _: Option<Attachment>) -> Option<Finding> {
         .limit_output_bytes
         .filter(|limit| *limit > TCP_LIMIT)?;
     Some(Finding {
-        costs: "flows fill the queues below them, and whoever comes next waits",
+        costs: "flows fill the queues below them, and packets of other flows wait",
         measured: "p90 ping with 3 flows: 1.19 ms without TCP Small Queues, 0.38 ms with (titan, table 3: C2, C1)",
         command: Some(device.command(&format!(
             "sysctl -w net.ipv4.tcp_limit_output_bytes={TCP_LIMIT}"

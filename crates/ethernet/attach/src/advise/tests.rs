@@ -93,7 +93,7 @@ fn a_card_that_hashes_should_be_attached() {
     expect![[r#"
         eth0: ixgbe, 2 transmit queues, mq with 2 fq_codel, kernel 6.18
 
-        change  flows get their queue by a hash, so some share one while others lie idle
+        change  flows get their queue by a hash, so some share one while others are idle
           costs    a flow that shares its queue gets half of what one alone gets, for as long as both last
           measured NFM at 1 ms with 12 flows: 1.92 by hash, 0.32 with Titan; with 3 flows 0.16 and 0.01 (titan, table 3: C6, T3)
           command  isolane nic attach eth0

@@ -88,7 +88,7 @@ pub(super) fn check(journal: &Journal) -> Result<(), String> {
     }
 }
 
-/// Whether the pins lie in the directory of an attachment of this device.
+/// Whether the pins are in the directory of an attachment of this device.
 fn are_own_pins(journal: &Journal) -> bool {
     let name = format!("nic-{}-{}", journal.namespace, journal.index);
     let usual = Path::new(bpffs::USUAL).join("isolane");

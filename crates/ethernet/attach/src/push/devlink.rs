@@ -67,7 +67,7 @@ impl Devlink {
         }))
     }
 
-    /// Opens it to undo weights, whatever weights its nodes have by now; `None` if no node is left.
+    /// Opens it to undo weights, for any present weights of its nodes; `None` if no node is left.
     ///
     /// # Errors
     /// The kernel's, except "not supported".

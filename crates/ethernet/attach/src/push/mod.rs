@@ -1,7 +1,7 @@
 //! Sets the weight of each queue in a device's scheduler (DQWA), through the interface of its driver.
 //!
 //! * [`net_shaper`] - the kernel's interface for shapers of queues, Linux 6.13 and newer;
-//! * [`devlink`] - rates of a device's scheduling nodes, if a node stands for a queue;
+//! * [`devlink`] - rates of a device's scheduling nodes, if each queue has a node;
 //! * [`Told::Nobody`] - neither: the device serves queues by its own rule, usually in turn; expect titan's figures for
 //!   DQA alone.
 //!

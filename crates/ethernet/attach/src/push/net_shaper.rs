@@ -66,7 +66,7 @@ impl NetShaper {
     ) -> Result<Result<Self, String>, NicError> {
         let mut takes_weights = false;
         let asked = family.ask(
-            "ask what shapers the device has",
+            "list the device's shapers",
             CAPABILITIES,
             false,
             &capabilities(index),
@@ -130,7 +130,7 @@ impl Pusher for NetShaper {
     fn push(&mut self, weights: &[u32]) -> Result<(), NicError> {
         let group = group(self.index, weights);
         Ok(self.family.ask(
-            "tell the weights of queues",
+            "set the weights of queues",
             GROUP,
             false,
             &group,

@@ -132,7 +132,7 @@ impl Side {
                 }
                 self.shapers.remove(&of).ok_or(ENOENT)?;
             }
-            other => panic!("nobody sends {other}"),
+            other => panic!("unexpected request {other}"),
         }
         Ok(())
     }
@@ -166,7 +166,7 @@ impl Side {
                 let node = self.nodes.get_mut(&name).ok_or(ENOENT)?;
                 *node = asked.u32(devlink::RATE_WEIGHT).expect("a weight");
             }
-            other => panic!("nobody sends {other}"),
+            other => panic!("unexpected request {other}"),
         }
         Ok(())
     }
@@ -249,7 +249,7 @@ fn a_refused_request_leaves_nothing_that_undoing_again_does_not_take_back() {
     }
 }
 
-/// Nodes are set one after the other: whichever fails, undo makes all of them equal again.
+/// Nodes are set one after the other. If any of them fails, undo makes all of them equal again.
 #[test]
 fn nodes_that_were_told_in_part_are_equal_again() {
     for after in 0..4 {

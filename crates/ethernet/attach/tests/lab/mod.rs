@@ -91,7 +91,7 @@ impl Lab {
         Ok(lab)
     }
 
-    /// Moves this thread into the sender's namespace; journals lie in the lab's directory.
+    /// Moves this thread into the sender's namespace; journals are in the lab's directory.
     pub(crate) fn enter(&self) -> System {
         let system = System::enter(&self.sender).expect("the namespace was just made");
         system.with_run(self.directory())

@@ -182,7 +182,7 @@ fn a_full_table_leaves_packets_to_the_kernel() {
         let counters = dqa.counters().expect("readable");
         assert_eq!((counters.assigned, counters.full), (4, 16), "{counters:?}");
         assert_eq!(read_all(&tun), 20);
-        // With nothing outstanding, entries go to whoever comes.
+        // With nothing outstanding, entries go to the next flows.
         for socket in &sockets {
             socket.send(&[0; 100]).expect("send");
             assert_eq!(read_all(&tun), 1);
@@ -217,7 +217,7 @@ fn without_completions_the_programs_stand_aside_and_come_back() {
     in_lab("without_completions", |pins| {
         let (tun, mut dqa, sockets) = tun(pins, &DqaSettings::default(), 0, 1);
         dqa.set_patience(Duration::from_millis(50), Duration::from_millis(200));
-        // Nobody reads: nothing completes.
+        // Without a reader nothing completes.
         for _ in 0..30 {
             sockets[0].send(&[0; 100]).expect("send");
             std::thread::sleep(Duration::from_millis(20));

@@ -279,7 +279,7 @@ fn processors_keep_to_their_pools() {
     agree("pools", 8, settings, 0x5eed_0004_5eed_0005);
 }
 
-/// By hash, a flow has the queue of its hash whatever the loads, in proportion to the set's size and from it alone.
+/// By hash, a flow has the queue of its hash at any loads, in proportion to the set's size and from it alone.
 #[test]
 fn by_hash_a_flow_keeps_its_queue_for_good() {
     in_lab("by hash", |pins| {

@@ -424,7 +424,7 @@ fn other_kinds_of_traffic_are_counted_too() {
 
 #[test]
 fn tcp_through_tun_stays_in_order_and_apart() {
-    // The device can cut nothing: the kernel does, whatever the flag says.
+    // The device cannot segment, so the kernel does, with either value of the flag.
     tcp_through_tun("tcp over tun", false);
     tcp_through_tun("tcp over tun, segmentation by the device's features", true);
 }
@@ -476,8 +476,8 @@ fn tcp_through_tun(name: &str, segmentation: bool) {
     });
 }
 
-/// Goal: what a full ring drops does not count as sent. Method: a TUN device whose ring holds eight packets, which nobody reads
-/// while a flow sends a hundred; then they are read.
+/// Goal: what a full ring drops does not count as sent. Method: a TUN device whose ring holds eight packets. No process
+/// reads while a flow sends a hundred packets; then the test reads them.
 #[test]
 fn dropped_packets_do_not_count_as_sent() {
     in_lab("drops", |pins| {
@@ -488,7 +488,7 @@ fn dropped_packets_do_not_count_as_sent() {
         tun.steer(dqa.steering_program());
         let socket = UdpSocket::bind("10.2.0.1:0").expect("a socket");
         for _ in 0..100 {
-            // A full queue may say so, or drop in silence.
+            // A full queue may return an error, or drop without one.
             let _ = socket.send_to(&[0; 500], "10.2.0.2:9");
         }
         let mut read = 0;
@@ -541,7 +541,7 @@ fn processors_that_race_lose_no_weight() {
                             .map(|flow| socket(5000 + thread * 8 + flow))
                             .collect();
                         for round in 0..4000 {
-                            // A full ring drops, and says so to the sender.
+                            // A full ring drops, and returns an error to the sender.
                             let _ = own[round % 8].send(&[0; 200]);
                             let _ = shared.send(&[0; 200]);
                         }

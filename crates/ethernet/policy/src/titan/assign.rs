@@ -1,18 +1,16 @@
 //! Dynamic queue assignment: a newly backlogged flow takes the lightest queue, and stays while it has anything there.
 //!
-//! Problem: hashing lets flows meet in one queue while others lie idle, and moving a flow whose packets still wait
-//! reorders them.
-//! Method (titan 4.1): a queue's weight is the sum of the weights of the flows with packets in it, in software or in the
-//! device. A flow with nothing outstanding takes the queue of least weight; ties go to the first after the queue that
-//! was given last, so that equal queues take turns. It keeps the queue until the last of its packets is freed; then it
-//! takes back what it added, even if its weight has changed since.
-//! Ours: a *sparse* flow - a small or marked packet, nothing outstanding - takes the latency queue if there is one, and
-//! ordinary flows leave that queue alone. So a ping never waits behind a segment of the queue it shares, which Titan's
-//! own pings do as soon as all queues are taken (titan 7.1). A flow whose small packet is still outstanding when its
-//! bulk begins stays in the latency queue until it has drained, because order comes first.
-//! Units: packets as the device frees them ("units"); weights in parts of [`WEIGHT_ONE`](super::WEIGHT_ONE).
-//! Cost: one pass over the queues when a flow becomes backlogged, none otherwise.
-//! Limits: [`QUEUES_MAX`] queues.
+//! Problem: hashing puts several flows into one queue while others are idle, and moving a flow whose packets still wait
+//! reorders them. Method (titan 4.1): a queue's weight is the sum of the weights of the flows with packets in it, in
+//! software or in the device. A flow with nothing outstanding takes the queue of least weight; ties go to the first
+//! after the queue that was given last, so that equal queues take turns. It keeps the queue until the last of its
+//! packets is freed; then it takes back what it added, even if its weight has changed since. Ours: a *sparse* flow - a
+//! small or marked packet, nothing outstanding - takes the latency queue if there is one, and ordinary flows leave that
+//! queue alone. So a ping never waits behind a segment of the queue it shares, which Titan's own pings do as soon as
+//! all queues are taken (titan 7.1). A flow whose small packet is still outstanding when its bulk begins stays in the
+//! latency queue until it has drained, because order comes first. Units: packets as the device frees them ("units");
+//! weights in parts of [`WEIGHT_ONE`](super::WEIGHT_ONE). Cost: one pass over the queues when a flow becomes
+//! backlogged, none otherwise. Limits: [`QUEUES_MAX`] queues.
 
 use super::{QUEUES_MAX, QueueSet};
 
@@ -49,7 +47,7 @@ pub struct Send {
 }
 
 impl Assigner {
-    /// A device with `queues` transmit queues, at most [`QUEUES_MAX`], of which `latency_queue` is kept light.
+    /// A device with `queues` transmit queues, at most [`QUEUES_MAX`]; `latency_queue` is kept light.
     ///
     /// # Panics
     /// If there is no queue, or the latency queue is the only one or none of them.
@@ -82,7 +80,8 @@ impl Assigner {
         place.queue
     }
 
-    /// The device, or whatever dropped them, freed `units` of a flow's packets. More than were outstanding count as all.
+    /// The device, or the layer that dropped them, freed `units` of a flow's packets. More than were outstanding count
+    /// as all.
     pub fn freed(&mut self, place: &mut Place, units: u32) {
         if place.outstanding == 0 {
             return;
@@ -94,7 +93,7 @@ impl Assigner {
         }
     }
 
-    /// The kernel used another queue than the one it was told: the flow's weight goes there.
+    /// The kernel used another queue than the assigned one: the flow's weight goes there.
     pub fn moved(&mut self, place: &mut Place, queue: u16) {
         if place.outstanding == 0
             || place.queue == queue

@@ -1,10 +1,11 @@
 //! Titan: flows of one host share a network card with several transmit queues fairly, on an unmodified kernel.
 //!
 //! Problem: the kernel spreads flows over queues by hash, the card serves queues in turn, and a large segment holds up
-//! its queue. So flows that meet in a queue get half of what the others get, also where queues lie idle (titan 3).
+//! its queue. So two flows in one queue get half of what the others get, even while other queues are idle (titan 3).
 //!
 //! * [`assign`] - dynamic queue assignment (DQA): which queue a newly backlogged flow takes;
-//! * [`weights`] - dynamic queue weight assignment (DQWA): what the card's scheduler is told, and how often;
+//! * [`weights`] - dynamic queue weight assignment (DQWA): the weights of the NIC's scheduler, and how often they are
+//!   set;
 //! * [`segments`] - dynamic segmentation offload sizing (DSOS): how large segments may be;
 //! * [`pools`] - which queues the flows of one processor or of one container may take.
 //!

@@ -1,13 +1,13 @@
 //! Queues of processors and of containers.
 //!
 //! Problem: with one weight for each flow a container gains share by opening many flows. In a shared first-in first-out
-//! queue nothing can be done about it; in queues of its own a container's flows compete with each other only.
-//! Method: containers get disjoint sets of queues in proportion to their weights, by largest remainders and at
-//! least one each. With more containers than queues, the heaviest are spread first and each next one joins the set of
-//! least weight, so that sets are as even as a greedy choice makes them. The device's weights then divide the card: a
-//! queue's weight is its container's weight times the queue's part of the container's backlogged flows, exact whatever
-//! the number of flows; without weights in the device, the number of queues approximates them.
-//! Units: weights are relative. Source: ours; pools of processors are XPS (titan 2.1).
+//! queue no policy prevents this. In queues of its own, a container's flows compete with each other only. Method:
+//! containers get disjoint sets of queues in proportion to their weights, by largest remainders and at least one each.
+//! With more containers than queues, the heaviest are spread first and each next one joins the set of least weight, so
+//! that sets are as even as a greedy choice makes them. The device's weights then divide the card: a queue's weight is
+//! its container's weight times the queue's part of the container's backlogged flows, exact whatever the number of
+//! flows; without weights in the device, the number of queues approximates them. Units: weights are relative. Source:
+//! ours; pools of processors are XPS (titan 2.1).
 
 use super::QueueSet;
 
@@ -26,7 +26,7 @@ pub fn divide(weights: &[u32], queues: QueueSet) -> Vec<QueueSet> {
     if weights.is_empty() {
         return Vec::new();
     }
-    assert!(!queues.is_empty(), "somebody needs a queue");
+    assert!(!queues.is_empty(), "at least one container needs a queue");
     if weights.len() > queues.len() as usize {
         return share(weights, queues);
     }
@@ -40,11 +40,11 @@ pub fn divide(weights: &[u32], queues: QueueSet) -> Vec<QueueSet> {
         .collect()
 }
 
-/// What each queue weighs when holders have weights and queues of their own: a holder's weight, divided among its queues by
-/// the flows backlogged there, however many they are. A queue that nobody holds weighs `own`.
+/// What each queue weighs when holders have weights and queues of their own: a holder's weight, divided among its
+/// queues by the flows backlogged there, of any number. A queue without a holder has the weight `own`.
 ///
-/// Flows that became backlogged one after the other weigh w, w/2, w/3, ...: their sum grows with their number, and a card
-/// that was told it would favour whoever opens many.
+/// Flows that became backlogged one after the other weigh w, w/2, w/3, ...: their sum grows with their number, and with
+/// this sum as a weight the NIC would favour a container with many flows.
 ///
 /// ```
 /// use isolane_ethernet_policy::titan::{QueueSet, pools::{divide, loads}};
@@ -170,12 +170,12 @@ mod tests {
         assert_eq!(
             queues,
             [512, 256, 256, 0, 7],
-            "what nobody holds keeps its own"
+            "a queue without a holder keeps its own weight"
         );
     }
 
     proptest! {
-        /// Every holder has a queue, no queue is forgotten or given twice while there are enough, and nobody is off
+        /// Every holder has a queue, no queue is forgotten or given twice while there are enough, and no holder differs
         /// by more than one queue from its exact part unless that part is below one.
         #[test]
         fn queues_follow_weights(weights in prop::collection::vec(1_u32..50, 1..12), queues in 1_u16..=64) {

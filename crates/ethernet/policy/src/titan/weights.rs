@@ -1,15 +1,13 @@
-//! Dynamic queue weight assignment: what the card's scheduler is told, no more often than is worth it.
+//! Dynamic queue weight assignment: the weights of the NIC's scheduler, set only when they changed enough.
 //!
-//! Problem: a card that serves its queues in turn gives a flow that shares its queue less than one that does not. A
-//! card with weights can be told how many flows a queue holds (titan 4.2), but each write crosses the bus, and the
-//! sets of backlogged flows change thousands of times a second.
-//! Method: weights are compared with those told last at most every `interval`. They are told when any queue's
-//! *share* of the card is off by more than `dead_band` of itself. Weights are scaled to the device's range so
-//! that the heaviest queue gets the largest value; a queue with any flow gets at least the least value, an idle one
-//! exactly the least, so that a flow that appears there before the next write is served.
-//! Units: flow weights in parts of [`WEIGHT_ONE`](super::WEIGHT_ONE) in, the device's own units out. Rounding: to the
-//! nearest, halves up.
-//! Source: titan 4.2; the rate limit is mentioned there, its rule is ours.
+//! Problem: a card that serves its queues in turn gives a flow that shares its queue less than one that does not. A NIC
+//! with weights can take the number of flows of a queue into account (titan 4.2), but each write crosses the bus, and
+//! the sets of backlogged flows change thousands of times a second. Method: weights are compared with those set last at
+//! most every `interval`. They are set when any queue's *share* of the NIC is off by more than `dead_band` of itself.
+//! Weights are scaled to the device's range so that the heaviest queue gets the largest value; a queue with any flow
+//! gets at least the least value, an idle one exactly the least, so that a flow that appears there before the next
+//! write is served. Units: flow weights in parts of [`WEIGHT_ONE`](super::WEIGHT_ONE) in, the device's own units out.
+//! Rounding: to the nearest, halves up. Source: titan 4.2; the rate limit is mentioned there, its rule is ours.
 
 use isolane_common_quantities::units::{Duration, Instant, Ratio};
 
@@ -48,7 +46,7 @@ pub struct QueueWeights {
 }
 
 impl QueueWeights {
-    /// For `queues` queues that the device serves equally until it is told something.
+    /// For `queues` queues that the device serves equally until weights are set.
     ///
     /// # Panics
     /// If the device's range is empty or holds zero.
@@ -87,12 +85,12 @@ impl QueueWeights {
         Some(&self.told)
     }
 
-    /// What the device was told last.
+    /// The weights that were set last.
     pub fn told(&self) -> &[u32] {
         &self.told
     }
 
-    /// How often it was told something.
+    /// How often weights were set.
     pub fn writes(&self) -> u64 {
         self.writes
     }

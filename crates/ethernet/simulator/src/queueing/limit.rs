@@ -1,12 +1,12 @@
 //! Limits on bytes in a hardware queue: none, fixed, or dynamic queue limits (DQL).
 //!
-//! Problem: what lies in a hardware queue cannot be reordered any more, so it should be little; too little, and the card
-//! runs dry between two completions.
-//! Method: bytes are counted when a segment is posted and again when its completion is processed. The queue is closed
-//! when more than the limit is posted and not completed, so one segment may exceed it. The dynamic limit grows when
-//! the card ran dry although the queue had been closed: by what was completed beyond what had been posted at the last
-//! completion. It shrinks when for one second every completion found bytes to spare, by the least that was spare.
-//! Units: bytes. Source: titan 2.2; the rule is that of Linux's dynamic queue limits.
+//! Problem: packets in a hardware queue cannot be reordered any more, so there should be few. With too few, the NIC has
+//! nothing to send between two completions. Method: bytes are counted when a segment is posted and again when its
+//! completion is processed. The queue is closed when more than the limit is posted and not completed, so one segment
+//! may exceed it. The dynamic limit grows when the card ran dry although the queue had been closed: by what was
+//! completed beyond what had been posted at the last completion. It shrinks when for one second every completion found
+//! bytes to spare, by the least that was spare. Units: bytes. Source: titan 2.2; the rule is that of Linux's dynamic
+//! queue limits.
 
 use isolane_common_quantities::units::{Duration, Instant};
 use isolane_ethernet_scenario::config::ByteLimit;
@@ -28,7 +28,7 @@ pub(crate) struct Limit {
     spare_since: Instant,
 }
 
-/// How things stood when the last completions had been processed.
+/// The state when the last completions had been processed.
 #[derive(Clone, Copy, Debug, Default)]
 struct Before {
     posted: u64,

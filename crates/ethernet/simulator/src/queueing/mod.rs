@@ -107,7 +107,7 @@ impl SoftQueue {
     }
 }
 
-/// What software queues take for one flow: each direction of a connection, each kind of ping.
+/// The key of one flow in software queues: each direction of a connection, each kind of ping.
 #[inline]
 pub(crate) fn flow_key(segments: &Segments, id: u32) -> u32 {
     let segment = segments.get(id);

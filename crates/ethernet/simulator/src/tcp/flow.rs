@@ -86,7 +86,7 @@ pub(crate) struct Flow {
     pub(crate) ack_at: Option<Instant>,
     pub(crate) ack_planned: bool,
     pub(crate) merge: Merge,
-    /// End of the newest packet seen, to tell reordering.
+    /// End of the newest packet seen, to detect reordering.
     pub(crate) newest: u64,
 
     pub(crate) tally: Tally,

@@ -1,9 +1,9 @@
 //! The receiver: order, acknowledgements.
 //!
-//! Method: data in order is acknowledged when two packets are unacknowledged, else after the delay; data out of order, or that
-//! fills a hole, at once, with the ranges that are there (the newest first). The application takes everything at once,
-//! so the offered window is constant. Bytes with a mark are counted and told exactly.
-//! Source: RFC 5681, 2018; Linux for merged segments, each acknowledged once.
+//! Method: data in order is acknowledged when two packets are unacknowledged, else after the delay; data out of order,
+//! or that fills a hole, at once, with the ranges that are there (the newest first). The application takes everything
+//! at once, so the offered window is constant. Bytes with a mark are counted and reported exactly. Source: RFC 5681,
+//! 2018; Linux for merged segments, each acknowledged once.
 
 use super::scoreboard::insert;
 use crate::processor::Job;

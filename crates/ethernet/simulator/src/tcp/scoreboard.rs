@@ -1,9 +1,9 @@
 //! What the receiver has out of order, what is lost, what was sent again.
 //!
-//! Method: as in RFC 6675 with forward acknowledgement: the network keeps a flow's order, so whatever lies three packets
-//! below the highest byte that arrived is lost. Lost ranges are sent again in order. A range that was sent again is lost
-//! again when data that was first sent after it has arrived and it has not.
-//! Units: bytes. Limits: a queue change inside the host could reorder and would look like a loss.
+//! Method: as in RFC 6675 with forward acknowledgement: the network keeps a flow's order, so data three packets below
+//! the highest byte that arrived is lost. Lost ranges are sent again in order. A range that was sent again is lost
+//! again when data that was first sent after it has arrived and it has not. Units: bytes. Limits: a queue change inside
+//! the host could reorder and would look like a loss.
 
 use std::collections::VecDeque;
 

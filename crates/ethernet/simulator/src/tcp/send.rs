@@ -209,7 +209,7 @@ impl World {
         }
     }
 
-    /// Starts the retransmission timer where it is off, or anew.
+    /// Starts or restarts the retransmission timer.
     pub(crate) fn set_timer(&mut self, flow: u32, anew: bool) {
         let least = self.settings.timeout_min;
         let entry = &mut self.flows[flow as usize];

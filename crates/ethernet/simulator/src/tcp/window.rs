@@ -69,7 +69,7 @@ struct Marks {
     cut_until: u64,
 }
 
-/// What an acknowledgement tells the window.
+/// The input of the window from an acknowledgement.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Acknowledged {
     pub(crate) now: Instant,

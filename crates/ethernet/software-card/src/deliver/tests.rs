@@ -32,7 +32,7 @@ fn held(sequence: u32, payload: usize, acknowledgement: u8, flags: u8) -> Held {
     }
 }
 
-/// All packets that the groups stand for: each group parsed again as the receiving kernel would.
+/// All packets of the groups: each group parsed again as in the receiving kernel.
 fn packets(merger: &Merger, frames: &[Held]) -> Vec<Vec<u8>> {
     let mut packets = Vec::new();
     for group in merger.groups() {
@@ -115,7 +115,7 @@ fn no_write_exceeds_what_ip_holds() {
 }
 
 proptest! {
-    /// Whatever frames come and wherever interrupts fall, the receiver gets exactly the packets of the frames, in order.
+    /// For any frames and interrupts, the receiver gets exactly the packets of the frames, in order.
     #[test]
     fn packets_out_are_packets_in(
         frames in prop::collection::vec((1_usize..900, prop::bool::ANY, 0_u8..2, prop::sample::select(vec![0x10_u8, 0x18, 0x90])), 1..12),
@@ -146,7 +146,7 @@ proptest! {
             }
         }
         got.extend(packets(&merger, &frames));
-        // Identifications continue within a merged write, where the frames' own begin anew.
+        // Identifications continue within a merged write, where the frames' own restart.
         for packet in got.iter_mut().chain(&mut want) {
             packet[4..6].fill(0);
             packet[10..12].fill(0);

@@ -1,7 +1,7 @@
 //! Containers on the soft card: real iperf3 flows in two cgroups, whose weights and not whose flows decide.
 //!
-//! Method: one container has a single flow, the other sixteen and twice the weight. The BPF programs hold each to queues of
-//! its own, the card is told what the policy says that queues weigh, and bytes are counted at the wire.
+//! Method: one container has a single flow, the other sixteen and twice the weight. The BPF programs restrict each
+//! container to queues of its own, the NIC gets the policy's weights of queues, and bytes are counted at the wire.
 //! Skipped, with the reason, without root, TUN or version 2 cgroups. Everything is removed at the end.
 
 use isolane_common_linux::namespaces;

@@ -4,9 +4,9 @@
 //! ("DRPS"). What no profile promises is split by weight among the tenants that say nothing. Profiles that add up
 //! to more than the NIC has are refused with the sum.
 //!
-//! Nobody asks for PCIe bandwidth, so it follows from the rest by dominant resource fairness: a tenant's dominant
-//! share is the larger of its parts of link rate and request capacity, and the bus is split in proportion to
-//! dominant shares.
+//! No tenant states its PCIe bandwidth, so it follows from the other resources by dominant resource fairness: a
+//! tenant's dominant share is the larger of its parts of link rate and request capacity, and the bus is split in
+//! proportion to dominant shares.
 //!
 //! Units: bits per second, requests per second; shares are fractions of [`SHARE_ONE`]. Divisions round down.
 //! Source: harmonic 5.3 (table 5.1) and 5.5.1. The worked example there prints 2/3 for 15 of 25 Gb/s, which is
@@ -33,7 +33,7 @@ pub struct Capacity {
 pub struct PerformanceProfile {
     /// The tenant's name, for messages.
     pub name: String,
-    /// Its part of what nobody was promised; at least 1.
+    /// Its part of the capacity without a guarantee; at least 1.
     pub weight: u32,
     /// Payload per second.
     pub rate: Option<BitRate>,
@@ -112,7 +112,7 @@ pub enum AllocationError {
         /// Of all figures.
         unit: &'static str,
     },
-    /// Everything is promised, and somebody was promised nothing.
+    /// The whole capacity is guaranteed, and a tenant without a guarantee has no share.
     #[error(
         "nothing is left for {tenant}: guarantees of {what} take all {capacity} {unit} of the NIC ({sum}): \
          lower one, or give {tenant} a guarantee of its own"

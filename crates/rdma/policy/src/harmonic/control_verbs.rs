@@ -15,7 +15,7 @@ use isolane_common_quantities::units::{Duration, Instant};
 /// Picoseconds in a second.
 const SECOND: u64 = 1_000_000_000_000;
 
-/// What a tenant has, or asks for.
+/// What a tenant has, or requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Objects {
     /// Queue pairs.
@@ -103,7 +103,7 @@ impl ControlLimiter {
         self.held = self.held.with(objects);
     }
 
-    /// The tenant gets `objects` if it may have them, whatever its rate: for what exists before anybody counts.
+    /// The tenant gets `objects` if it may have them, at any rate: for objects from before the policy counted.
     ///
     /// # Errors
     /// The limit it would exceed; it gets nothing then.
@@ -117,7 +117,7 @@ impl ControlLimiter {
         Ok(())
     }
 
-    /// The tenant no longer has `objects`, whatever its rate.
+    /// The tenant no longer has `objects`, at any rate.
     pub fn release(&mut self, objects: &Objects) {
         self.held = self.held.without(objects);
     }
@@ -194,7 +194,8 @@ impl ControlLimiter {
                 after.region_bytes,
             ),
         ];
-        // A verb is judged by what it asks for: a tenant over one limit may still create other objects.
+        // A verb is checked against the limits of its own objects: a tenant over one limit may still create other
+        // objects.
         limits
             .into_iter()
             .find(|(_, most, before, asked)| {

@@ -1,24 +1,23 @@
 //! The daemon: compares each tenant's usage with its allocation, and slows tenants above it.
 //!
 //! Problem: data requests bypass software, so nothing can hold them back before the NIC. Method: the NIC's own
-//! congestion control can. The daemon polls the monitor's counters. Whoever uses more payload bandwidth, requests
-//! or bus bandwidth than allocated gets a batch of congestion notifications to the senders of its data, and
-//! another after T_i while it goes on (equation 5.1):
+//! congestion control can. The daemon polls the monitor's counters. For a tenant that uses more payload bandwidth,
+//! requests or bus bandwidth than its allocation, the daemon sends a batch of congestion notifications to the senders
+//! of its data, and another batch after T_i while the excess continues (equation 5.1):
 //!
 //! T_i = max(T_min, T_basic (1 - (R_current - R_target) / R_target))
 //!
-//! with R the resource it exceeds most. Nobody else is asked: a tenant above its allocation is slowed even when
-//! the rest of the NIC is idle, as the source states. A tenant below it is never told anything, and the NIC's
-//! rate limiters recover on their own.
+//! with R the resource it exceeds most. The other tenants do not matter: a tenant above its allocation is slowed even
+//! when the rest of the NIC is idle, as the source states. A tenant below its allocation gets no notification, and the
+//! NIC's rate limiters recover on their own.
 //!
-//! The caches have no allocation, for a miss of one tenant may be the doing of another. While all tenants
-//! together miss more often than `cache_misses_per_s`, what they get done is shared anew: each may use its part,
-//! by dominant share, of the sum of dominant usages, and of the tenants above their part those of the lowest
-//! priority are slowed.
+//! The caches have no allocation, because one tenant may cause the misses of another. While all tenants together miss
+//! more often than `cache_misses_per_s`, their total usage is shared again: each may use its part, by dominant share,
+//! of the sum of dominant usages, and of the tenants above their part those of the lowest priority are slowed.
 //!
-//! Rates are means since the tenant's last batch, over at least T_min and at most T_basic, so that neither the
-//! dip behind a batch nor the recovery before the next one is taken for the whole. Every figure is taken in the
-//! direction or role where the tenant uses more, since link, bus and processing units work both ways at once.
+//! Rates are means since the tenant's last batch, over at least T_min and at most T_basic, so neither the dip after a
+//! batch nor the recovery before the next one decides alone. Every figure is taken in the direction or role where the
+//! tenant uses more, since link, bus and processing units work both ways at once.
 //!
 //! The source gives batches as one to four notifications and leaves the choice open. One notification halves a
 //! rate that recovers to where it was; each further one halves what it recovers to. So up to
@@ -30,9 +29,9 @@
 //! [`RAISE_MAX`] times as much, until it has the line's rate again and is free. A request rate is held in this way with any
 //! number of senders, where notifications depend on how fast each sender recovers.
 //!
-//! Units: picoseconds, bits and thousandths of requests per second; excess is a fraction of [`EXCESS_ONE`],
-//! rounded down, so less than that fraction too much is none. Source: harmonic 5.5.1. Limits: no allocation after
-//! [`Harmonic::new`]; one instance per host, and daemons do not talk.
+//! Units: picoseconds, bits and thousandths of requests per second; excess is a fraction of [`EXCESS_ONE`], rounded
+//! down, so less than that fraction too much is none. Source: harmonic 5.5.1. Limits: no allocation after
+//! [`Harmonic::new`]; one instance per host, and daemons exchange no messages.
 
 use super::allocation::{Allocation, Capacity, SHARE_ONE};
 use super::statistics::TenantStatistics;
@@ -47,7 +46,7 @@ pub const EXCESS_ONE: u64 = 1 << 32;
 pub const SLIGHT: u64 = EXCESS_ONE / 8;
 /// An explicit rate at most doubles from one message to the next.
 pub const RAISE_MAX: u64 = 2;
-/// An explicit rate is at least this: a sender that is told less could not answer.
+/// An explicit rate is at least this: a sender with a lower rate could not answer.
 const EXPLICIT_MIN: BitRate = BitRate::from_bps(1_000_000);
 /// Bits of a byte times picoseconds of a second.
 const BIT_SECONDS: u128 = 8_000_000_000_000;
@@ -67,7 +66,7 @@ pub struct HarmonicOptions {
     pub notifications_max: u32,
     /// Metadata reads per second, of all tenants together, from which on the caches are contended.
     pub cache_misses_per_s: u64,
-    /// Whether senders are told rates instead of being sent notifications (harmonic 5.7).
+    /// Whether senders get rates instead of notifications (harmonic 5.7).
     pub explicit_rate: bool,
     /// What requests cost.
     pub costs: RequestCosts,
@@ -401,7 +400,7 @@ struct Ratio {
 }
 
 impl Ratio {
-    /// Of the resource of which `tenant` uses most, or of its part of contended caches.
+    /// Of the resource that `tenant` uses most, or of its part of contended caches.
     fn of(
         tenant: &Tenant,
         usage: &TenantUsage,
@@ -430,7 +429,7 @@ impl Ratio {
 }
 
 impl Tenant {
-    /// The rate that its senders are told next, if that changes: what they have, times target / used.
+    /// The next rate of its senders, if it changes: their present rate, times target / used.
     fn scaled(&mut self, ratio: Ratio, line: BitRate) -> Option<BitRate> {
         let beyond = ratio.used > ratio.target;
         let before = match (self.told, beyond) {
@@ -518,7 +517,7 @@ fn notifications(excess: u64) -> u32 {
     if excess <= SLIGHT {
         return 1;
     }
-    // Halvings that bring the rate to the target or below: the ceiling of the logarithm of 1 + excess.
+    // Halvings until the rate is at the target or below: the ceiling of the logarithm of 1 + excess.
     let ratio = excess.saturating_add(EXCESS_ONE);
     1 + (ratio.div_ceil(EXCESS_ONE)).next_power_of_two().ilog2()
 }

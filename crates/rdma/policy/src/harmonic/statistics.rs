@@ -1,15 +1,14 @@
 //! The counters of a PCIe monitor for one tenant, and conclusions about the tenant's requests.
 //!
-//! Problem: requests bypass the kernel, so nobody sees which verbs a tenant uses. The NIC's own bus does: every
-//! request makes the NIC read and write host memory, and each object in that memory has one owner and one use.
-//! Method: the monitor keeps, per tenant, kind of object and direction, the transactions and the bytes it saw:
-//! 10 kinds x 2 directions x 2 = 40 counters of 8 bytes (harmonic 5.12). They only ever grow; whoever polls takes
-//! differences.
+//! Problem: requests bypass the kernel, so no software sees which verbs a tenant uses. The NIC's own bus does: every
+//! request makes the NIC read and write host memory, and each object in that memory has one owner and one use. Method:
+//! the monitor keeps, per tenant, kind of object and direction, the transactions and the bytes it saw: 10 kinds x 2
+//! directions x 2 = 40 counters of 8 bytes (harmonic 5.12). They only ever grow; a poller takes differences.
 //!
-//! The kinds tell the verbs apart. On the host that answers, payload written into a region others may write is a
-//! WRITE, payload read out of a region others may read is a READ, and either way in an atomic region is an atomic.
-//! On the host that asks, payload read out of a private region belongs to a WRITE or a SEND. Receive queue entries
-//! betray a SEND. Contexts and translations are metadata: the NIC reads them only when its caches miss.
+//! The kinds distinguish the verbs. On the responding host, payload written into a region others may write is a WRITE,
+//! payload read out of a region others may read is a READ, and either way in an atomic region is an atomic. On the
+//! requesting host, payload read out of a private region belongs to a WRITE or a SEND. Receive queue entries show a
+//! SEND. Contexts and translations are metadata: the NIC reads them only when its caches miss.
 //!
 //! Units: transactions and bytes of payload, without packet headers, as the transaction's header states them.
 //! Limits: a region registered for several uses counts as the strongest of them (see [`ObjectKind::of_region`]).

@@ -205,7 +205,7 @@ fn more_excess_means_more_notifications_up_to_the_most() {
     assert_eq!(batches(two, 45.0, 500)[0].1, 2);
 }
 
-/// One poll after 500 us, when any excess is told of, with these counts.
+/// One poll after 500 us, when any excess is reported, with these counts.
 fn once(
     options: HarmonicOptions,
     tenants: &[PerformanceProfile],
@@ -306,7 +306,7 @@ fn contended_caches_slow_the_lowest_priority_and_then_by_dominant_usage() {
         &[busy(150_000), busy(2_000), busy(1_000)],
     );
     assert_eq!((found.len(), found[0].tenant), (1, 0));
-    // Below the threshold nobody is slowed.
+    // Below the threshold no tenant is slowed.
     let calm = HarmonicOptions {
         cache_misses_per_s: 1_000_000_000,
         ..options()
@@ -428,7 +428,8 @@ proptest! {
         }
     }
 
-    /// Against equation 5.1 in floating point: a steady excess is told of at the first poll at or after T_i, and so on.
+    /// Against equation 5.1 in floating point: a steady excess is reported at the first poll at or after T_i, and so
+    /// on.
     #[test]
     fn a_steady_excess_is_told_of_every_t_i(gbps in 10.3_f64..60.0) {
         let found = batches(options(), gbps, 3_000);

@@ -7,10 +7,11 @@
 //!   payload travels in work requests and is not seen.
 //! * **Bus bytes** each way: lengths, plus the header of every transaction. Reads are counted by request, and
 //!   answered in completions of at most `payload_max` bytes, so completions are worked out.
-//! * **Requests issued** here: bytes of work requests fetched over the size of one, plus doorbells that no fetch
-//!   and no receive followed (a lone inline request rides in the doorbell). Requests of several elements count in
-//!   part more than once. How many were READs: at most one for each write into a private region that no receive explains.
-//!   A result of 8 bytes may be an atomic's; the host that asks cannot tell it from a READ, and calls it a READ.
+//! * **Requests issued** here: bytes of work requests fetched over the size of one, plus doorbells that no fetch and no
+//!   receive followed (a lone inline request rides in the doorbell). Requests of several elements count in part more
+//!   than once. How many were READs: at most one for each write into a private region that no receive explains. A
+//!   result of 8 bytes may be an atomic's; the requesting host cannot distinguish it from a READ, and counts it as a
+//!   READ.
 //! * **Requests served** here: atomics, which read and write one 8-byte operand in a region open to atomics, and
 //!   SENDs, which take a receive. WRITEs and READs are not counted where they are served: one of 1 KiB and eight
 //!   of 128 B look the same there. They are counted where they are issued.

@@ -21,11 +21,10 @@
 //! * **Receives.** A SEND waits in the shim until the other end has said that a receive is posted, so no
 //!   receiver-not-ready happens. That is the caller's, which knows both ends.
 //!
-//! Units: picoseconds, bytes, normalised requests. Source: ours; the parts are those of justitia 4, harmonic 5.5
-//! and husky 4.6, put together after the audit's table.
-//! Limits: tenants must run under the shim, as with Justitia. Translation misses are not counted: with one rate for
-//! all requests, a tenant whose misses hide behind each other would pay for others'. Work that nobody posts, such as registering memory, is
-//! limited elsewhere.
+//! Units: picoseconds, bytes, normalised requests. Source: ours; the parts are those of justitia 4, harmonic 5.5 and
+//! husky 4.6, put together after the audit's table. Limits: tenants must run under the shim, as with Justitia.
+//! Translation misses are not counted: with one rate for all requests, a tenant whose misses hide behind each other
+//! would pay for others'. Work without a work request, such as registering memory, is limited elsewhere.
 
 use crate::justitia::{Justitia, JustitiaOptions};
 use crate::{Action, Completion, FlowClass, FlowId, Policy, RemoteState, Signal};
@@ -121,7 +120,7 @@ impl Software {
         })
     }
 
-    /// Works out every flow's working set after someone came or went, and announces those that changed.
+    /// Computes every flow's working set after a flow arrived or left, and announces those that changed.
     fn refresh(&mut self) {
         let here: u64 = self.weights.iter().map(|&weight| u64::from(weight)).sum();
         let remote = &self.remote;
@@ -154,7 +153,7 @@ impl Software {
 }
 
 impl Software {
-    /// Brings the request rate in line with who is active: this host's part of it, and all of it or less.
+    /// Sets the request rate for the active flows: this host's part of it, and all of it or less.
     fn share_requests(&mut self, now: Instant) {
         let here = self.pacing.hungry_weights();
         let there = self.remote.sending_hungry_weight + self.remote.reading_hungry_weight;

@@ -21,7 +21,7 @@ fn run(policy: &mut Justitia, now: &mut Instant, periods: u32, latency: Duration
                     sent += 1;
                     policy.on_signal(*now, &Signal::ReferenceLatency(latency));
                 }
-                Action::Grant { .. } => panic!("nobody asked for tokens"),
+                Action::Grant { .. } => panic!("unexpected grant of tokens"),
                 _ => {}
             }
         }

@@ -4,10 +4,10 @@ use super::{Justitia, JustitiaOptions, Weights};
 use isolane_common_quantities::units::{BitRate, Bytes, Instant, Ratio};
 
 impl Justitia {
-    /// For callers that hand out leases instead of tokens ([`crate::leases`]): the weights of those that are active
-    /// now. Such a caller has no flows join; it keeps time, reference flow and peers as every caller does, performs
-    /// [`crate::Action::SendReference`], [`crate::Action::Tell`] and [`crate::Action::ChunkSize`], and divides [`Self::sending_rate`] and
-    /// [`Self::reading_rate`] by itself.
+    /// For callers that grant leases instead of tokens ([`crate::leases`]): the weights of those that are active now.
+    /// Such a caller has no flows join; it keeps time, reference flow and peers as every caller does, performs
+    /// [`crate::Action::SendReference`], [`crate::Action::Tell`] and [`crate::Action::ChunkSize`], and divides
+    /// [`Self::sending_rate`] and [`Self::reading_rate`] by itself.
     ///
     /// # Panics
     /// When a flow has joined: its weight would be forgotten.

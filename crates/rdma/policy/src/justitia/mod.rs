@@ -1,13 +1,12 @@
 //! Justitia: latency flows stay fast next to hungry ones on one RDMA NIC (Zhang et al., NSDI 2022).
 //!
-//! Problem: a NIC serves posted work greedily, so a large message delays everyone's small ones, and a host
-//! cannot take back what it has posted.
-//! Method: bandwidth and throughput flows post only what they hold tokens for; latency flows are untouched.
-//! Tokens come at rate SafeUtil, weighted round robin among the flows that wait. While a latency flow exists,
-//! a reference flow of small messages is timed: every RefPeriod SafeUtil is halved, though never below the
-//! guaranteed R_min, if the exact 99th percentile of its last RefCount latencies exceeds the target, and raised
-//! by one step otherwise (pseudocode 1). Without latency flows SafeUtil is the device's maximum and tokens are
-//! large. READs are paced where they are posted, at the rate that the host they read from grants (section 4.5).
+//! Problem: a NIC serves posted work greedily, so a large message delays the small ones of all flows, and a host cannot
+//! withdraw a posted request. Method: bandwidth and throughput flows post only what their tokens cover; latency flows
+//! are not paced. Tokens are issued at rate SafeUtil, weighted round robin among the flows that wait. While a latency
+//! flow exists, a reference flow of small messages is timed: every RefPeriod SafeUtil is halved, though never below the
+//! guaranteed R_min, if the exact 99th percentile of its last RefCount latencies exceeds the target, and raised by one
+//! step otherwise (pseudocode 1). Without latency flows SafeUtil is the device's maximum and tokens are large. READs
+//! are paced where they are posted, at the rate that the host they read from grants (section 4.5).
 //!
 //! Cases the paper leaves open:
 //! * Before the first reference latency SafeUtil keeps its value. With fewer than RefCount samples the
@@ -18,8 +17,8 @@
 //! * A hungry flow counts from its first posted work, and no longer once it has no work in the device either and
 //!   has been idle for `idle_after`; a latency flow counts from joining to leaving, since its silence is no reason
 //!   to stop protecting it.
-//! * Remote READs are granted their part of R_min rather than of SafeUtil, so hosts talk only when flows come
-//!   or go.
+//! * Remote READs are granted their part of R_min rather than of SafeUtil, so hosts exchange messages only when flows
+//!   arrive or leave.
 //!
 //! Units: picoseconds, bytes, bits per second, all integers. Source: sections 4, 5.2 and appendices C.3, D, F.
 //! Limits: one reference flow and one peer per instance (several peers: see [`RemoteState`]); a flow is one
@@ -161,7 +160,7 @@ impl Justitia {
         self.safe_util
     }
 
-    /// R_min: what they may count on whatever the latency; zero while none is active.
+    /// R_min: the guaranteed rate at any latency; zero while none is active.
     pub fn minimum_rate(&self) -> BitRate {
         self.minimum
     }
@@ -181,8 +180,8 @@ impl Justitia {
         self.shares().has_latency()
     }
 
-    /// Lets the tokens of flows that send and of those that READ carry so many messages per second, whatever rate
-    /// in bytes they come at. A stream without a rate keeps what it has.
+    /// Lets the tokens of flows that send and of those that READ carry so many messages per second, at any rate in
+    /// bytes. A stream without a rate keeps what it has.
     pub(crate) fn set_messages_per_s(&mut self, now: Instant, messages_per_s: [u64; 2]) {
         for (pacer, wanted) in [&mut self.sending, &mut self.reading]
             .into_iter()
@@ -354,7 +353,7 @@ impl Justitia {
         }
     }
 
-    /// Brings token streams and token size in line with SafeUtil and the rate granted to READs.
+    /// Sets token streams and token size from SafeUtil and the rate granted to READs.
     fn apply(&mut self, now: Instant) {
         let sending = self.shares().sending_part(self.safe_util);
         let reading = match self.remote.read_rate {
@@ -378,7 +377,7 @@ impl Justitia {
         self.arm();
     }
 
-    /// Tells the other host what it should know, if that changed.
+    /// Sends this host's report to the other host, if it changed.
     fn tell(&mut self) {
         let state = RemoteState {
             sending_hungry_weight: self.local.sending_hungry,

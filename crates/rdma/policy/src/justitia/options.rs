@@ -29,7 +29,7 @@ pub struct JustitiaOptions {
     /// What SafeUtil gains per RefPeriod while the target is met: the "+1" of pseudocode 1. The paper gives no
     /// unit; the public prototype counts megabytes per second, so the default is 8 Mb/s.
     pub additive_step: BitRate,
-    /// Tokens kept while nobody wants them (the public prototype's bucket holds 5).
+    /// Tokens kept while no flow takes them (the public prototype's bucket holds 5).
     pub token_backlog_max: u32,
     /// A hungry flow that shows no sign of life for this long gives its share back (justitia F). It must be
     /// longer than the flow's own pauses, or shares flap.

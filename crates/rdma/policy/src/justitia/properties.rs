@@ -1,4 +1,4 @@
-//! What holds whatever happens.
+//! Properties that hold for any sequence of events.
 
 use super::tests::{options, spec};
 use super::*;
@@ -113,7 +113,7 @@ proptest! {
             assert!(policy.shares().has_latency() || policy.safe_util() == policy.options.rate_max);
             let sending = policy.sending.rate();
             assert!(sending <= policy.safe_util());
-            // R_min's part of this host's own senders is theirs whatever the latency.
+            // This host's own senders get their part of R_min at any latency.
             assert!(sending >= policy.shares().sending_part(policy.minimum_rate()));
         });
     }

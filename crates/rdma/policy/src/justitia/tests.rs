@@ -297,7 +297,7 @@ fn bandwidth_and_throughput_flows_get_half_of_their_resource_each() {
     assert_eq!((bytes, operations), (300_000_000, 1_500_000));
 }
 
-/// Goal: READ rates. Method: two policies that hear each other at once.
+/// Goal: READ rates. Method: two policies that receive each other's reports at once.
 #[test]
 fn reads_run_at_the_rate_their_source_grants() {
     let mut table = String::new();
@@ -328,7 +328,7 @@ fn reads_run_at_the_rate_their_source_grants() {
         b.run(Duration::from_us(200));
         assert!(
             a.told.is_empty() && b.told.is_empty(),
-            "told while nothing changed"
+            "a report although nothing changed"
         );
         let (a, b) = (a.rates(Duration::from_ms(5)), b.rates(Duration::from_ms(5)));
         writeln!(

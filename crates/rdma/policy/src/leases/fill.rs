@@ -1,9 +1,9 @@
 //! Weighted max-min with a most for each: how a rate is divided among those who want some of it.
 //!
-//! Method: progressive filling, twice. First up to what everybody demands; what is left then goes to all by weight, up to
-//! the most that each may have. Units: bytes per second, rounded down. Source: the textbook's.
+//! Method: progressive filling, twice. First up to each demand; the remainder then goes to all by weight, up to the
+//! maximum of each. Units: bytes per second, rounded down. Source: the textbook's.
 
-/// Somebody among whom a rate is divided.
+/// One receiver of a part of the rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Want {
     /// Whose; breaks ties.
@@ -21,7 +21,7 @@ pub struct Want {
 /// A demand without end, or no limit.
 pub const EVERYTHING: u64 = u64::MAX;
 
-/// Divides `rate` among `wants`, which it reorders. What nobody demands is added by weight; what nobody may have is
+/// Divides `rate` among `wants`, which it reorders. Rate without demand is added by weight; rate above all maxima is
 /// left over.
 pub fn fill(rate: u64, wants: &mut [Want]) {
     let left = pour(rate, wants, |want| want.demand);
@@ -38,8 +38,8 @@ pub fn fill(rate: u64, wants: &mut [Want]) {
     let _nobody_may_have = pour(left, wants, |want| want.most.saturating_sub(want.share));
 }
 
-/// Adds to the shares: to nobody more than `need` before everybody has either that or its weight's part. What is left
-/// when all have what they need.
+/// Adds to the shares: no share exceeds `need` before each one has either its need or its weight's part. Returns the
+/// remainder when all needs are met.
 fn pour(rate: u64, wants: &mut [Want], need: impl Fn(&Want) -> u64) -> u64 {
     wants.sort_unstable_by(|a, b| {
         let left = u128::from(need(a)) * u128::from(b.weight);
@@ -52,7 +52,7 @@ fn pour(rate: u64, wants: &mut [Want], need: impl Fn(&Want) -> u64) -> u64 {
         let want = &mut wants[index];
         let (own, needed) = (u64::from(want.weight), need(want));
         if needed > part(left, own, weight) {
-            // Whoever follows needs more still: all of them get their weight's part.
+            // All that follow need more still: each of them gets its weight's part.
             for want in &mut wants[index..] {
                 want.share += part(left, u64::from(want.weight), weight);
             }

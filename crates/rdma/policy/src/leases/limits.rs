@@ -1,10 +1,10 @@
-//! Limits: a rate that some members may not exceed together, whatever groups they are of.
+//! Limits: a rate that some members may not exceed together, in any groups.
 //!
-//! Problem: whoever enforces guarantees has a notion of tenants of its own, which need not be that of the division, and
+//! Problem: the enforcer of guarantees has tenants of its own, which may differ from the groups of the division, and
 //! its limit holds even where the device has room. Method: before each division the limit is divided among its active
-//! members as a rate of its own; what a member gets of it caps both its demand and its part of what nobody demands.
-//! What a limit keeps from its members flows to the others. Limits: one per member; payload only, operations follow at the
-//! device's ratio. Units: bytes per second.
+//! members as a rate of its own. A member's part of the limit caps both its demand and its part of the rate without
+//! demand. What a limit keeps from its members flows to the others. Limits: one per member; payload only, operations
+//! follow at the device's ratio. Units: bytes per second.
 
 use super::fill::{EVERYTHING, Want, fill, part};
 use super::{Leases, MemberId};
@@ -77,7 +77,7 @@ impl Leases {
         }
     }
 
-    /// Takes an active member that nobody observes any more out of the division.
+    /// Takes an active member that is not observed any more out of the division.
     pub fn rest(&mut self, member: MemberId) {
         if self.is_active(member) {
             self.deactivate(member.0);
@@ -98,7 +98,7 @@ impl Leases {
         part(limit.bytes_per_s, own, limit.active_weight + own)
     }
 
-    /// An active member comes to its limit, or goes.
+    /// An active member joins its limit, or leaves it.
     pub(super) fn count_in_limit(&mut self, member: u32, comes: bool) {
         let state = &self.members[member as usize];
         let Some(limit) = state.limit else { return };

@@ -175,7 +175,7 @@ fn who_left_leaves_nothing_behind() {
     assert_eq!((leases.active(), leases.active_weight()), (2, 2));
 }
 
-/// Progressive filling as one would do by hand: again and again, whoever demands no more than its part is served.
+/// Progressive filling as one would do by hand: repeatedly, each member that demands no more than its part is served.
 fn by_hand(rate: u64, wants: &[Want]) -> Vec<f64> {
     let mut given = vec![None; wants.len()];
     loop {
@@ -290,7 +290,7 @@ proptest! {
             prop_assert_eq!(leases.active(), active.clone().count());
             if leases.active() > 0 {
                 let lost = DEVICE.bytes_per_s - leases.leased_bytes_per_s();
-                prop_assert!(lost <= 2 * leases.active() as u64, "{lost} B/s belong to nobody");
+                prop_assert!(lost <= 2 * leases.active() as u64, "{lost} B/s are not granted");
             }
             let mut weights: Vec<GroupId> = active.map(|&(_, group)| group).collect();
             weights.sort();

@@ -1,16 +1,16 @@
 //! Tokens, and how active flows come by them; shared by the policies that pace in software.
 //!
-//! Problem: hand the tokens of one rate to the active flows, by weight, each token to one flow, without
-//! drift, without looking at idle flows and without allocating.
-//! Method: a [`Pool`] integrates the rate, [`Turns`] orders the flows that can take a token. A flow that has
-//! nothing waiting at its turn saves the token: otherwise a flow that keeps one message outstanding
-//! would lose its turns to a flow that always has more, and one that another slows down would lose its share
-//! just because of that (justitia 4.3.4 hands tokens to active applications, not only to waiting ones). A flow
-//! with full savings whose messages are in the device is being slowed down by others: its turn lapses, so that
-//! they do not gain by slowing it further. With full savings and nothing under way it takes no more, and the
-//! others get the tokens. A flow spends a token on what it has waiting: it is granted bytes and operations as they come to wait, until either resource of the
-//! token is used up, and then waits for its next turn; the other resource's rest lapses (justitia 4.4: batch
-//! pacing, one token for many small messages). A flow that falls idle gives the rest of its token back.
+//! Problem: give the tokens of one rate to the active flows, by weight, each token to one flow, without drift, without
+//! a visit to idle flows and without allocating. Method: a [`Pool`] integrates the rate, [`Turns`] orders the flows
+//! that can take a token. A flow that has nothing waiting at its turn saves the token: otherwise a flow that keeps one
+//! message outstanding would lose its turns to a flow that always has more, and one that another slows down would lose
+//! its share just because of that (justitia 4.3.4 hands tokens to active applications, not only to waiting ones). A
+//! flow with full savings whose messages are in the device is being slowed down by others: its turn lapses, so that
+//! they do not gain by slowing it further. With full savings and nothing under way it takes no more, and the others get
+//! the tokens. A flow spends a token on what it has waiting: it is granted bytes and operations as they come to wait,
+//! until either resource of the token is used up, and then waits for its next turn; the other resource's rest lapses
+//! (justitia 4.4: batch pacing, one token for many small messages). A flow that falls idle gives the rest of its token
+//! back.
 //!
 //! Units: bytes, messages ("operations"). Limits: see [`Turns`] and [`Pool`].
 
@@ -38,7 +38,7 @@ struct Slot {
     in_device: u64,
     /// How many times it has been found quiet with work in the device, since its last sign of life.
     stalls: u32,
-    /// Has asked for something and not been forgotten since.
+    /// Has requested something and was not dropped as idle since.
     active: bool,
 }
 
@@ -77,8 +77,8 @@ pub struct Pacer {
 }
 
 impl Pacer {
-    /// A stream at the full rate of `device`, with tokens of `token_bytes`, at most `backlog_max` of them kept for
-    /// nobody in particular.
+    /// A stream at the full rate of `device`, with tokens of `token_bytes`, at most `backlog_max` of them kept without
+    /// an owner.
     ///
     /// # Panics
     /// As [`Pool::new`].
@@ -146,9 +146,8 @@ impl Pacer {
         self.pool.give_back(slot.credit);
     }
 
-    /// The next flow that has asked for nothing, been granted nothing and shown no life for `idle_after`. It is
-    /// forgotten. Work in the device is life, however slow the network, unless no completion comes for
-    /// `STALLS_MAX` times as long.
+    /// The next flow without a request, a grant or any activity for `idle_after`. The flow is dropped as idle. Work in
+    /// the device is activity, on a slow network too, unless no completion arrives for `STALLS_MAX` times as long.
     pub fn pop_idle(&mut self, now: Instant, idle_after: Duration) -> Option<FlowId> {
         loop {
             let (flow, since) = self.quiet.quietest()?;
@@ -210,7 +209,7 @@ impl Pacer {
         self.turns.waiting()
     }
 
-    /// When to call [`Self::advance`]; `None` while nobody waits or the rate is zero.
+    /// When to call [`Self::advance`]; `None` while no flow waits or the rate is zero.
     #[inline]
     pub fn next_token(&self) -> Option<Instant> {
         if self.turns.waiting() == 0 {
@@ -285,9 +284,9 @@ impl Pacer {
 /// pause, in front of latency flows.
 const SAVED_MAX: u32 = 1;
 
-/// How often in a row a flow may be found quiet with work in the device and still count: with the 10 ms after which
-/// flows are idle, a second. A congested network holds a message for tens of milliseconds; longer than a second waits
-/// only one whose completion nobody fetches or whose peer is gone.
+/// How many successive checks may find a flow quiet with work in the device before it is idle: with 10 ms per check, a
+/// second. A congested network delays a message for tens of milliseconds; a message waits longer than a second only if
+/// the application does not poll its completion or the peer is gone.
 const STALLS_MAX: u32 = 100;
 
 #[cfg(test)]

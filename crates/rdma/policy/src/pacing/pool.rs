@@ -1,4 +1,4 @@
-//! Where tokens come from: a rate, integrated exactly.
+//! The source of tokens: a rate, integrated exactly.
 //!
 //! Problem: one token of S bytes is due every S / rate, the rate changes every 20 us, and nothing may drift.
 //! Method: the pool integrates the rate over time in units of bit picoseconds per second (a byte is 8 x 10^12
@@ -50,8 +50,8 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// An empty pool that fills at `capacity.rate` from the start of the run, with tokens of `token_bytes`, of
-    /// which it keeps `backlog_max`.
+    /// An empty pool that fills at `capacity.rate` from the start of the run, with tokens of `token_bytes`; it keeps
+    /// `backlog_max` of them.
     ///
     /// # Panics
     /// When `capacity.rate`, `token_bytes` or `backlog_max` is zero.
@@ -139,7 +139,7 @@ impl Pool {
         self.taken
     }
 
-    /// Adds what the rate has brought since the last call.
+    /// Adds the tokens of the rate since the last call.
     #[inline]
     pub fn fill(&mut self, now: Instant) {
         let elapsed = now.saturating_since(self.since);
@@ -165,8 +165,8 @@ impl Pool {
         Some(token)
     }
 
-    /// Puts back what is left of a token: the part of it of which neither resource is used, in whole bytes
-    /// rounded down. Returning more would lend operations twice.
+    /// Puts back what is left of a token: the part that is unused in both resources, in whole bytes rounded down.
+    /// Returning more would grant operations twice.
     pub fn give_back(&mut self, rest: Token) {
         let by_operations = u128::from(rest.operations) * u128::from(self.token_bytes)
             / u128::from(self.operations.max(1));

@@ -100,8 +100,8 @@ fn a_throughput_flow_spends_one_token_on_many_batches() {
     assert_eq!((pacer.tokens_taken(), tokens_before), (2 + 1, 78));
 }
 
-/// Goal: a flow that keeps one message outstanding is not beaten by one that always has more. Method: one flow
-/// asks for a token's worth again only two token times after each grant, the other always waits.
+/// Goal: a flow that keeps one message outstanding is not beaten by one that always has more. Method: one flow requests
+/// a token's worth again only two token times after each grant; the other always waits.
 #[test]
 fn a_flow_that_pauses_for_completions_keeps_its_half() {
     let mut pacer = pacer(5_000, &[1, 1]);
@@ -213,7 +213,7 @@ fn a_grant_is_a_sign_of_life() {
 }
 
 /// Goal: a congested network does not cost a sender its share, and a lost completion does not keep one for ever.
-/// Method: one message is granted and never completes; the flow is asked for at each period.
+/// Method: one message is granted and never completes; the test checks the flow each period.
 #[test]
 fn work_in_the_device_keeps_a_flow_for_a_hundred_periods() {
     let mut pacer = pacer(1_000_000, &[1]);
@@ -292,9 +292,9 @@ proptest! {
         prop_assert_eq!(greedy(&weights, duration), slow_model(&weights, duration));
     }
 
-    /// Goal: conservation whatever happens. Method: after every step, grants since the start are within the
-    /// integral of the rate, and grants over any later interval within that plus the backlog and the rests of
-    /// tokens that flows hold.
+    /// Goal: conservation for any sequence of events. Method: after every step, grants since the start are within the
+    /// integral of the rate, and grants over any later interval within that plus the backlog and the rests of tokens
+    /// that flows hold.
     #[test]
     fn grants_never_exceed_what_the_rate_has_brought(steps in prop::collection::vec((step(), 0u64..5_000_000), 1..150)) {
         let mut pacer = pacer(5_000, &[1, 2, 3, 4]);

@@ -157,7 +157,7 @@ impl Turns {
         }
     }
 
-    /// Nobody's token has started: virtual time jumps to the first that will.
+    /// No flow's token has started: virtual time jumps to the first that will.
     fn jump(&mut self) {
         let &Reverse((start, _)) = self
             .future
@@ -280,7 +280,7 @@ mod tests {
             }
         }
 
-        /// Goal: whatever starts and stops, only waiting flows are served, and a stop never blocks the others.
+        /// Goal: for any starts and stops, only waiting flows are served, and a stop never blocks the others.
         #[test]
         fn only_waiting_flows_are_served(steps in prop::collection::vec((0u32..6, 0u8..4), 1..300)) {
             let mut turns = turns(&[1, 2, 3, 4, 5, 6]);

@@ -31,7 +31,7 @@ pub enum PalosError {
     Weight {
         /// Whose.
         object: Object,
-        /// As asked for.
+        /// As requested.
         weight: u32,
     },
     /// An object that was never made, or is gone.
@@ -51,7 +51,7 @@ pub enum PalosError {
     /// A table that is full.
     #[error("{object} would be one more than the {OBJECTS_MAX} a table holds: destroy some first")]
     Full {
-        /// The one that was asked for.
+        /// The requested one.
         object: Object,
     },
 }

@@ -1,8 +1,8 @@
-//! Who may use the strict-priority queue, although anyone can ask.
+//! Which groups may use the strict-priority queue, although any group can request it.
 //!
 //! Problem: a latency label lets a queue pair go before all others (palos IV-C). The paper limits the size of a
-//! labelled message and trusts the label otherwise; a tenant that cuts bulk into small labelled messages, or sends
-//! very many of them, would starve everyone.
+//! labelled message and trusts the label otherwise; a tenant that cuts bulk into small labelled messages, or sends very
+//! many of them, would starve all others.
 //!
 //! Method: time is cut into windows. In each window the labelled messages of every group are added up, whether
 //! they had priority or not, each with the link time that its headers and its processing cost. All labelled traffic
@@ -14,9 +14,9 @@
 //! * After a window in which all labels together exceeded the budget, every group that took more than the max-min
 //!   fair part of it is treated as unlabelled, until a window in which it did not.
 //!
-//! So groups that stay within their part keep their priority whatever the others do; priority traffic is at most twice
-//! the budget in any window. A mislabelling group has neither priority nor any other gain; it gets its label back by
-//! behaving for one window.
+//! So groups that stay within their part keep their priority under any load of the others; priority traffic is at most
+//! twice the budget in any window. A mislabelling group has neither priority nor any other gain; it gets its label back
+//! after one window within its part.
 //!
 //! Units: bytes of link time, picoseconds. Limits: the label is a group's to waste: one mislabelled queue pair costs
 //! all of its group's pairs theirs.
@@ -308,7 +308,7 @@ mod tests {
         take(&mut guard, &tables, 0, 0, 2_000);
         take(&mut guard, &tables, 0, 1, 9_000);
         take(&mut guard, &tables, 0, 2, 5_000);
-        // Of 10,000: 2,000 for the first, the rest 1:2, of which the third needs less than its part.
+        // Of 10,000: 2,000 for the first, the rest 1:2; the third needs less than its part.
         assert_eq!(take(&mut guard, &tables, 1, 0, 2_000), 2_000);
         assert_eq!(take(&mut guard, &tables, 1, 1, 9_000), 0);
         assert_eq!(take(&mut guard, &tables, 1, 2, 5_000), 5_000);
@@ -362,7 +362,7 @@ mod tests {
             let level = fair_level(&taken, &weights, 10_000.0);
             for (group, (&bytes, &weight)) in taken.iter().zip(&weights).enumerate() {
                 let excess = bytes as f64 - level * f64::from(weight);
-                // Bisection cannot tell equality.
+                // Bisection does not detect equality.
                 if excess.abs() > 1e-3 || !over {
                     prop_assert_eq!(guard.is_demoted(group as u32), over && excess > 0.0);
                 }

@@ -1,11 +1,11 @@
 //! Palos: chunks of data instead of packets, with weights per group and queue pair (Ma et al.).
 //!
-//! Problem: a NIC that serves queue pairs packet by packet gives large messages more than small ones, and a tenant
-//! with many queue pairs more than a tenant with few. Method (palos IV): queue pairs with work stand in a schedule
-//! queue. The first one sends a chunk of data, cut from a large message or combined from small ones by rewriting
-//! work requests, and goes back to the tail. How large its chunk is follows from its weight and its group's
-//! ([below](self#shares)). Labelled queue pairs stand in a queue of strict priority, as long as their group does
-//! not abuse it ([`LabelOptions`]).
+//! Problem: a NIC that serves queue pairs packet by packet gives large messages more than small ones, and a tenant with
+//! many queue pairs more than a tenant with few. Method (palos IV): queue pairs with work wait in a schedule queue. The
+//! first one sends a chunk of data, cut from a large message or combined from small ones by rewriting work requests,
+//! and returns to the tail. The size of its chunk follows from its weight and its group's ([below](self#shares)).
+//! Labelled queue pairs wait in a queue of strict priority, as long as their group does not abuse it
+//! ([`LabelOptions`]).
 //!
 //! # Shares
 //! A queue pair earns its chunk at each turn and may begin a piece of work while it has credit; what it
@@ -58,7 +58,7 @@ pub enum Label {
     /// Nothing.
     #[default]
     None,
-    /// Few short messages, each of which matters: asks for strict priority.
+    /// Few short messages that each matter: requests strict priority.
     Latency,
 }
 
@@ -133,15 +133,15 @@ enum Serving {
 struct Pair {
     /// Bytes it may send now, in 2^-20 bytes; negative for what it sent in advance.
     credit: i64,
-    /// Size of the message at hand; in a priority turn, what is left of it.
+    /// Size of the current message; in a priority turn, the rest of it.
     head: u64,
     label: Label,
     serving: Serving,
-    /// Stands in the schedule queue, with work or to be found without.
+    /// Is in the schedule queue, with or without work.
     queued: bool,
     /// Has work for a normal turn.
     ready: bool,
-    /// Stands in its group's strict-priority queue.
+    /// Is in its group's strict-priority queue.
     waits_first: bool,
 }
 
@@ -312,8 +312,7 @@ impl Palos {
             .is_some_and(|guard| guard.is_demoted(group.0))
     }
 
-    /// The queue pair has work, the first message of which has the size `head`. Without effect while it waits
-    /// or has its turn.
+    /// The queue pair has work; its first message has the size `head`. Without effect while it waits or has its turn.
     pub fn activate(&mut self, now: Instant, pair: QueuePairId, head: Bytes) {
         let entry = &self.pairs[pair.0 as usize];
         let waits = entry.ready || entry.waits_first || entry.serving != Serving::No;
@@ -332,12 +331,12 @@ impl Palos {
         }
     }
 
-    /// Whether somebody waits for a priority turn.
+    /// Whether a queue pair waits for a priority turn.
     pub fn has_priority_work(&self) -> bool {
         !self.first_groups.is_empty(0)
     }
 
-    /// Whether somebody may wait for a normal turn.
+    /// Whether a queue pair may wait for a normal turn.
     pub fn has_normal_work(&self) -> bool {
         !self.normal.is_empty(0)
     }

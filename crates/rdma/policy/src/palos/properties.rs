@@ -14,7 +14,7 @@ fn members() -> impl Strategy<Value = Vec<(u32, Vec<Member>)>> {
     let sizes = prop::collection::vec(prop_oneof![1u64..2_000, 1u64..200_000], 1..5);
     let member = (1u32..50, sizes).prop_map(|(weight, sizes)| Member { weight, sizes });
     prop::collection::vec((1u32..50, prop::collection::vec(member, 0..6)), 1..6)
-        .prop_filter("someone has work", |groups| {
+        .prop_filter("a group has work", |groups| {
             groups.iter().any(|group| !group.1.is_empty())
         })
 }
@@ -107,8 +107,8 @@ fn turn(
 }
 
 proptest! {
-    /// Against the fluid model: nobody is ever further from its exact share than one chunk and one packet of its own,
-    /// and its part of everyone else's.
+    /// Against the fluid model: no queue pair is ever further from its exact share than one chunk and one packet of its
+    /// own, and its part of all others'.
     #[test]
     fn backlogged_pairs_follow_the_fluid_model(groups in members()) {
         let mut palos = unlabelled();
@@ -158,7 +158,7 @@ proptest! {
         }
     }
 
-    /// A backlogged group gets its part, whatever the other groups' pairs do: leave, come back, send anything.
+    /// A backlogged group gets its part under any events of the other groups' pairs: leave, return, send anything.
     #[test]
     fn a_backlogged_group_never_falls_behind_its_part(
         groups in members(),
@@ -181,7 +181,7 @@ proptest! {
             let (whose, sent) = turn(&mut palos, &mut senders, |other| other < mine || stays).unwrap();
             total += sent;
             sent_by_own += if whose < mine { sent } else { 0 };
-            // Everybody's chunk of one round, and a packet that each may have sent in advance.
+            // Each pair's chunk of one round, and a packet that each may have sent in advance.
             let bound = 2.0 * round + 1_501.0 * senders.len() as f64;
             prop_assert!(
                 sent_by_own as f64 >= total as f64 * part - bound,

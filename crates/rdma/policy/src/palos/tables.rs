@@ -8,8 +8,8 @@
 //!
 //! and a table of chunk sizes would have to be rewritten as a whole when one weight changes. Method: the chunk is the
 //! product of a weight, one entry per queue pair, and of the rest, one entry per group (figure 6). A changed weight
-//! writes one entry of the first table and makes one of the second stale; a group's entry is worked out again when
-//! it is used next, so a change costs one division for each group at most, whatever the number of queue pairs.
+//! writes one entry of the first table and makes one of the second stale; a group's entry is worked out again when it
+//! is used next, so a change costs one division for each group at most, for any number of queue pairs.
 //!
 //! Which queue pairs count is not said in the paper. Here it is those in the scheduling round, in both sums and
 //! in N: then a group's share goes to those of its pairs that have work, and a group without work leaves its share to the

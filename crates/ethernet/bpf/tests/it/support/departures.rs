@@ -1,11 +1,11 @@
 //! In which order the TCP packets of a device leave it.
 //!
-//! Problem: a receiver's counters of packets out of order blame the sender for what the receiver does. Behind veth each
-//! processor receives what it has sent itself, so two packets of one queue that two processors sent one after the other
-//! may change places there, with or without our programs.
-//! Method: a packet socket sees each packet when its handing over begins. TCP sends new bytes without a gap, so a packet
-//! that begins behind the end of what a connection has sent has overtaken another; bytes seen before are sent again.
-//! Limits: what the socket missed is an error; IPv4 and IPv6 without extension headers, Ethernet without tags.
+//! Problem: a receiver's counters of packets out of order also count reordering that the receiver itself causes. Behind
+//! veth each processor receives what it has sent itself, so two packets of one queue that two processors sent one after
+//! the other may change places there, with or without our programs. Method: a packet socket sees each packet when its
+//! handing over begins. TCP sends new bytes without a gap, so a packet that begins behind the end of what a connection
+//! has sent has overtaken another; bytes seen before are sent again. Limits: what the socket missed is an error; IPv4
+//! and IPv6 without extension headers, Ethernet without tags.
 
 use super::{check, ifindex, packet_socket};
 use std::collections::BTreeMap;
@@ -78,7 +78,7 @@ impl Departures {
             .ends
             .entry(packet.connection)
             .or_insert(packet.sequence);
-        // Half of the numbers lie ahead.
+        // Half of the numbers are ahead.
         if packet.sequence.wrapping_sub(*end).cast_signed() > 0 {
             self.overtaken += 1;
         }

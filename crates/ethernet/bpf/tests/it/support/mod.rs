@@ -1,8 +1,8 @@
 //! Namespaces, devices and traffic for tests on the real kernel; nothing outlives the test.
 //!
-//! Problem: the programs need root, a network of their own and a BPF file system, and tests run in parallel. Method:
-//! a test runs in a thread with a network and a mount namespace of its own, which vanish with it; other hosts are
-//! further namespaces that a descriptor keeps. Without the privileges a test is skipped, and says so.
+//! Problem: the programs need root, a network of their own and a BPF file system, and tests run in parallel. Method: a
+//! test runs in a thread with a network and a mount namespace of its own, which vanish with it; other hosts are further
+//! namespaces that a descriptor keeps. Without the privileges a test is skipped with a message.
 #![allow(dead_code)]
 
 pub(crate) mod departures;

@@ -1,4 +1,4 @@
-//! Limits by hand, and that no history lets anybody exceed one.
+//! Limits by hand, and that no history lets members exceed one.
 
 use super::super::{Change, GroupId, LeaseOptions, Rates, Usage};
 use super::*;
@@ -137,8 +137,8 @@ fn who_rests_leaves_the_division() {
 }
 
 proptest! {
-    /// Goal: no history of arrivals, uses and limits lets the members of a limit have more than it, or anybody more than
-    /// the device; and a device on which somebody unlimited is active is given away whole.
+    /// Goal: under any history of arrivals, uses and limits, the members of a limit have no more than the limit, and
+    /// all members have no more than the device. A device with an active unlimited member is granted whole.
     #[test]
     fn no_limit_is_exceeded(
         steps in prop::collection::vec((0u8..9, 0usize..12, 0u64..3_000_000, any::<bool>(), 1u32..5), 1..120)
@@ -191,13 +191,13 @@ proptest! {
             };
             if present.iter().any(|one| free(&one)) {
                 let lost = DEVICE.bytes_per_s - sum;
-                prop_assert!(lost <= 3 * leases.active() as u64, "{lost} B/s belong to nobody");
+                prop_assert!(lost <= 3 * leases.active() as u64, "{lost} B/s are not granted");
             }
         }
     }
 
-    /// Goal: with a most for each, filling still gives away all that somebody may have. Method: nobody below its most is
-    /// left behind while there is something left.
+    /// Goal: with a maximum for each, filling still grants all that is allowed. Method: while there is a remainder, no
+    /// receiver is below its maximum.
     #[test]
     fn what_is_left_over_nobody_may_have(
         rate in 0u64..10_000_000,
