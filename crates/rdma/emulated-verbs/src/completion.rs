@@ -114,7 +114,7 @@ pub(crate) unsafe extern "C" fn create_ex(
     }
 }
 
-/// What an extended queue can tell (`ibv_create_cq_wc_flags`).
+/// The fields that an extended queue supports (`ibv_create_cq_wc_flags`).
 const READABLE: u64 = IBV_WC_STANDARD_FLAGS as u64
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP as u64
     | IBV_WC_EX_WITH_COMPLETION_TIMESTAMP_WALLCLOCK as u64;

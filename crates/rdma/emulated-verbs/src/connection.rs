@@ -96,7 +96,7 @@ impl Connection {
         (0..count).map(facts).collect()
     }
 
-    /// Opens the device of `host`; the descriptor is where its asynchronous events come from.
+    /// Opens the device of `host`; its asynchronous events arrive on the descriptor.
     ///
     /// # Errors
     /// An `errno` value: `EPERM` when the broker may not read this process's memory.
@@ -117,7 +117,7 @@ impl Connection {
         }
     }
 
-    /// The socket, which stands for a device's file.
+    /// The socket, in place of a device's file.
     pub fn descriptor(&self) -> c_int {
         self.socket.as_raw_fd()
     }

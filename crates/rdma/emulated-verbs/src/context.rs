@@ -123,7 +123,7 @@ impl Context {
     /// # Safety
     /// It is not closed.
     pub unsafe fn of<'a>(context: *mut ibv_context) -> &'a Self {
-        // SAFETY: the public context lies inside ours, at a fixed distance.
+        // SAFETY: the public context is inside ours, at a fixed distance.
         unsafe {
             &*context
                 .byte_sub(std::mem::offset_of!(verbs_context, context))

@@ -45,7 +45,7 @@ pub unsafe fn get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
 /// `ibv_free_device_list`.
 ///
 /// # Safety
-/// `list` came from [`get_device_list`].
+/// `list` is from [`get_device_list`].
 pub unsafe fn free_device_list(list: *mut *mut ibv_device) {
     let length = devices().map_or(0, <[_]>::len) + 1;
     // SAFETY: the list has one entry per device and a null pointer; the number of devices never changes.

@@ -9,7 +9,7 @@ use crate::queue_pair::{Pair, flags, new};
 use isolane_rdma_verbs_sys::*;
 use std::ffi::{c_int, c_void};
 
-/// What can be asked for (`ibv_qp_create_send_ops_flags`).
+/// The operations that a program can request (`ibv_qp_create_send_ops_flags`).
 const OPERATIONS: u64 = (IBV_QP_EX_WITH_RDMA_WRITE
     | IBV_QP_EX_WITH_RDMA_WRITE_WITH_IMM
     | IBV_QP_EX_WITH_SEND
@@ -58,7 +58,7 @@ pub(crate) unsafe extern "C" fn create_ex(
     }
 }
 
-/// Fills in the calls that the program asked for.
+/// Fills in the calls that the program requested.
 fn fill(qp: &mut ibv_qp_ex, operations: u64) {
     let has = |bit: u32| operations & u64::from(bit) != 0;
     macro_rules! set {

@@ -102,7 +102,7 @@ pub unsafe fn reg_mr(
 /// `ibv_rereg_mr`: a new region in the place of the old one, with new keys.
 ///
 /// # Safety
-/// The region is registered, and `pd` allocated where its change is asked for.
+/// The region is registered, and `pd` allocated where its change is requested.
 pub unsafe fn rereg_mr(
     mr: *mut ibv_mr,
     flags: c_int,

@@ -31,7 +31,7 @@ unsafe fn elements(list: *const ibv_sge, count: c_int) -> Vec<Element> {
     (0..count as usize).map(element).collect()
 }
 
-/// Bytes that lie at an element's address.
+/// Bytes at an element's address.
 ///
 /// # Safety
 /// The program promises that the memory is there.

@@ -8,8 +8,8 @@
 //! | 4,096 | entries of 64 bytes | broker |
 //!
 //! SAFETY of the whole module: the memory file is sealed against any change of its size before the client sees it, so a
-//! mapping stays valid; every field is an atomic, so whatever the other process writes is a value. A hostile client
-//! harms its own queue only: the broker bounds what it reads by the capacity.
+//! mapping stays valid; every field is an atomic, so anything that the other process writes is a value. A hostile
+//! client harms its own queue only: the broker bounds what it reads by the capacity.
 
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,

@@ -1,8 +1,8 @@
-//! Messages between the stand-in library and the broker: words of 64 bits on a sequenced Unix socket.
+//! Messages between the emulated libibverbs and the broker: words of 64 bits on a sequenced Unix socket.
 //!
 //! A request begins with an operation of [`op`]; the answer with an `errno` value, 0 for success. Posts have no answer.
-//! Every integer is native: both ends are on one machine. A reader that runs out of words says so, and the broker drops
-//! the connection of a client that sends such a message.
+//! Every integer is native: both ends are on one machine. A reader that runs out of words returns an error, and the
+//! broker drops the connection of a client that sends such a message.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;

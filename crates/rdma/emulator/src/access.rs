@@ -22,7 +22,7 @@ impl Fabric {
             .flatten()
     }
 
-    /// The memory behind a key, if whoever is connected to `pair` may use it so.
+    /// The memory of a key, if the peer of `pair` has this access to it.
     pub fn remote(
         &self,
         number: u32,

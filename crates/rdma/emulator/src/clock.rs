@@ -2,7 +2,7 @@
 //!
 //! The model's clock runs slower than the real one by the dilation. A broker that falls behind does not catch up in a
 //! burst, since programs would answer events of the past: beyond a tolerance the model's clock stops instead, and the
-//! time that it stood still is counted.
+//! time of the stop is counted.
 
 use isolane_common_quantities::units::Instant;
 use std::time::{Duration, Instant as Wall};
@@ -15,7 +15,7 @@ const TOLERANCE: Duration = Duration::from_millis(5);
 pub struct Clock {
     start: Wall,
     dilation: f64,
-    /// Time for which it stood still, ps of the model.
+    /// Time for which the clock was stopped, ps of the model.
     slipped: u64,
     /// Real time for which there was work.
     worked: Duration,
@@ -60,7 +60,7 @@ impl Clock {
         self.worked += time;
     }
 
-    /// The part of the time with work for which it stood still, 0 to 1.
+    /// The part of the time with work for which the clock was stopped, 0 to 1.
     pub fn stood_still(&self) -> f64 {
         let all = self.ps(self.worked).max(1);
         (self.slipped as f64 / all as f64).min(1.0)

@@ -38,7 +38,7 @@ pub struct Client {
 pub struct Region {
     pub(crate) client: u32,
     pub(crate) domain: u32,
-    /// Where it lies.
+    /// Its place.
     pub(crate) span: Span,
     /// The address that work requests give its first byte.
     pub(crate) iova: u64,

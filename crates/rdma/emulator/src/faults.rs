@@ -1,8 +1,8 @@
 //! Faults on request: what devices and networks do rarely, as often as a test of a program's error handling needs.
 //!
-//! Requests of reliable queue pairs fail as if the peer did not answer, and messages of unreliable ones are lost. Each has a
-//! random stream of its own, by the seed: the n-th request of a run fails or not, whatever messages do. Programs post in an
-//! order that depends on real time, so that two runs of several programs differ.
+//! Requests of reliable queue pairs fail as if the peer did not answer, and messages of unreliable ones are lost. Each
+//! has a random stream of its own, by the seed: whether the n-th request of a run fails does not depend on messages.
+//! Programs post in an order that depends on real time, so that two runs of several programs differ.
 
 use isolane_common_quantities::rng::Stream;
 

@@ -1,9 +1,9 @@
 //! The broker of `isolane rdma emulate`: emulated RDMA NICs for unmodified programs, on the RNIC model.
 //!
-//! Problem: the stand-in library ([`isolane_rdma_emulated_verbs`]) gives programs the verbs, but no program may decide
-//! alone what arrives in another one's memory, or when. Method: one process holds the objects of all programs, reads and
-//! writes their memory by the rules of the specification, and asks the RNIC model ([`LiveNics`]) when each message is
-//! delivered and completed. The model's clock is the wall clock, slowed by the dilation.
+//! Problem: the emulated libibverbs ([`isolane_rdma_emulated_verbs`]) gives programs the verbs, but no program may
+//! decide alone what arrives in another one's memory, or when. Method: one process, the broker, holds the objects of
+//! all programs and reads and writes their memory by the rules of the specification. The RNIC model ([`LiveNics`])
+//! decides when each message is delivered and completed. The model's clock is the wall clock, slowed by the dilation.
 //!
 //! * [`server`] - sockets, the loop, and the clock;
 //! * [`fabric`] - all objects of all clients;
@@ -17,8 +17,8 @@
 //! * [`faults`] - what goes wrong on request;
 //! * [`clock`] - real time and the model's time.
 //!
-//! `docs/internals/emulator.md` explains the whole. A client may send anything: whatever is malformed ends its connection,
-//! and harms nobody else.
+//! `docs/internals/emulator.md` explains the whole. A client may send anything: a malformed message ends the client's
+//! connection, and no other client is affected.
 //!
 //! [`LiveNics`]: isolane_rdma_simulator::rnic::live::LiveNics
 #![allow(unsafe_code)]

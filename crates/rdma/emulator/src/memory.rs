@@ -70,12 +70,12 @@ const fn part(span: Span, offset: u64, length: u64) -> Span {
     }
 }
 
-/// Where payload comes from.
+/// The source of payload.
 #[derive(Clone, Debug)]
 pub enum Payload {
     /// It is here.
     Bytes(Vec<u8>),
-    /// It lies in memory of a process.
+    /// The payload is in memory of a process.
     Spans(Vec<Span>),
 }
 

@@ -70,7 +70,7 @@ pub struct Receive {
     pub wr_id: u64,
     /// Its number in the queue.
     pub sequence: u64,
-    /// Where it lies.
+    /// Its place.
     pub elements: Vec<Element>,
 }
 
@@ -121,7 +121,7 @@ impl Pair {
     }
 }
 
-/// Takes `wanted` where `mask` (`ibv_qp_attr_mask`) says so.
+/// Takes the fields of `wanted` that `mask` (`ibv_qp_attr_mask`) names.
 ///
 /// # Errors
 /// `EINVAL` when the change of state is not allowed from the current one, or lacks an attribute that it needs.

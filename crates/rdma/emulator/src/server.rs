@@ -1,12 +1,12 @@
 //! Sockets, the loop, and the clock.
 //!
-//! Problem: a peer may connect and send nothing, send anything, read nothing, or end while it is served. Method: the socket's
-//! file has mode 0600 and only processes of the broker's own user get a place, of which there are [`CLIENTS_MAX`]. A peer that
-//! opens no device in [`Settings::open_time`] loses its place, and so does one whose message is malformed or too long, whose answer
-//! finds no room, or whose process ends: its pidfd tells, before another process may get its number. The broker waits for no
-//! peer, and a round takes at most `MESSAGES_PER_ROUND` messages of each.
-//! Limits: the broker reads and writes memory of its clients. A process that serves its own page faults (userfaultfd, FUSE) can
-//! hold up the broker for as long as it answers none of them.
+//! Problem: a peer may connect and send nothing, send anything, read nothing, or end while it is served. Method: the
+//! socket's file has mode 0600 and only processes of the broker's own user get one of the [`CLIENTS_MAX`] places. A
+//! peer that opens no device in [`Settings::open_time`] loses its place, and so does one whose message is malformed or
+//! too long, whose answer finds no room, or whose process ends: its pidfd reports the end before another process may
+//! get its number. The broker waits for no peer, and a round takes at most `MESSAGES_PER_ROUND` messages of each.
+//! Limits: the broker reads and writes memory of its clients. A process that serves its own page faults (userfaultfd,
+//! FUSE) can hold up the broker for as long as it answers none of them.
 
 use crate::clock::Clock;
 use crate::fabric::{Answered, Fabric};
@@ -90,7 +90,7 @@ pub struct Summary {
     pub messages: u64,
     /// Their payload, bytes.
     pub bytes: u64,
-    /// Part of the time with work for which the model's clock stood still, as the broker was behind, 0 to 1.
+    /// Part of the time with work for which the model's clock was stopped, because the broker was behind, 0 to 1.
     pub stood_still: f64,
     /// Bytes that each host sent and received on its port, by the model.
     pub ports: Vec<(u64, u64)>,

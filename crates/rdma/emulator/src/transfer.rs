@@ -19,7 +19,7 @@ pub enum Outcome {
     Over(ibv_wc_status),
     /// There was no receive.
     NotReady,
-    /// Nobody answers.
+    /// No peer answers.
     Silent,
 }
 
@@ -277,7 +277,7 @@ impl Fabric {
         self.complete(handle, &entry, flags & IBV_SEND_SOLICITED != 0);
     }
 
-    /// A message of an unreliable pair arrives; whatever is wrong with it, it is dropped.
+    /// A message of an unreliable pair arrives; after any error it is dropped.
     pub fn deliver_unreliable(
         &mut self,
         now: Instant,
@@ -302,7 +302,7 @@ impl Fabric {
             return;
         }
         let (host, own_qkey) = (pair.host, pair.attributes.qkey);
-        // The highest bit of a key asks for the sender's own.
+        // The highest bit of a key selects the sender's own.
         let qkey = if request.qkey >> 31 == 1 {
             own_qkey
         } else {

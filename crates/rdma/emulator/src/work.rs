@@ -416,7 +416,7 @@ impl Fabric {
         }
     }
 
-    /// Tries the request at hand again after `time` ps.
+    /// Tries the current request again after `time` ps.
     fn wait(&mut self, now: Instant, number: u32, time: u64, last: bool) {
         let pair = self.pairs.get_mut(&number).expect("the caller found it");
         pair.waits = true;
@@ -506,7 +506,7 @@ impl Fabric {
         }
     }
 
-    /// A pair is in error, because the request at hand failed with `status` or for another reason: all else is flushed.
+    /// A pair is in error, because the current request failed with `status` or for another reason: all else is flushed.
     pub fn fail_pair(&mut self, number: u32, status: Option<ibv_wc_status>) {
         let Some(pair) = self.pairs.get_mut(&number) else {
             return;

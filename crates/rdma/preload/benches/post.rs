@@ -38,7 +38,7 @@ fn main() {
     paced.posts("paced, credit in hand", measured, Some(base));
     let each = lease(1 << 49, 256);
     End::new(process, "asking", Some(each)).posts(
-        "paced, credit asked each time",
+        "paced, credit requested each time",
         measured,
         Some(base),
     );

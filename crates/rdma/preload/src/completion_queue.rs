@@ -1,6 +1,6 @@
 //! Completion queues: the application sees its own completions, each once, with its own identifiers.
 //!
-//! Problem: completions of chunks lie between the application's. They must be removed even when the application does
+//! Problem: completions of chunks are between the application's. They must be removed even when the application does
 //! not poll, or the provider's queue stays full. Method: polled completions are translated in place, and ours are left
 //! out. A poll that finds only ours polls again, so an empty result means that the provider's queue is empty.
 //! Completions that the pump removes from a full queue are stored; the application's next poll returns them first.
@@ -67,7 +67,7 @@ struct Inner {
 pub struct CompletionQueue {
     cq: AtomicPtr<ibv_cq>,
     context: AtomicPtr<Context>,
-    /// Whether a paced queue pair has ever completed here, so that completions of ours may lie in the provider's queue.
+    /// Whether a paced queue pair has ever completed here, so completions of ours may be in the provider's queue.
     touched: AtomicBool,
     stored: AtomicUsize,
     /// Extra entries that no queue pair has taken yet.

@@ -145,7 +145,7 @@ impl Bucket {
         }
     }
 
-    /// Brings the credit to `now_ns`. A clock that goes backwards changes nothing.
+    /// Updates the credit to `now_ns`. A clock that goes backwards changes nothing.
     pub fn grow(&mut self, terms: &[Terms; 2], now_ns: u64) {
         if self.fresh {
             self.fresh = false;

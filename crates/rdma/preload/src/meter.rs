@@ -2,7 +2,7 @@
 //!
 //! Problem: all queue pairs of the process share the lease of a device and direction. Each post needs credit, and a
 //! queue pair without credit must get a turn later. Method: a bucket behind a short lock. A queue pair takes a little
-//! more credit than it needs (`SPARE_PART`) and spends the rest without the lock. Waiting queue pairs stand in a list;
+//! more credit than it needs (`SPARE_PART`) and spends the rest without the lock. Waiting queue pairs are in a list;
 //! the application's own calls and the pump give them turns. While a queue pair waits, a newcomer waits too. Fail open:
 //! without a session, without a valid lease, or when released, everything passes and is counted. Units: bytes,
 //! operations (messages), nanoseconds.

@@ -344,7 +344,7 @@ impl Inner {
         };
         let mut bad = std::ptr::null_mut();
         let first = self.batch.works.as_mut_ptr();
-        // SAFETY: a live queue pair and a list that lies in the batch; the provider reads it during the call only.
+        // SAFETY: a live queue pair and a list that is in the batch; the provider reads it during the call only.
         let error = unsafe { (plan.post_send)(plan.qp, first, &raw mut bad) };
         let refused = bad.addr().wrapping_sub(first.addr()) / size_of::<ibv_send_wr>();
         match (error, refused < count) {

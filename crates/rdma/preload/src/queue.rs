@@ -74,8 +74,8 @@ pub struct Pending {
     data: Vec<u8>,
 }
 
-// SAFETY: the pointers in `work` are set anew before each use and name our own copies or objects of libibverbs,
-// which may be used from every thread.
+// SAFETY: the pointers in `work` are set again before each use and name our own copies or objects of libibverbs, which
+// may be used from every thread.
 unsafe impl Send for Pending {}
 
 impl std::fmt::Debug for Pending {

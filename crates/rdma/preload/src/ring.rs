@@ -7,8 +7,8 @@
 //!
 //! Three marks move along the numbers: `tail` (the application has taken the completion of everything before), `done`
 //! (the provider has completed everything before), `head` (the next message). `tail <= done <= head`, modulo 2^32. They
-//! differ while a completion lies in our store until the application polls. Only forgotten messages
-//! ([`Ring::forget_oldest`]) may lie behind `tail` and not behind `done`; if they fail, the application gets the error.
+//! differ while a completion is in our store until the application polls. Only forgotten messages
+//! ([`Ring::forget_oldest`]) may be behind `tail` and not behind `done`; if they fail, the application gets the error.
 //! Limits: 65,536 queue pairs and 2^31 outstanding messages per queue pair.
 
 /// A message of the application.
@@ -218,7 +218,7 @@ impl Ring {
         true
     }
 
-    /// Whether `position` lies in `tail + 1 ..= head`.
+    /// Whether `position` is in `tail + 1 ..= head`.
     #[inline]
     fn is_ahead_of_tail(&self, position: u32) -> bool {
         position.wrapping_sub(self.tail).wrapping_sub(1) < self.outstanding()

@@ -36,7 +36,7 @@ impl<T> Cells<T> {
         }
     }
 
-    /// Start of the search for `address`; objects lie at multiples of at least eight bytes.
+    /// Start of the search for `address`; objects are at multiples of at least eight bytes.
     #[inline]
     fn start(&self, address: usize) -> usize {
         let spread = (address >> 3).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -1,7 +1,7 @@
 //! Several threads on one queue pair and one completion queue, together with the pump's thread.
 //!
-//! Goal: every message completes once and every byte arrives, whichever thread posts, executes and polls, also if paced
-//! and unpaced requests share a completion queue. Real time; no time is asserted.
+//! Goal: every message completes once and every byte arrives, for any thread that posts, executes or polls, also if
+//! paced and unpaced requests share a completion queue. Real time; no time is asserted.
 #![allow(
     unsafe_code,
     missing_docs,

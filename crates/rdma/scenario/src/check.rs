@@ -1,7 +1,7 @@
 //! What traffic cannot do: limits of the verbs, of the queues, and of the device.
 //!
-//! The rules are stated once, for traffic written in full and for command lines alike. A rule names the key it
-//! blames; the caller knows where that key was written.
+//! The rules are stated once, for traffic written in full and for command lines alike. A rule names the invalid key;
+//! the caller knows the line of that key.
 
 use crate::model::{
     ATOMIC_BYTES, Arrival, Class, DataTraffic, MESSAGE_MAX, MTUS, Scenario, Traffic, Transport,
@@ -14,7 +14,7 @@ use isolane_common_toml_input::error::{InputError, Problem};
 /// What a device allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceLimits {
-    /// Path MTU unless asked otherwise, bytes.
+    /// Default path MTU, bytes.
     pub mtu_default: u32,
     /// Largest path MTU, bytes.
     pub mtu_max: u32,
@@ -75,7 +75,7 @@ fn fault(
 /// Checks `scenario` against the device it names.
 ///
 /// # Errors
-/// The first thing the device cannot do, without a line: the scenario may come from anywhere.
+/// The first thing that the device cannot do, without a line, because the scenario may have no file.
 pub fn check_against(scenario: &Scenario, profile: &Profile) -> Result<(), InputError> {
     let limits = DeviceLimits::of(profile);
     for tenant in &scenario.tenants {

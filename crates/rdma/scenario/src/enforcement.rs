@@ -1,9 +1,9 @@
 //! The file of `isolane rdma enforce`: who the tenants of a real host are, and what each may use.
 //!
-//! Guarantees are those of `[tenant.guarantee]` in scenarios, so that a promise that held in the simulator can be
-//! enforced as written. New is how a process is told to be a tenant's: by cgroup, container, pod, container annotation
-//! or user, conditions that the tenant itself cannot forge. A tenant without any is reached by name alone, by what
-//! `isolane rdma run --tenant` says.
+//! Guarantees are those of `[tenant.guarantee]` in scenarios, so a guarantee that held in the simulator can be enforced
+//! unchanged. This file adds the conditions by which a process belongs to a tenant: cgroup, container, pod, container
+//! annotation or user, which the tenant itself cannot forge. A process joins a tenant without conditions by name, with
+//! `isolane rdma run --tenant`.
 //!
 //! **Overlap.** Two tenants that name the same kinds of condition must exclude each other in one of them. Tenants that
 //! name different kinds may both match; the more precise kind wins: pod and container and label before cgroup, cgroup
@@ -22,7 +22,7 @@ use isolane_common_toml_input::name::checked_name;
 use isolane_common_toml_input::table::{Source, Table};
 use serde::{Deserialize, Serialize};
 
-/// Normalised requests per second of a NIC that nobody has measured: the largest that may be written.
+/// Normalised requests per second of a NIC without a measurement: the largest allowed value.
 const DATA_REQUESTS: u64 = 10_000_000_000;
 /// Characters of a container's identifier that name it, as runtimes print it.
 const CONTAINER_MIN: usize = 12;
@@ -32,7 +32,7 @@ const CONTAINER_MIN: usize = 12;
 pub struct Enforcement {
     /// What becomes of control verbs while no enforcer runs.
     pub on_death: OnDeath,
-    /// What the NIC has, where the file says so.
+    /// The NIC's capacity, where the file has one.
     pub capacity: Option<NicCapacity>,
     /// The tenants, in the file's order.
     pub tenants: Vec<EnforcedTenant>,
@@ -63,11 +63,11 @@ pub struct NicCapacity {
 pub struct EnforcedTenant {
     /// Unique.
     pub name: String,
-    /// How its processes are told.
+    /// The conditions for its processes.
     pub selector: Selector,
-    /// Whether it is whoever no other tenant selects.
+    /// Whether the tenant gets all processes that no other tenant selects.
     pub others: bool,
-    /// Its part of what nobody was promised.
+    /// Its part of the capacity without a guarantee.
     pub weight: u32,
     /// What it has been promised, and may not exceed.
     pub guarantee: Guarantee,
@@ -77,7 +77,7 @@ pub struct EnforcedTenant {
     pub cap: Cap,
 }
 
-/// How processes are told to be a tenant's; all conditions that are set must hold.
+/// The conditions by which processes belong to a tenant; all conditions that are set must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Selector {
     /// This cgroup and those below it.
@@ -158,7 +158,7 @@ impl Selector {
     }
 }
 
-/// Whether `path` is `parent` or lies below it.
+/// Whether `path` is `parent` or below it.
 fn below(path: &str, parent: &str) -> bool {
     let rest = path.strip_prefix(parent.trim_end_matches('/'));
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
@@ -167,8 +167,8 @@ fn below(path: &str, parent: &str) -> bool {
 /// The file written in `text`; `file` names it in messages.
 ///
 /// # Errors
-/// The first mistake of the text, with file, line, key, value and remedy; tenants whose processes cannot be told apart;
-/// guarantees of rate without a capacity.
+/// The first mistake of the text, with file, line, key, value and remedy; tenants whose processes cannot be
+/// distinguished; guarantees of rate without a capacity.
 ///
 /// ```
 /// let text = r#"
@@ -320,7 +320,7 @@ fn cap(table: &Table<'_>, selector: &Selector) -> Result<Cap, InputError> {
     })
 }
 
-/// Refuses a tenant that cannot be told from an earlier one.
+/// Rejects a tenant that cannot be distinguished from an earlier one.
 fn distinct(
     table: &Table<'_>,
     tenant: &EnforcedTenant,
@@ -333,7 +333,7 @@ fn distinct(
         if other.others && tenant.others {
             return Err(table.wrong(
                 "others",
-                format!("tenant {:?} already takes whoever is left", other.name),
+                format!("tenant {:?} already takes all other processes", other.name),
             ));
         }
         let (one, two) = (&tenant.selector, &other.selector);

@@ -6,7 +6,7 @@
 //! * [`parse()`] - scenario TOML to a checked scenario; [`library`] - the profiles and workloads it may name;
 //! * [`command`] - perftest and traffic engine command lines as workloads;
 //! * [`catalogue`] - husky's victims and attackers, and the latency victims it lacks;
-//! * [`enforcement`] - the file of `isolane rdma enforce`: tenants, how to tell them, what they may;
+//! * [`enforcement`] - the file of `isolane rdma enforce`: tenants, their conditions, their limits;
 //! * [`check`] - what traffic and devices cannot do;
 //! * [`stack`] - policies as stacks of parts;
 //! * [`schema`] - the JSON schema of a scenario;

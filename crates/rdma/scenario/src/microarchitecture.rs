@@ -92,11 +92,7 @@ pub const MICROARCHITECTURE: &[Parameter] = &[
         1.0,
         "1: fetching work requests needs the pair's context",
     ),
-    micro(
-        "hot_contexts",
-        1e6,
-        "contexts at hand in the packet processor",
-    ),
+    micro("hot_contexts", 1e6, "contexts inside the packet processor"),
     micro(
         "swap_ns",
         1e5,

@@ -280,7 +280,7 @@ pub struct DataTraffic {
     pub post_list: u32,
     /// Work requests a queue pair may have outstanding (perftest `--tx-depth`).
     pub depth: u32,
-    /// One in this many work requests asks for a completion (perftest `--cq-mod`).
+    /// One in this many work requests is signaled (perftest `--cq-mod`).
     pub completion_every: u32,
     /// Receive queue length per queue pair (SEND only).
     pub receive_depth: u32,
@@ -312,7 +312,7 @@ pub struct DataTraffic {
     pub remote_memory: MemoryPlace,
 }
 
-/// Where a process's buffers lie, seen from the NIC.
+/// The place of a process's buffers, seen from the NIC.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
@@ -364,7 +364,7 @@ pub enum Arrival {
     /// One message at a time, answered by the same message from the other end; latency is half the round trip
     /// (perftest `ib_write_lat`, `ib_send_lat`).
     PingPong,
-    /// New lists arrive whatever the NIC does; work beyond `depth` waits in the application.
+    /// New lists arrive independent of completions; work beyond `depth` waits in the application.
     Open {
         /// Mean time between lists of one queue pair.
         interval: Duration,

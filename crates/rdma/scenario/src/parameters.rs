@@ -62,7 +62,7 @@ pub const PARAMETERS: &[Parameter] = &[
         "link",
         "mtu_default_bytes",
         (256.0, 16384.0),
-        "path MTU unless asked otherwise",
+        "path MTU without a command-line option",
     ),
     parameter(
         "pcie",

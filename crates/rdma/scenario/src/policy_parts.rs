@@ -48,7 +48,7 @@ pub const POLICIES: &[PolicyPart] = &[
             parameter(
                 "token_backlog_max",
                 (1.0, 1e6),
-                "tokens kept while nobody wants them (5)",
+                "tokens kept while no flow takes them (5)",
             ),
             parameter(
                 "idle_after_us",

@@ -64,7 +64,7 @@ pub struct Profile {
     pub congestion: BTreeMap<String, Sourced>,
     /// Host software: CPU cost of posting and polling.
     pub host: BTreeMap<String, Sourced>,
-    /// What Justitia needs to know of the device; made by `isolane rdma calibrate`.
+    /// The parameters of the device for Justitia; made by `isolane rdma calibrate`.
     pub justitia: BTreeMap<String, Sourced>,
     /// What requests cost next to a WRITE; made by `isolane rdma calibrate --request-costs`.
     pub harmonic: BTreeMap<String, Sourced>,

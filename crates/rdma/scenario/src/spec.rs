@@ -222,7 +222,7 @@ pub(crate) const TRAFFIC: &[Key] = &[
     key(
         "completion_every",
         count(1, DEPTH_MAX),
-        "one in this many asks for a completion (post_list)",
+        "one in this many is signaled (post_list)",
     ),
     key(
         "receive_depth",
@@ -430,7 +430,7 @@ pub(crate) const ENTRY: &[Key] = &[
     key(
         "class",
         Kind::Choice(&["latency", "throughput", "bandwidth", "auto"]),
-        "class, unless the command line tells",
+        "class, where the command line has none",
     ),
     key(
         "command",

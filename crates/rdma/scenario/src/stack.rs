@@ -1,9 +1,9 @@
 //! Policies as stacks of parts: what each part controls, and which combinations there are.
 //!
-//! A policy is one part, or several joined with `+`: `justitia+hw-tc`. Every part says which *slots* of the device
-//! and the host it takes; two parts may stand in one stack when they take different slots. No combination is
-//! written down anywhere: what follows from the slots is allowed, except for pairs in [`REFUSED`] that would run
-//! and mean nothing.
+//! A policy is one part, or several joined with `+`: `justitia+hw-tc`. Every part names the *slots* of the device and
+//! the host that it uses; two parts may be in one stack when they use different slots. There is no list of
+//! combinations: every combination with different slots is allowed, except for the pairs in [`REFUSED`] that would run
+//! without a meaning.
 //!
 //! A stack's name lists its parts in the order of [`POLICIES`], however it was written. A parameter reaches every
 //! part of the stack that has it.
@@ -15,7 +15,7 @@ use isolane_common_toml_input::policy_parameter::PolicyParameter;
 /// What a part of a policy controls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Slot {
-    /// Nothing at all; stands alone.
+    /// No policy; the only part of its stack.
     Nothing,
     /// When an application's work requests reach the NIC: a shim and a daemon.
     Pacing,
@@ -27,7 +27,7 @@ pub enum Slot {
     Functions,
     /// Who uses what inside the NIC, seen from its PCIe port, and rate limits that follow from it.
     Monitor,
-    /// Everything; stands alone.
+    /// All slots; the only part of its stack.
     Whole,
 }
 
@@ -117,7 +117,7 @@ pub enum StackError {
         part: String,
     },
     /// A part that is there twice.
-    #[error("{part} stands in {name:?} twice: write it once")]
+    #[error("{part} is in {name:?} twice: write it once")]
     Twice {
         /// The whole name.
         name: String,
@@ -169,7 +169,7 @@ pub fn part(name: &str) -> Option<&'static PolicyPart> {
 /// The parts of the policy called `name`, in the order of [`POLICIES`].
 ///
 /// # Errors
-/// When a part does not exist, or two parts cannot stand in one stack.
+/// When a part does not exist, or two parts cannot be in one stack.
 pub fn parts(name: &str) -> Result<Vec<&'static PolicyPart>, StackError> {
     let mut found: Vec<&'static PolicyPart> = Vec::new();
     for word in name.split('+').map(str::trim) {

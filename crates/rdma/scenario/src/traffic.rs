@@ -39,7 +39,7 @@ pub(crate) fn read(
 ) -> Result<Workload, InputError> {
     let traffic = data(table, limits)?;
     traffic_allowed(&traffic, limits).map_err(|fault| {
-        // A rule may blame a key whose value is a default: then the rule's own value is shown.
+        // A rule may reject a key whose value is a default: then the rule's own value is shown.
         let blamed = match fault.key {
             "size" if table.has("pattern") => "pattern",
             key => key,

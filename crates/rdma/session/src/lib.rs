@@ -5,7 +5,7 @@
 //! *session*: one Unix socket of type SEQPACKET ([`message`]) and one private page range ([`region`]) that only this
 //! process and the daemon map. A tenant can therefore neither read nor disturb another's. The daemon writes leases (a
 //! rate that holds until a point in time), the shim writes counters. Each word has one writer and nothing is locked. A
-//! side that dies between any two instructions leaves words that the other side can use. Values written by the other
+//! side that ends between any two instructions leaves words that the other side can use. Values written by the other
 //! side are never trusted; the reader clamps them. Units: bytes, operations (messages), nanoseconds of CLOCK_MONOTONIC.
 //! Versions: [`VERSION`] changes with every change of a layout or a message. Both sides reject another version, and the
 //! application then runs unpaced. Limits: [`region::METERS`] devices and directions and [`region::SLOTS`] queue pairs

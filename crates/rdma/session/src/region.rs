@@ -10,15 +10,14 @@
 //! | 256 | [`METERS`] x [`Meter`]: a lease (daemon) and counters (shim) | both, own lines |
 //! | 4,352 | [`SLOTS`] x [`Slot`]: a queue pair's class (daemon) and counters (shim) | both, own lines |
 //!
-//! A lease is a set of independent words. A reader that sees half of an update sees a rate of one lease and the end
-//! of another, both of which the daemon meant; nothing else may depend on their agreement. A lease holds until
-//! `valid_until_ns`; a shim that finds it run out by more than [`GRACE_NS`] stops pacing, for its daemon is dead
-//! or stopped.
-//! Counters only rise; whoever reads them takes differences modulo 2^64 and clamps.
+//! A lease is a set of independent words. A reader that sees half of an update sees a rate of one lease and the end of
+//! another, and the daemon set both values; nothing else may depend on their agreement. A lease holds until
+//! `valid_until_ns`. A shim stops pacing when the lease expired more than [`GRACE_NS`] ago, because its daemon has
+//! ended or is stopped. Counters only rise; a reader takes differences modulo 2^64 and clamps.
 //!
-//! SAFETY of the whole module: the memory file is sealed against shrinking before anybody else sees it, so a mapped
-//! region stays mapped; every field is an atomic, so whatever the other process writes at any time is a value and
-//! not undefined behaviour; a mapping lives as long as the [`Region`] that hands out references to it.
+//! SAFETY of the whole module: the memory file is sealed against shrinking before any other process sees it, so a
+//! mapped region stays mapped; every field is an atomic, so anything that the other process writes at any time is a
+//! value and not undefined behaviour; a mapping lives as long as the [`Region`] that hands out references to it.
 
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,

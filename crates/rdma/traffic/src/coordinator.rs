@@ -1,8 +1,8 @@
 //! Runs the workers of one tenant, over any kind of stream.
 //!
 //! Method: a thread per worker reads its lines into a queue. Each step of the coordinator has a time limit, so a worker
-//! that hangs or dies ends the run with an error that names it. Time limits: preparing [`PREPARE`], connecting
-//! [`CONNECT`], and [`SILENCE`] without a progress message.
+//! that hangs or ends early ends the run with an error that names the worker. Time limits: preparing [`PREPARE`],
+//! connecting [`CONNECT`], and [`SILENCE`] without a progress message.
 
 use crate::worker::{
     Failure, FailureKind, FromWorker, LineError, Lines, Plan, PlanError, Prepared, Progress,

@@ -234,7 +234,7 @@ structures! {
         pub async_fd: c_int,
         pub num_comp_vectors: c_int,
         pub mutex: pthread_mutex_t,
-        /// [`VERBS_ABI_IS_EXTENDED`] when a [`verbs_context`] lies around this context.
+        /// [`VERBS_ABI_IS_EXTENDED`] when a [`verbs_context`] surrounds this context.
         pub abi_compat: *mut c_void,
     }
 

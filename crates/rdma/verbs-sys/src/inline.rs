@@ -14,7 +14,7 @@ use std::ffi::c_int;
 /// `context` is an open context of libibverbs.
 #[inline]
 pub unsafe fn verbs_get_ctx(context: *mut ibv_context) -> *mut verbs_context {
-    // SAFETY: the caller gives an open context; `abi_compat` is its promise that a verbs_context lies around it.
+    // SAFETY: the caller gives an open context; `abi_compat` guarantees that a verbs_context surrounds it.
     unsafe {
         if (*context).abi_compat.addr() != VERBS_ABI_IS_EXTENDED {
             return std::ptr::null_mut();
@@ -25,13 +25,13 @@ pub unsafe fn verbs_get_ctx(context: *mut ibv_context) -> *mut verbs_context {
     }
 }
 
-/// Whether the field at `offset` of [`verbs_context`] lies inside what this library's context really has.
+/// Whether the field at `offset` of [`verbs_context`] is inside the context of this library's version.
 ///
 /// # Safety
-/// `extended` came from [`verbs_get_ctx`] and is not null.
+/// `extended` is from [`verbs_get_ctx`] and is not null.
 #[inline]
 pub unsafe fn verbs_context_reaches(extended: *mut verbs_context, offset: usize) -> bool {
-    // SAFETY: `sz` lies directly before the context, so every extended context has it.
+    // SAFETY: `sz` is directly before the context, so every extended context has it.
     unsafe { (*extended).sz >= size_of::<verbs_context>() - offset }
 }
 
@@ -85,7 +85,7 @@ through_table! {
     ibv_post_srq_recv = srq.post_srq_recv(srq: *mut ibv_srq, wr: *mut ibv_recv_wr, bad_wr: *mut *mut ibv_recv_wr) -> c_int;
     /// Takes at most `count` completions; answers how many, negative on error.
     ibv_poll_cq = cq.poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut ibv_wc) -> c_int;
-    /// Asks for an event at the next (solicited) completion.
+    /// Requests an event at the next (solicited) completion.
     ibv_req_notify_cq = cq.req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int;
     /// Releases a memory window.
     ibv_dealloc_mw = mw.dealloc_mw(mw: *mut ibv_mw) -> c_int;
@@ -164,7 +164,7 @@ macro_rules! through_object {
         #[inline]
         pub unsafe fn $name($object: *mut $structure $(, $argument: $ty)*) $(-> $answer)? {
             // SAFETY: the caller created the object with this operation, so the provider set the pointer.
-            unsafe { (*$object).$field.expect("an operation asked for at creation")($object $(, $argument)*) }
+            unsafe { (*$object).$field.expect("an operation requested at creation")($object $(, $argument)*) }
         }
     )* };
 }
@@ -208,7 +208,7 @@ through_object! {
     ibv_wr_set_sge_list = qp: ibv_qp_ex.wr_set_sge_list(count: usize, list: *const ibv_sge);
     /// Gives the last request its inline data.
     ibv_wr_set_inline_data = qp: ibv_qp_ex.wr_set_inline_data(addr: *mut std::ffi::c_void, length: usize);
-    /// Gives the last request inline data that lies in several places.
+    /// Gives the last request inline data from several places.
     ibv_wr_set_inline_data_list = qp: ibv_qp_ex.wr_set_inline_data_list(count: usize, list: *const ibv_data_buf);
     /// Begins a series of completions: 0, `ENOENT` when there are none.
     ibv_start_poll = cq: ibv_cq_ex.start_poll(attr: *mut ibv_poll_cq_attr) -> c_int;

@@ -1,8 +1,8 @@
-//! The macros that write down a C structure once and remember where its fields lie.
+//! The macros that define a C structure once and record the offsets of its fields.
 //!
 //! Problem: a hand-written layout that is off by four bytes works on one machine and corrupts memory on another.
-//! Method: `structures!` and `constants!` make, beside the Rust items, tables of sizes, offsets and values under
-//! their C names. A test asks the C compiler for the same figures and compares all of them.
+//! Method: `structures!` and `constants!` make, beside the Rust items, tables of sizes, offsets and values under their
+//! C names. A test gets the same figures from the C compiler and compares all of them.
 
 /// Where the C compiler must put a field.
 #[derive(Clone, Copy, Debug)]

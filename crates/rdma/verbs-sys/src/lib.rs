@@ -40,7 +40,7 @@ pub use queue_pair::*;
 pub use shared_receive::*;
 pub use work::*;
 
-/// Every structure of this crate under its C name, for the test that asks the C compiler.
+/// Every structure of this crate under its C name, for the test against the C compiler.
 #[doc(hidden)]
 pub fn structures() -> impl Iterator<Item = &'static layout::Structure> {
     [
@@ -56,7 +56,7 @@ pub fn structures() -> impl Iterator<Item = &'static layout::Structure> {
     .flatten()
 }
 
-/// Every constant of this crate, for the test that asks the C compiler.
+/// Every constant of this crate, for the test against the C compiler.
 #[doc(hidden)]
 pub fn constants() -> impl Iterator<Item = &'static layout::Constant> {
     [

@@ -1,14 +1,13 @@
 //! Rate limits of single queue pairs, where the device has them ("packet pacing").
 //!
-//! Problem: a device that can pace a queue pair does it packet by packet and for nothing; software paces messages and
-//! costs a processor. Few devices can, each within a range of its own and for some types of queue pair, and none says
-//! anything useful when asked for what it cannot.
-//! Method: the device's own answer to `ibv_query_device_ex` decides, before a queue pair is touched. A library, provider
-//! or device that does not know the question has no such limits, which is no error.
-//! Units: kbit/s of what a queue pair sends, as the interface counts; whether headers count is the device's matter.
-//! Limits: what arrives is not limited, so neither are a queue pair's READs. The queue pair must be in RTR or RTS
-//! (ibv_modify_qp_rate_limit(3)), and must be the caller's own: the kernel has no way to another process's.
-//! Tried against tables made up by a test; no device that paces was at hand.
+//! Problem: a device that can pace a queue pair paces packets at no cost; software paces messages and uses a processor.
+//! Few devices support this, each within a range of its own and for some types of queue pair, and the error for an
+//! unsupported request is not specific. Method: the device's answer to `ibv_query_device_ex` decides, before a queue
+//! pair is changed. A library, provider or device that does not support the query has no such limits, which is no
+//! error. Units: kbit/s of what a queue pair sends, as the interface counts; whether headers count is the device's
+//! matter. Limits: what arrives is not limited, so neither are a queue pair's READs. The queue pair must be in RTR or
+//! RTS (ibv_modify_qp_rate_limit(3)), and must be the caller's own: the kernel has no way to another process's. Tested
+//! with tables that a test makes up; not tested on a device that paces.
 
 use crate::*;
 use std::ffi::c_int;
@@ -62,8 +61,8 @@ impl Pacing {
 /// The provider's `errno` value, for anything but an operation that it does not have.
 pub unsafe fn query_pacing(context: *mut ibv_context) -> Result<Option<Pacing>, c_int> {
     let mut attributes = ibv_device_attr_ex::default();
-    // SAFETY: the caller gives an open context; the structure is writable and of the size told. A provider that knows
-    // less of it leaves the rest zero.
+    // SAFETY: the caller gives an open context; the structure is writable and of the given size. A provider that fills
+    // fewer fields leaves the rest zero.
     let code = unsafe {
         match verbs_get_ctx_op!(context, query_device_ex) {
             Some(query) => {

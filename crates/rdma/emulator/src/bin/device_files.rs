@@ -1,9 +1,9 @@
 //! `stat` and `access` for programs under `isolane rdma emulate`: files of devices that are not there look as if they were.
 //!
-//! Problem: UCX takes a device only where it finds the file `/dev/infiniband/uverbsN`, which it never opens. Method: this
-//! library is preloaded and answers for these names as for `/dev/null`, a character device that everybody may use. All else
-//! goes on to the C library.
-//! Limits: only names that begin like this; other calls (`open`, `statx`) see no file.
+//! Problem: UCX takes a device only where it finds the file `/dev/infiniband/uverbsN`, which it never opens. Method:
+//! this library is preloaded and answers for these names as for `/dev/null`, a character device that every user may
+//! open. All other names go to the C library. Limits: only names that begin like this; other calls (`open`, `statx`)
+//! see no file.
 #![allow(unsafe_code)]
 #![deny(unsafe_op_in_unsafe_fn)]
 #![no_main]

@@ -91,7 +91,7 @@ pub(crate) enum Refused {
 
 impl Client {
     pub(crate) fn send(&self, message: &Writer) {
-        // The broker may have closed the connection, which the answer will tell.
+        // The broker may have closed the connection; then reading the answer fails.
         let _ = send(&self.socket, message.bytes(), None, true);
     }
 

@@ -1,4 +1,4 @@
-//! Clients that send what the library never sends: they end, and nobody else notices.
+//! Clients that send messages which the library never sends: their connection ends, and no other client is affected.
 
 use crate::client::{ACCESS, Client, End, Place, Refused, connected, element, open};
 use isolane_rdma_emulated_verbs::attributes::SendRequest;
@@ -235,7 +235,7 @@ fn random(state: &mut u64) -> u64 {
     word ^ word >> 31
 }
 
-/// Random messages of small numbers, which often name objects that exist. Whatever they do, the broker lives on.
+/// Random messages of small numbers, which often name objects that exist. After all of them the broker still serves.
 #[test]
 fn random_messages_harm_nobody() {
     let place = Place::new();

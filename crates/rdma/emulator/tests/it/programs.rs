@@ -37,7 +37,8 @@ fn command(place: &Place, host: u32, program: &str) -> Command {
     command
 }
 
-/// Waits until `child` listens at `port`, which a connection could not tell: the program takes one only.
+/// Waits until `child` listens at `port`. A trial connection is no way to find out, because the program accepts one
+/// connection only.
 fn wait_for_listener(child: &mut Child, port: u16) {
     let wanted = format!(":{port:04X} ");
     let start = Instant::now();
@@ -67,7 +68,7 @@ fn run(program: &str, arguments: &[&str]) -> Option<String> {
     })
 }
 
-/// The same, with a way to tell the program its device.
+/// The same, with an option that names the program's device.
 fn run_on(program: &str, arguments: &[&str], on: fn(&mut Command, device: &str)) -> Option<String> {
     if !is_installed(program) {
         return None;

@@ -3,8 +3,8 @@
 //! Goal: equal memory on both sides, and equal completions (identifier, status, opcode, bytes, immediate data, order)
 //! of both ends. Method: the same program runs over the null provider twice. Between its posts the provider executes
 //! some work requests, the application polls some completions, time passes, the pump runs, the lease changes, the
-//! daemon dies. A post on a full queue waits until the application has polled. Sizes are scaled: chunks of 256 to 4,096
-//! bytes stand for kilobytes, messages have up to 64 KiB; a few programs use messages of up to 8 MiB.
+//! daemon ends. A post on a full queue waits until the application has polled. Sizes are scaled: chunks of 256 to 4,096
+//! bytes represent kilobytes, messages have up to 64 KiB; a few programs use messages of up to 8 MiB.
 #![allow(
     unsafe_code,
     missing_docs,

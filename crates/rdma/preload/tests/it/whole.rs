@@ -169,7 +169,7 @@ fn binding_by_the_old_call_is_in_order_and_not_for_free() {
         assert_eq!(rig.poll(rig.send_cq, 8).len(), completed, "{signal_all}");
         let counters = rig.region.meters[0].counters();
         assert_eq!(counters.posted_bytes, 50_000);
-        assert!(counters.passed_bytes >= 50_000, "the daemon hears of it");
+        assert!(counters.passed_bytes >= 50_000, "the daemon sees the bytes");
         assert!(counters.passed_operations >= 2);
         // The next message waits until the debt is paid, 48 ms.
         let before = null::provider_requests(rig.qp());
@@ -178,7 +178,11 @@ fn binding_by_the_old_call_is_in_order_and_not_for_free() {
         rig.post(rig.qp(), &mut next).unwrap();
         pass_time(46_000_000);
         rig.pump();
-        assert_eq!(null::provider_requests(rig.qp()), before, "still owed");
+        assert_eq!(
+            null::provider_requests(rig.qp()),
+            before,
+            "still outstanding"
+        );
         pass_time(4_000_000);
         rig.pump();
         assert_eq!(null::provider_requests(rig.qp()), before + 1);

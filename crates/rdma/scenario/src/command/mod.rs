@@ -20,7 +20,7 @@ use crate::model::{Class, Workload};
 use isolane_common_quantities::units::Duration;
 use isolane_common_toml_input::error::CommandError;
 
-/// What a command line asks for.
+/// The workload of a command line.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Command {
     /// The class that fits it.

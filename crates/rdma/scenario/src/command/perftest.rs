@@ -29,7 +29,7 @@ const RECEIVE_DEPTH_MAX: u64 = 16_384;
 const QUEUE_PAIRS_MAX: u64 = 16_384;
 const COMPLETION_EVERY: u32 = 100;
 const COMPLETION_EVERY_MAX: u64 = 1_024;
-/// Above this size perftest asks for every completion, bytes.
+/// Above this size perftest signals every work request, bytes.
 const COMPLETION_EVERY_SIZE_MAX: u32 = 8_192;
 const INLINE_MAX: u64 = 912;
 const INLINE_WRITE: u32 = 220;

@@ -54,12 +54,12 @@ pub(super) const ENFORCED_TENANT: &[Key] = &[
     key(
         "others",
         Kind::Flag,
-        "whoever no other tenant selects (false)",
+        "all processes that no other tenant selects (false)",
     ),
     key(
         "weight",
         count(1, 1_000_000),
-        "part of what nobody was promised (1)",
+        "part of the capacity without a guarantee (1)",
     ),
     key(
         "guarantee",
@@ -105,7 +105,7 @@ pub(super) const CONTROL_RATES: &[Key] = &[
     key(
         "burst",
         count(1, 1_000_000),
-        "calls at once after a pause, of every limit (what a millisecond brings)",
+        "calls at once after a pause, of every limit (the calls of one millisecond)",
     ),
 ];
 

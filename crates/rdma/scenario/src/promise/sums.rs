@@ -86,7 +86,7 @@ fn alone(tenant: &Tenant) -> Option<String> {
     })
 }
 
-/// Payload per second that the SLO of `tenant` asks for at least, and how it follows from messages.
+/// The least payload per second that meets the SLO of `tenant`, and how it follows from messages.
 fn need(tenant: &Tenant) -> Option<(BitRate, String)> {
     let smallest = data(tenant).map(mean_message).min();
     let by_messages = tenant

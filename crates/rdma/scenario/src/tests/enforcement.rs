@@ -83,7 +83,7 @@ fn tenants_that_cannot_be_told_apart_are_refused() {
     refused(
         "[[tenant]]\nname = \"a\"\nothers = true\n[[tenant]]\nname = \"b\"\nothers = true",
         expect![[
-            r#"p.toml:6: tenant "b": others = true: tenant "a" already takes whoever is left"#
+            r#"p.toml:6: tenant "b": others = true: tenant "a" already takes all other processes"#
         ]],
     );
     refused(

@@ -42,7 +42,7 @@ impl Device {
             return Err(EndError::Device {
                 device: job.device.clone(),
                 what: format!("port {} is not active", job.port),
-                remedy: "bring its network interface up (`ip link set ... up`), or name another port",
+                remedy: "set its network interface up (`ip link set ... up`), or name another port",
             });
         }
         let (gid_index, gid) = match job.gid_index {

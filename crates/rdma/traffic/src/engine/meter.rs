@@ -2,8 +2,7 @@
 //!
 //! Units: nanoseconds since the start of the run, bytes, messages. Method: every event is counted into a point of the
 //! series; events within the window are also counted into the totals and the histogram. A passive end does not know the
-//! window while it runs; its totals are the sum of the points that lie wholly inside the window that it receives at the
-//! end.
+//! window while it runs; its totals are the sum of the points wholly inside the window that it receives at the end.
 
 use crate::worker::{EndReport, LatencyNs, Sample, Warmup, Window, limits};
 use isolane_common_quantities::stats::Histogram;

@@ -3,7 +3,7 @@
 //! Each message of queue pair `q` with sequence number `n` has a slot, large enough for the longest message. Slots are
 //! distributed over the regions in turn, so a workload with many regions uses all of them. Each queue pair has its own
 //! slots if there are enough; otherwise queue pairs share slots. Shared slots are never checked: checking allocates
-//! enough, see [`Places::checked_region_bytes`]. The elements of a message lie in successive regions, each at the
+//! enough, see [`Places::checked_region_bytes`]. The elements of a message are in successive regions, each at the
 //! slot's offset plus the length of the earlier elements, so a list of elements uses several regions too.
 
 /// Slots begin on cache lines.

@@ -1,9 +1,9 @@
 //! The worker: one tenant's part on one host, as a process that a coordinator steers.
 //!
 //! Problem: a run needs processes on two machines, under a preload library or not, that agree on queue pairs, begin
-//! together and end even if one of them dies.
-//! Method: `isolane rdma traffic --worker` reads one JSON document per line on its standard input and writes one per line
-//! on its standard output. The same messages travel over TCP between `isolane rdma traffic client` and `server`.
+//! together and end even if one of them ends early. Method: `isolane rdma traffic --worker` reads one JSON document per
+//! line on its standard input and writes one per line on its standard output. The same messages travel over TCP between
+//! `isolane rdma traffic client` and `server`.
 //!
 //! ```text
 //! coordinator            worker
@@ -20,7 +20,7 @@
 //! - Anything may be answered by `failed`, after which the worker ends with exit code 3 (no device, no library, no
 //!   permission), 2 (a job that cannot be) or 1 (the peer went, the traffic broke).
 //! - An *end* is one process of the scenario seen from one host. Ends `2k` and `2k + 1` are the two sides of one
-//!   connection ([`peer_of`]); both lie on one worker for loopback traffic. Control loops have no peer.
+//!   connection ([`peer_of`]); both are on one worker for loopback traffic. Control loops have no peer.
 //! - A worker whose every end is passive (it only receives) reports after `stop`. A coordinator therefore waits for
 //!   the reports of workers for which [`Job::posts`] holds, then sends `stop` to the others with the window that was
 //!   measured, so that both ends count the same time.

@@ -1,4 +1,4 @@
-//! Completion queues and the channels that tell of completions.
+//! Completion queues and the channels that announce completions.
 
 use super::{Context, VerbsError};
 use crate::*;
@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Tells of completions by a file descriptor.
+/// Announces completions by a file descriptor.
 #[derive(Debug)]
 pub struct CompletionChannel {
     context: Arc<Context>,
@@ -68,7 +68,7 @@ impl CompletionChannel {
         loop {
             let (mut queue, mut user) = (std::ptr::null_mut(), std::ptr::null_mut());
             // SAFETY: a live channel and two writable pointers. The queue of an event is alive: destroying a queue
-            // takes its events that nobody read back out of the channel, and read ones are acknowledged here at once.
+            // removes its unread events from the channel, and read ones are acknowledged here at once.
             unsafe {
                 if (self.context.library.get_cq_event)(self.raw, &mut queue, &mut user) != 0 {
                     break;
@@ -109,7 +109,7 @@ unsafe impl Send for CompletionQueue {}
 unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
-    /// A queue of at least `entries` entries, at most what the device has, that tells `channel`.
+    /// A queue of at least `entries` entries, at most what the device has, that announces completions on `channel`.
     ///
     /// # Errors
     /// The device has no more, or not so large ones.
@@ -149,7 +149,7 @@ impl CompletionQueue {
         }
     }
 
-    /// Asks for an event at the next completion. Poll once more after this: one may have come before.
+    /// Requests an event at the next completion. Poll once more after this: a completion may have arrived before.
     ///
     /// # Errors
     /// The device has gone.

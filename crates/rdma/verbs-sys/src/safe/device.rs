@@ -48,7 +48,7 @@ impl<'a> DeviceList<'a> {
 
 impl Drop for DeviceList<'_> {
     fn drop(&mut self) {
-        // SAFETY: the list came from get_device_list and is freed once.
+        // SAFETY: the list is from get_device_list and is freed once.
         unsafe { (self.library.free_device_list)(self.list) };
     }
 }
@@ -166,7 +166,7 @@ impl Context {
         if let Some(query) = self.library.query_gid_ex {
             let mut entry = ibv_gid_entry::default();
             let size = size_of::<ibv_gid_entry>();
-            // SAFETY: an open context and a writable entry of the size told.
+            // SAFETY: an open context and a writable entry of the given size.
             let code = unsafe { query(self.raw, port.into(), index, &mut entry, 0, size) };
             if code == 0 {
                 return Ok((entry.gid, entry.gid_type));

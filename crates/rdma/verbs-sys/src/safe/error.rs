@@ -1,4 +1,4 @@
-//! Why a verb did not do what was asked.
+//! Why a verb failed.
 
 use crate::LibraryError;
 use std::io;
@@ -55,7 +55,7 @@ pub enum VerbsError {
 }
 
 impl VerbsError {
-    /// The error that `errno` tells of right after a call.
+    /// The error of `errno` right after a call.
     pub(crate) fn last(verb: &'static str, device: &str) -> Self {
         Self::of(verb, device, io::Error::last_os_error())
     }

@@ -199,7 +199,7 @@ impl MemoryRegion {
         unsafe { AtomicU64::from_ptr(place) }.load(Ordering::Acquire)
     }
 
-    /// Where `offset` lies, if `length` bytes from it are inside.
+    /// The address of `offset`, if `length` bytes from it are inside.
     fn place(&self, offset: u64, length: usize) -> *mut u8 {
         let end = offset.checked_add(length as u64);
         assert!(

@@ -1,7 +1,7 @@
 //! Lists of work requests.
 //!
-//! A list is filled, posted with one doorbell, and filled again without allocating. It holds the regions its
-//! elements lie in, so that inline data is always readable.
+//! A list is filled, posted with one doorbell, and filled again without allocating. It holds the regions of its
+//! elements, so inline data is always readable.
 
 use super::{AddressHandle, MemoryRegion, QueuePair, VerbsError};
 use crate::*;
@@ -73,7 +73,7 @@ pub struct Request<'a> {
     pub id: u64,
     /// What to do.
     pub target: Target<'a>,
-    /// Ask for a completion.
+    /// Request a completion.
     pub signaled: bool,
     /// Copy the data while posting.
     pub inline: bool,
@@ -104,7 +104,7 @@ impl std::fmt::Debug for SendList {
 }
 
 impl SendList {
-    /// An empty list whose elements may lie in `regions`.
+    /// An empty list whose elements may be in `regions`.
     pub fn new(regions: Vec<Arc<MemoryRegion>>) -> Self {
         Self {
             regions,
@@ -180,8 +180,8 @@ impl SendList {
         let first = self.requests.as_mut_ptr();
         for (index, request) in self.requests.iter_mut().enumerate() {
             request.sg_list = element;
-            // SAFETY: the elements of all requests lie one after the other in `elements`; the next request lies in
-            // the same vector.
+            // SAFETY: the elements of all requests are one after the other in `elements`; the next request is in the
+            // same vector.
             unsafe {
                 element = element.add(request.num_sge.unsigned_abs() as usize);
                 request.next = match index == last {
@@ -191,8 +191,8 @@ impl SendList {
             }
         }
         let mut bad = std::ptr::null_mut();
-        // SAFETY: a live queue pair; a chain of whole requests that outlive the call; inline data lies in regions
-        // that this list holds; other elements are checked by the device.
+        // SAFETY: a live queue pair; a chain of whole requests that outlive the call; inline data is in regions that
+        // this list holds; other elements are checked by the device.
         let code = unsafe { ibv_post_send(queue_pair.raw, first, &mut bad) };
         let taken = match code {
             0 => last + 1,
@@ -289,7 +289,7 @@ pub struct ReceiveList {
 unsafe impl Send for ReceiveList {}
 
 impl ReceiveList {
-    /// An empty list whose elements may lie in `regions`.
+    /// An empty list whose elements may be in `regions`.
     pub fn new(regions: Vec<Arc<MemoryRegion>>) -> Self {
         Self {
             regions,
@@ -301,7 +301,7 @@ impl ReceiveList {
     /// Adds a receive into `element`; without one, of no bytes (enough for WRITE with immediate data).
     ///
     /// # Errors
-    /// The element lies outside its region.
+    /// The element is outside its region.
     pub fn push(&mut self, id: u64, element: Option<Element>) -> Result<(), VerbsError> {
         if let Some(element) = &element {
             self.elements.push(resolve(&self.regions, element)?);

@@ -59,7 +59,7 @@ pub struct Timers {
     pub timeout: u8,
     /// Retries after it, at most 7.
     pub retries: u8,
-    /// What the receiver asks the sender to wait when no receive is posted.
+    /// Time that the sender waits when the receiver has no receive posted.
     pub min_rnr: u8,
     /// Retries after that; 7 never gives up.
     pub rnr_retries: u8,
@@ -96,8 +96,7 @@ unsafe impl Send for QueuePair {}
 unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
-    /// A queue pair in state RESET, with separate or equal completion queues. No completion comes without being
-    /// asked for.
+    /// A queue pair in state RESET, with separate or equal completion queues. Only signaled requests have a completion.
     ///
     /// # Errors
     /// The device has no more, or not with this capacity.

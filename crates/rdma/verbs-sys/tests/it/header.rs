@@ -1,6 +1,6 @@
-//! Goal: every size, offset and constant written by hand is the C compiler's.
-//! Method: a C program made from our tables prints what the installed header says, and all of it must be equal.
-//! Without a compiler or the header the test says so and passes.
+//! Goal: every size, offset and constant written by hand is the C compiler's. Method: a C program made from our tables
+//! prints what the installed header says, and all of it must be equal. Without a compiler or the header the test prints
+//! this and passes.
 
 use isolane_rdma_verbs_sys::{constants, structures};
 use std::fmt::Write as _;
@@ -64,7 +64,7 @@ fn c_name(field: &str) -> &str {
     field.strip_prefix("r#").unwrap_or(field)
 }
 
-/// `bind_mw` stands for the unnamed union that it shares with `tso` and that is as large as its larger member.
+/// `bind_mw` represents the unnamed union with `tso`; the union is as large as its larger member.
 fn unnamed_union_size(structure: &str, field: &str) -> Option<String> {
     ((structure, field) == ("ibv_send_wr", "bind_mw"))
         .then(|| "sizeof(((struct ibv_send_wr *)0)->bind_mw)".to_owned())

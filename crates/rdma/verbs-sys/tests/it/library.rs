@@ -37,7 +37,7 @@ fn the_library_names_its_own_statuses() {
     let Some(library) = open(Lookup::Library) else {
         return;
     };
-    // SAFETY: any integer may be asked for; the answer is a constant text of the library.
+    // SAFETY: any integer is a valid argument; the answer is a constant text of the library.
     let text = unsafe {
         std::ffi::CStr::from_ptr((library.wc_status_str)(
             isolane_rdma_verbs_sys::IBV_WC_RNR_RETRY_EXC_ERR,

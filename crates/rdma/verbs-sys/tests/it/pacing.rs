@@ -24,7 +24,7 @@ unsafe extern "C" fn answer(
     assert_eq!(size, size_of::<ibv_device_attr_ex>());
     let (code, caps) = ANSWER.get();
     if code == 0 {
-        // SAFETY: the structure has the size that was told.
+        // SAFETY: the structure has the given size.
         unsafe { (*attributes).packet_pacing_caps = caps };
     }
     code
@@ -112,7 +112,7 @@ fn whoever_cannot_pace_is_no_error() {
     let mut missing = whole();
     missing.query_device_ex = None;
     assert_eq!(ask(&mut missing), Ok(None));
-    // Older libraries: the fields do not exist, whatever lies there.
+    // Older libraries: the fields do not exist, and the bytes there have no meaning.
     let context = size_of::<verbs_context>() - std::mem::offset_of!(verbs_context, context);
     for old in [None, Some(context), Some(context + size_of::<usize>())] {
         assert_eq!(ask(&mut device(old)), Ok(None), "{old:?}");
