@@ -56,7 +56,7 @@ type Counts struct {
 	Asked uint64
 	// Downgraded is the number of calls that ran in the lowest class (in shadow mode: would have run).
 	Downgraded uint64
-	// Leased is the number of calls that ran in the class within a quota's lease, whatever the admit probability.
+	// Leased is the number of calls that ran in the class within a quota's lease, at any admit probability.
 	Leased uint64
 	// Met is the number of calls that ran in the class and met its objective.
 	Met uint64

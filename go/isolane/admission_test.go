@@ -33,7 +33,7 @@ func TestASlowCallLowersWhatTheNextOnesGet(t *testing.T) {
 	a, _, random := at(t, threeClasses())
 	verdict := a.Decide("host:1", 0, 7000)
 	if verdict.Downgraded || verdict.Class != 0 {
-		t.Fatalf("everybody begins trusted: %+v", verdict)
+		t.Fatalf("every destination begins trusted: %+v", verdict)
 	}
 	a.Complete(verdict, time.Second)
 	if p := a.Probability("host:1", 0); p < 0.9299 || p > 0.9301 {
@@ -61,7 +61,7 @@ func TestShadowDecidesAndDoesNotAct(t *testing.T) {
 	*random = 1<<32 - 1
 	verdict := a.Decide("host:1", 0, 7000)
 	if verdict.Downgraded || !verdict.WouldDowngrade || verdict.Class != 0 {
-		t.Fatalf("told, not moved: %+v", verdict)
+		t.Fatalf("reported, not moved: %+v", verdict)
 	}
 	config.Mode = Off
 	if err := a.Reconfigure(config); err != nil {

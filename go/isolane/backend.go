@@ -17,9 +17,9 @@ import (
 
 // BackendPolicy is the name of the load balancing policy that admits calls at the backend.
 //
-// Problem: a name may stand for many backends, each behind its own port, and only the load balancer knows the backend
-// of a call. Method: the policy wraps another one, its child. The child chooses a connection, and the policy decides on
-// the call with the address of that connection as the destination. A call that is not admitted leaves the pick with an
+// Problem: a name may have many backends, each behind its own port, and only the load balancer knows the backend of a
+// call. Method: the policy wraps another one, its child. The child chooses a connection, and the policy decides on the
+// call with the address of that connection as the destination. A call that is not admitted leaves the pick with an
 // error that the Conn catches; the Conn then sends the call in the lowest class, whose connections have their own
 // balancer. Limits: with a service config without this policy, the target is the destination of all calls ([Balanced]
 // adds the policy).

@@ -137,7 +137,7 @@ func (c Config) check() error {
 				return fmt.Errorf("isolane: classes %d and %d are both named %q; rename one", j, i, class.Name)
 			}
 			if other.DSCP == class.DSCP {
-				return fmt.Errorf("isolane: classes %d and %d both have DSCP %d, so the network could not tell them apart; "+
+				return fmt.Errorf("isolane: classes %d and %d both have DSCP %d, so the network could not distinguish them; "+
 					"give another", j, i, class.DSCP)
 			}
 		}

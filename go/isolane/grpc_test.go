@@ -95,7 +95,7 @@ func TestADowngradedCallSaysSoToServerAndApplication(t *testing.T) {
 		t.Fatal(outcome, err)
 	}
 	if len(e.from) != 2 || e.from[0] != "" || e.from[1] != "0" {
-		t.Fatalf("the server was told %q", e.from)
+		t.Fatalf("the server received %q", e.from)
 	}
 }
 
@@ -129,7 +129,7 @@ func TestInterceptorsMoveTheCallsOfAPlainConnection(t *testing.T) {
 		t.Fatal(outcome, err)
 	}
 	if e.from[1] != "1" {
-		t.Fatalf("the server was told %q", e.from)
+		t.Fatalf("the server received %q", e.from)
 	}
 }
 

@@ -81,7 +81,7 @@ func saturatingAdd(a, b uint64) uint64 {
 	return sum
 }
 
-// fits returns whether a name matches one of the comma-separated patterns: * stands for any text, ? for one character.
+// fits returns whether a name matches one of the comma-separated patterns: * matches any text, ? one character.
 func fits(patterns, name string) bool {
 	runes := []rune(name)
 	for pattern := range splitPatterns(patterns) {

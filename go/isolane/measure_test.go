@@ -184,7 +184,7 @@ func TestAnAnswerOfTheServerThatFailsSaysNothing(t *testing.T) {
 	}
 }
 
-// behind dials backends through one name that stands for all of them.
+// behind dials backends through one name that resolves to all of them.
 func behind(t *testing.T, a *Admission, config string, addresses ...string) *Conn {
 	t.Helper()
 	names := manual.NewBuilderWithScheme("name")

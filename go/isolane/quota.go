@@ -20,8 +20,8 @@ import (
 type Group struct {
 	// Name of the group at the quota server.
 	Name string
-	// Destinations are patterns of names, separated by commas: * stands for any text, ? for one character. The first
-	// matching group counts.
+	// Destinations are patterns of names, separated by commas: * matches any text, ? one character. The first matching
+	// group counts.
 	Destinations string
 }
 

@@ -31,7 +31,7 @@ func TestADebtFromALowRateIsPaidAtTheNextOne(t *testing.T) {
 	var l lease
 	l.set(1, math.MaxUint64, 1_000)
 	if !l.take(32_768, 1_000) || l.take(1, 2_000_000_000) {
-		t.Fatal("the one call that fits owes nine hours")
+		t.Fatal("the one call that fits uses nine hours")
 	}
 	// 32 KiB at 1 GB/s are 33 us.
 	l.set(1_000_000_000, math.MaxUint64, 2_000_000_000)

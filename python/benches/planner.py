@@ -96,7 +96,7 @@ class Cached:
         return self.launches[configuration]
 
     def filters(self, order: Order, configuration: tuple[int, ...]) -> FilterScore:
-        """Not asked for."""
+        """Unused."""
         raise NotImplementedError
 
 
@@ -135,7 +135,7 @@ class Direct:
         return traffic_launch(self.query, order, configuration)
 
     def filters(self, order: Order, configuration: tuple[int, ...]) -> FilterScore:
-        """Not asked for."""
+        """Unused."""
         raise NotImplementedError
 
 

@@ -38,7 +38,7 @@ class AioChannel(grpc.aio.Channel):
         backends: Sequence[str] = (),
     ) -> None:
         self._gate = AdmissionInterceptor(admission, target, default, methods, backends)
-        # Endings that still ask for their status: the loop itself keeps only weak references.
+        # Endings that still wait for their status: the loop itself keeps only weak references.
         self._ending: set[asyncio.Task[None]] = set()
         self.channels = []
         for address, own in channel_options(target, admission, options, backends):

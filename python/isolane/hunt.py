@@ -2,7 +2,7 @@
 
     isolane hunt --target sim:cx6-200g-roce --executor ray
 
-starts `python -m isolane.hunt -- WORDS` and speaks with it by lines of JSON: first what the hunt measured at its start, then
+starts `python -m isolane.hunt -- WORDS` and exchanges lines of JSON with it: first what the hunt measured at its start, then
 an experiment a line. Every core of the cluster has a worker, which is `isolane WORDS` on that node (it must be on the path
 there, or be named in ISOLANE) and takes the same lines; answers go back as they come, with the number of their
 experiment. The result of a hunt does not depend on who answers. Files (--file) travel to the nodes under their own names. Needs
@@ -86,7 +86,7 @@ def serve(asks: Sequence[Callable[[str], str]], orders: TextIO, answers: TextIO)
         while (line := lines.get()) is not None:
             try:
                 answer = ask(line)
-            except Exception as error:  # Ray wraps what a worker raised; the hunt is told and ends.
+            except Exception as error:  # Ray wraps what a worker raised; the hunt gets the error and ends.
                 cause = getattr(error, "cause", None) or error
                 answer = json.dumps({"id": json.loads(line)["id"], "error": str(cause)}) + "\n"
             with writing:

@@ -3,13 +3,13 @@
 Problem: a weighted fair network keeps the delay of a class only while its share of the traffic stays small, and no client sees
 the others' traffic.
 Method: for each destination and class an admit probability falls with calls that miss the class's objective and rises with calls
-that meet it. A call that is not admitted runs in the lowest class, and server and application are told. Nothing is dropped or
+that meet it. A call that is not admitted runs in the lowest class, and server and application are notified. Nothing is dropped or
 delayed. `ClassChannel` has one connection for each class, whose packets carry the class's code point; `AdmissionInterceptor`
 decides which one a call takes. `channel()` puts the two together.
 Units: latencies in seconds where Python has seconds, sizes in bytes; class 0 is the highest.
 Limits: a latency runs from handing a call to its channel to its end, less the time that the server says its method took
 (`isolane-server-us` in its metadata or its trailer). A call that ends by its deadline, by cancellation or with its connection
-lasted at least as long as it did; grpcio does not tell whether a call that waited until its deadline had a connection. grpcio
+lasted at least as long as it did; grpcio does not report whether a call that waited until its deadline had a connection. grpcio
 retries inside a call: the attempts of a retried call are measured together. Streams are decided on and not measured: their time
 is the application's. Code points need Linux and grpcio 1.60 or later; elsewhere calls run unmarked.
 Source: Aequitas (in the thesis "cloud QoS"), section 3.5.
@@ -62,9 +62,9 @@ __all__ = [
     "outcome",
 ]
 
-#: Request metadata of a downgraded call; its value is the number of the class that was asked for.
+# : Request metadata of a downgraded call; its value is the number of the requested class.
 DOWNGRADED = "isolane-downgraded"
-#: Request metadata of every call: names of the class that was asked for and of the class it runs in.
+# : Request metadata of every call: names of the requested class and of the class in which the call runs.
 REQUESTED_CLASS = "isolane-requested-class"
 CLASS = "isolane-class"
 #: Carries the decision from the interceptor to the channel; never sent.
@@ -84,7 +84,7 @@ class Decision(NamedTuple):
 
     #: Class it runs in.
     ran: int
-    #: Whether that is lower than what it asked for.
+    # : Whether that is lower than the requested class.
     downgraded: bool
     #: Whether it would be, were the mode not shadow.
     would_downgrade: bool
@@ -124,7 +124,7 @@ class Call:
 
 @dataclass
 class Asking:
-    """The class that calls in a context ask for, and the outcomes of the last `OUTCOMES_MAX` of them."""
+    """The requested class of the calls in a context, and the outcomes of the last `OUTCOMES_MAX` of them."""
 
     asked: int | str
     outcome: Outcome | None = None
@@ -136,7 +136,7 @@ _asking: contextvars.ContextVar[Asking | None] = contextvars.ContextVar("isolane
 
 @contextlib.contextmanager
 def asking(asked: int | str) -> Iterator[Asking]:
-    """Calls in this context ask for a class, by its number or its name. Contexts are those of threads and tasks."""
+    """Calls in this context request a class, by its number or its name. Contexts are those of threads and tasks."""
     current = Asking(asked)
     token = _asking.set(current)
     try:
@@ -146,9 +146,9 @@ def asking(asked: int | str) -> Iterator[Asking]:
 
 
 class Admission:
-    """What a process knows of its destinations. One for all channels and threads; it never waits.
+    """The state of a process's destinations. One for all channels and threads; it never waits.
 
-    A call raises ValueError if it asks for a class that the settings do not have, and for no other reason of ours.
+    A call raises ValueError if it requests a class that the settings do not have, and for no other reason of ours.
     """
 
     def __init__(self, settings: str) -> None:
@@ -219,7 +219,7 @@ class Admission:
         return self._core.metrics()
 
     def said(self) -> list[str]:
-        """What the client of the quota server had to say since this was last asked, one line each and the latest sixteen: that
+        """The messages of the quota server's client since the last call, one line each and the latest sixteen: that
         the server does not answer or refuses and why, and that it answers again."""
         return self._core.said()
 
@@ -327,7 +327,7 @@ class ClassChannel(grpc.Channel):
 
 
 class _Calls:
-    """One method on all channels. grpcio's interceptors ask for it anew at every call, so only the chosen one is made."""
+    """One method on all channels. grpcio's interceptors need it again at every call, so only the chosen one is made."""
 
     def __init__(self, channels: list[Any], kind: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> None:
         self._channels = channels
@@ -365,7 +365,7 @@ class _Details(NamedTuple):
     compression: Any
 
 
-# grpcio asks for a class that is also a ClientCallDetails.
+# grpcio needs a class that is also a ClientCallDetails.
 class _CallDetails(_Details, grpc.ClientCallDetails):
     pass
 
@@ -376,9 +376,9 @@ class AdmissionInterceptor(
     grpc.StreamUnaryClientInterceptor,
     grpc.StreamStreamClientInterceptor,
 ):
-    """Decides on every call of a `ClassChannel`, measures it, and tells server and application.
+    """Decides on every call of a `ClassChannel`, measures it, and notifies server and application.
 
-    A call asks for the class of its context (`asking`), or of its method in `methods`, or for `default` (the lowest class). With
+    A call requests the class of its context (`asking`), or of its method in `methods`, or for `default` (the lowest class). With
     backends, calls take them in turn, and each is a destination; one that was not there is left out for a second.
     """
 
@@ -503,7 +503,7 @@ def channel(
 ) -> grpc.Channel:
     """A channel under admission control, for any generated stub; without credentials it is an insecure one.
 
-    Give `backends` (`backends_of(target)`) where a name stands for several servers: each has a port and so an admit probability of
+    Give `backends` (`backends_of(target)`) where a name has several servers: each has a port and so an admit probability of
     its own, and calls take them in turn."""
     inner = ClassChannel(target, admission, credentials, options, backends)
     return grpc.intercept_channel(inner, AdmissionInterceptor(admission, target, default, methods, backends))
@@ -516,7 +516,7 @@ def outcome(call: Any) -> Outcome | None:
 
 
 def downgraded_from(context: Any) -> int | None:
-    """In a server: the class that an incoming call asked for, if its client downgraded it."""
+    """In a server: the requested class of an incoming call, if its client downgraded it."""
     for key, value in context.invocation_metadata() or ():
         if key == DOWNGRADED and value.isdigit():
             return int(value)

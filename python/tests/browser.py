@@ -154,7 +154,7 @@ class Browser:
         return base64.b64decode(answer["data"])
 
     def requested(self) -> list[str]:
-        """Addresses that the page asked for."""
+        """Addresses that the page requested."""
         sent = [event for event in self.events if event.get("method") == "Network.requestWillBeSent"]
         return [event["params"]["request"]["url"] for event in sent]
 

@@ -1,6 +1,6 @@
 """Small operators for the tests of the pipeline runtime: each does one thing, some of them badly.
 
-Units: seconds, where a knob says so. They are imported by name in other processes, so this folder must be on PYTHONPATH there.
+Units: seconds, where a knob's name ends in `_s`. They are imported by name in other processes, so this folder must be on PYTHONPATH there.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A file names code; only accepted code is imported and called.
 
-Goal: a plan or query from somebody else starts no program. Method: files that name code outside the package, whose effect would
+Goal: a plan or query from another author starts no program. Method: files that name code outside the package, whose effect would
 be a file in a folder of the test; entry points of a distribution that the test writes.
 """
 

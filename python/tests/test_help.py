@@ -1,7 +1,7 @@
 """The help that the Rust program prints where no Python is, a committed copy, says what the Python programs say.
 
 Goal: no twin that drifts. Method: words are compared, not lines or the usage, which Python's releases wrap differently.
-`ISOLANE_UPDATE_HELP=1 python -m pytest -k help` writes the copies anew. Skips outside a clone.
+`ISOLANE_UPDATE_HELP=1 python -m pytest -k help` writes the copies again. Skips outside a clone.
 """
 
 from __future__ import annotations

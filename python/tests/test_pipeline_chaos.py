@@ -33,7 +33,7 @@ async def disturb(draw: random.Random, runner: Runner, spaces: Spaces) -> str:
         await runner.migrate(name, tier)
         return f"move {name} {tier}"
     elif kind == "knob":
-        # An operator that is being started again cannot be told anything.
+        # An operator during a restart takes no orders.
         with contextlib.suppress(RunnerError):
             await runner.configure(name, {"mark": draw.randrange(100)})
     elif kind == "cut":
@@ -61,7 +61,7 @@ def test_whatever_happens_every_item_has_one_fate(seed: int) -> None:
                 try:
                     happened.append(await disturb(draw, runner, spaces))
                 except RunnerError as error:
-                    # A move whose neighbour died meanwhile is refused, and the old operator stays.
+                    # A move whose neighbour ended meanwhile fails, and the old operator stays.
                     happened.append(f"refused: {error}")
             await feeding
             found = fates(runner)

@@ -1,4 +1,4 @@
-"""Operators that crash, hang, return garbage or die in the middle, and networks that are cut: no item is lost silently."""
+"""Operators that crash, hang, return garbage or end in the middle, and networks that are cut: no item is lost silently."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def test_an_operator_that_cannot_stay_up_is_given_up_and_items_say_why() -> None
     ],
 )
 def test_a_foreign_service_that_answers_nonsense_costs_its_items_and_no_more(answer: bytes, words: str) -> None:
-    """Whoever listens at the next operator's address may be anything."""
+    """The listener at the next operator's address may be any program."""
     async def body() -> None:
         async def nonsense(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read(1)

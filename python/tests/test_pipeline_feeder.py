@@ -71,7 +71,7 @@ def test_a_source_that_ends_ends_the_feeder_with_an_error(tmp_path: pathlib.Path
 
 
 def test_items_beyond_the_window_are_refused(tmp_path: pathlib.Path) -> None:
-    """Nobody listens at the first operator's address."""
+    """No process listens at the first operator's address."""
     path = clip(tmp_path / "clip.ts", 300)
 
     async def body() -> None:

@@ -1,4 +1,4 @@
-"""Items survive the wire bit for bit, and no bytes whatever end in anything but an item or an ItemError."""
+"""Items survive the wire bit for bit, and any bytes give an item or an ItemError."""
 
 from __future__ import annotations
 

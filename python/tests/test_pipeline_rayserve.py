@@ -1,7 +1,7 @@
 """What strangers may do to a pipeline on Ray Serve: send items up to a bound, and change nothing without the token.
 
 Goal: the entry refuses what a host refuses. Method: the entry's class with real requests of Starlette, as Ray gives them; steps in this
-process stand in for Ray's handles. `test_pipeline_executors` runs a whole pipeline where Ray is installed.
+process replace Ray's handles. `test_pipeline_executors` runs a whole pipeline where Ray is installed.
 """
 
 from __future__ import annotations

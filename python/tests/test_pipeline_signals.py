@@ -1,4 +1,4 @@
-"""A run that is told to stop, at any moment, and one that is killed: nothing stays behind for long.
+"""A run that gets a signal to stop, at any moment, and one that is killed: nothing stays behind for long.
 
 Units: seconds, which only end tests that hang. Tests with namespaces skip with a printed reason where these cannot be made.
 """

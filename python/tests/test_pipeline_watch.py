@@ -249,7 +249,7 @@ def test_a_slower_link_is_measured_again_at_once_where_every_other_period_misses
 
 
 def test_the_delay_of_a_long_link_hides_no_slow_transfer() -> None:
-    """100 KB take 8 ms at 100 Mbit/s. An item that takes 40 ms more than the delay is late, whatever the delay."""
+    """100 KB take 8 ms at 100 Mbit/s. An item that takes 40 ms more than the delay is late, with any delay."""
     deployment = from_plan(plan_document())
     for delay_ms in (0.0, 60.0):
         links = tuple(dataclasses.replace(link, delay_ms=delay_ms) for link in FAST.links)
@@ -268,7 +268,7 @@ def test_a_missed_objective_is_planned_around(monkeypatch: pytest.MonkeyPatch) -
     assert watcher.periods[3].what == f"misses {limit:g} ms, which was promised"
     failing = judged(monkeypatch, moving, [ends(None, outcome="failed")] * 8)
     assert failing[1] == [3] and failing[0].periods[3].what == "5 of 5 items failed"
-    # Too few items to tell.
+    # Too few items for a decision.
     assert judged(monkeypatch, moving, [ends(2 * limit, alarms.TELLING - 1)] * 8)[1] == []
     # Met again in between, then missed again: worth another search.
     again = [*[ends(2 * limit)] * 4, ends(1.0), *[ends(2 * limit)] * 3]

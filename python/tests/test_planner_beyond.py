@@ -79,7 +79,7 @@ def test_of_two_queries_the_second_is_refused_with_remedies(
     assert run(folder, *both, "--running", "second", "--out", str(out), "--report", str(out), "--quiet") == 1
     assert sorted(each.name for each in out.iterdir()) == ["index.html", "second.html", "second.json"]
     page = (out / "index.html").read_text(encoding="utf-8")
-    for part in ("somebody is refused", '<a href="second.html">second</a> (running)', "it would with", "device-&gt;cloud", " of 400 ms"):
+    for part in ("a query is rejected", '<a href="second.html">second</a> (running)', "it would with", "device-&gt;cloud", " of 400 ms"):
         assert part in page, part
 
 

@@ -199,7 +199,7 @@ def test_wrong_experiments_say_what_is_wrong(options: dict[str, str | int]) -> N
         Laboratory(data.four_tiers(), Synthetic())(options, 1)
 
 
-@pytest.mark.skipif(not CLAIMS.is_dir(), reason="this package lies outside its repository")
+@pytest.mark.skipif(not CLAIMS.is_dir(), reason="this package is outside its repository")
 def test_the_repositorys_claims_read_and_the_toys_hold(capsys: pytest.CaptureFixture[str]) -> None:
     claims = files.read_folder(CLAIMS)
     assert len(claims) >= 40 and any(claim.withheld for claim in claims)
@@ -223,7 +223,7 @@ def test_a_change_of_an_outcome_is_said(tmp_path: pathlib.Path) -> None:
     assert "cannot be measured" in claims_cli.change(check.Report(reasoned, None, (), False, "no profile"))
 
 
-@pytest.mark.skipif(not CLAIMS.is_dir(), reason="this package lies outside its repository")
+@pytest.mark.skipif(not CLAIMS.is_dir(), reason="this package is outside its repository")
 def test_the_printed_results_are_of_these_claims() -> None:
     printed = (ROOT / "docs" / "internals" / "planner-claims.md").read_text(encoding="utf-8")
     missed, _, rest = printed.partition("\n## Within tolerance")

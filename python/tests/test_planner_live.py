@@ -67,7 +67,7 @@ def test_times_are_apart_by_what_was_used() -> None:
     assert Spent(1.0, 1.1, 0.0).idle_ms == 0.0, "clocks are read one after the other"
     assert parts(0.7, 80.0, False) == Parts(0.7, 0.0, 80.0)
     assert parts(0.7, 80.0, True) == Parts(80.0, 0.7, 0.0)
-    assert parts(20.0, 1.0, True) == Parts(21.0, 0.0, 0.0), "a thread that stands for the accelerator"
+    assert parts(20.0, 1.0, True) == Parts(21.0, 0.0, 0.0), "a thread that counts as the accelerator"
     assert parts(20.0, 0.01, False) == Parts(20.0, 0.0, 0.0), "what the clocks take"
     calls = [Spent(80.7, 0.7), Spent(81.0, 1.0), Spent(90.7, 0.7, 10.0)]
     found = measured(query().operators[1], calls, [100, 300], 4)

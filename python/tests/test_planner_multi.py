@@ -165,7 +165,7 @@ def test_a_newcomer_breaks_nobodys_objective() -> None:
 
 
 def crowd(tiers: Infrastructure, **changes: object) -> list[Planned]:
-    """Five equal queries, of which not all fit."""
+    """Five equal queries; not all fit."""
     return [planned(named(f"q{index}", rate_items_per_s=30.0, **changes), tiers) for index in range(5)]
 
 
@@ -196,7 +196,7 @@ def test_priority_decides_among_newcomers_and_running_queries_are_safe() -> None
     assert "q9" in [plan.query for plan in by_priority.plans]
     admitted = [plan.query for plan in multi.plan_jointly(queries, tiers).plans]
     kept = multi.plan_jointly(several, tiers, running=admitted)
-    assert set(admitted) <= {plan.query for plan in kept.plans}, "a newcomer, however important, pushes nobody out"
+    assert set(admitted) <= {plan.query for plan in kept.plans}, "a newcomer, however important, displaces no query"
     pushed = multi.plan_jointly(several, tiers, running=admitted, preempt=True)
     assert "q9" in [plan.query for plan in pushed.plans]
 

@@ -1,4 +1,4 @@
-"""After a change the new plan comes from what is known, in fewer launches."""
+"""After a change the new plan uses known launches, so it needs fewer new ones."""
 
 from __future__ import annotations
 

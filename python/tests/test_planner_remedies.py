@@ -1,4 +1,4 @@
-"""A query that does not fit even alone is told the least of each single change that would let it in: true, and not too large."""
+"""A query that does not fit even alone gets the least of each single change that would admit it: true, and not too large."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ def test_the_page_in_a_browser(window: browser.Browser, tmp_path: pathlib.Path) 
 def kept(window: browser.Browser) -> list[str]:
     """What the page breaks of the rules of all reports."""
     if not RULES.exists():
-        pytest.skip("this package lies outside its repository")
+        pytest.skip("this package is outside its repository")
     broken: list[str] = window.value(RULES.read_text(encoding="utf-8"))
     return broken
 
@@ -278,7 +278,7 @@ def test_the_page_of_several_queries_in_a_browser(window: browser.Browser, tmp_p
         window.open(file.as_uri())
         assert window.value("document.documentElement.scrollWidth") <= width, "nothing makes the page wider than the screen"
         assert window.value("document.querySelectorAll('#queries tbody tr').length") == 2
-        assert window.value("document.querySelectorAll('#loads tbody tr').length") == 2, "what nobody uses is left out"
+        assert window.value("document.querySelectorAll('#loads tbody tr').length") == 2, "an unused resource is left out"
         assert window.value("document.querySelector('#queries a').getAttribute('href')") == "traffic.html"
         assert kept(window) == []
         shot(window, name)

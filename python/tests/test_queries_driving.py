@@ -37,7 +37,7 @@ def test_points_of_an_object_lie_on_it() -> None:
 
 
 def test_what_stands_behind_is_hidden() -> None:
-    """Along each direction a box hides what lies farther and lower: nothing shines through."""
+    """Along each direction a box hides points that are farther and lower: nothing shines through."""
     points, _, kinds = Street(6, Conditions(noise_m=0.0, lost=0.0, clutter=0)).step()
     angle = np.round((np.arctan2(points[:, 1], points[:, 0]) % (2 * np.pi)) / (2 * np.pi) * 900 - 0.5).astype(int)
     rise = points[:, 2] / np.hypot(points[:, 0], points[:, 1])

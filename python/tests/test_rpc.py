@@ -238,7 +238,7 @@ def test_aio_calls_are_downgraded_and_measured_too(server: Server) -> None:
 
 
 def test_connections_carry_the_code_points_of_their_classes(server: Server) -> None:
-    """Goal: a packet says its class. Method: grpcio's own sockets in this process, asked for their IP_TOS."""
+    """Goal: a packet has its class. Method: read IP_TOS of grpcio's own sockets in this process."""
     admission = rpc.Admission(SETTINGS)
     with rpc.ClassChannel(server.address, admission) as channel:
         channel.connect(10)

@@ -5,7 +5,7 @@ Problem: noise must not make plans, and a change must be noticed soon. Method (`
 - objective: a period is bad if the median latency of its own items is above the query's limit, or most of its items failed, though the
   plan promised otherwise. A plan that keeps its promise has a bad period with a chance of at most 5 %. Three in a row are an alarm.
 - link: items that cross a link much later than its known speed explains are a suspicion; a measurement then says whether the link lost
-  half of its speed. It says so wrongly with a chance of at most 2 %. Two in a row are an alarm: after the first, the next period
+  half of its speed. The probability of a wrong result is at most 2 %. Two in a row are an alarm: after the first, the next period
   measures again.
 - shift: utilities of blocks of `BLOCK` periods (at constant accuracy), and accuracies of samples, are each ranked among all since the
   plan came into force. An alarm also needs the median to move by the paper's 10 %.
@@ -29,7 +29,7 @@ from isolane.planner.online import THRESHOLD
 
 #: Observations between false alarms on average, at least: of the objective, of a link, and of each shift.
 EVERY_OBJECTIVE, EVERY_LINK, EVERY_SHIFT = 6_500.0, 2_000.0, 1e6
-#: The largest chance of a bad period (of a wrong measurement) while nothing changed, and the chance that stands for a change.
+# : The largest chance of a bad period (of a wrong measurement) while nothing changed, and the chance that counts as a change.
 BAD_USUAL, BAD_CHANGED = 0.05, 0.95
 WRONG_USUAL, WRONG_CHANGED = 0.02, 0.9
 #: Periods whose items are judged together. Neighbouring periods of a busy machine resemble each other; with two, numbers whose

@@ -79,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
     _plan(cluster)
     cluster.add_argument("--image", required=True, help="image with Python, isolane and the operators")
     cluster.add_argument("--namespace", default="default", help="Kubernetes namespace (default)")
-    cluster.add_argument("--cpu", default="1", help="cores that an operator asks for (1)")
+    cluster.add_argument("--cpu", default="1", help="cores that an operator requests (1)")
     cluster.add_argument("--memory", default="1Gi", help="memory of an operator (1Gi)")
     cluster.add_argument("--camera", default="", metavar="NAME", help="also feed the operators from a camera, whose address is in a Secret")
 
@@ -146,7 +146,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 async def _until_told(work: Coroutine[Any, Any, int], told: list[int]) -> int:
-    """Does this until it is done or a signal says to stop, which then is in `told`; either way it tidies up.
+    """Runs `work` until it is done or a signal stops it; the signal is then in `told`. In both cases it cleans up.
 
     Further signals change nothing: `timeout` sends two, and one amid the removal would leave namespaces behind.
     """
@@ -159,7 +159,7 @@ async def _until_told(work: Coroutine[Any, Any, int], told: list[int]) -> int:
         told.append(number)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # What whoever started this had ignored (`nohup`) stays so.
+        # A signal that the parent ignored (`nohup`) stays ignored.
         if signal.getsignal(number) != signal.SIG_IGN:
             loop.add_signal_handler(number, stop, number)
     return await work

@@ -104,7 +104,7 @@ async def hop(hops: int = 4, items: int = 40, rounds: int = 3) -> Hop:
 
 
 def more(found: Sequence[Hop], rounds: int) -> bool:
-    """Whether another round may tell more."""
+    """Whether another round may settle more."""
     if len(found) < rounds:
         return True
     return len(found) < ROUNDS_MAX and not any(one.check()[0] for one in found)
@@ -146,7 +146,7 @@ async def pause(moves: int = 3) -> Pause:
     deployment = Deployment("moves", stages, (Place("edge"), Place("cloud")), wires)
     item = Item(0, 0.0, {"frame": np.zeros(10_000, np.uint8)})
     found: list[Pause] = []
-    # A machine that stands still for seconds delays items; with a small window they would be refused, as by a slow pipeline.
+    # A machine that stalls for seconds delays items; with a small window they would be rejected, as by a slow pipeline.
     async with Spaces(["edge", "cloud"], wires) as spaces, Runner(deployment, spaces, Options(window=STANDSTILL)) as runner:
         feeding = asyncio.ensure_future(runner.feed(itertools.repeat(item), 50.0))
         try:

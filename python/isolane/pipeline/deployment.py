@@ -20,7 +20,7 @@ from isolane.planner.model import PlanError
 
 @dataclass(frozen=True)
 class Stage:
-    """One operator: where it comes from, where it runs, and its knobs."""
+    """One operator: its class, its machine, and its knobs."""
 
     name: str
     implementation: str

@@ -151,7 +151,7 @@ class Feeder:
         print(f"{self.stream.address.name}: {text}", file=sys.stderr, flush=True)
 
     async def status(self, message: Message) -> Answer:
-        """What everybody may read."""
+        """The state that any client may read."""
         match (message.method, message.path):
             case ("GET", "/healthz"):
                 silent_s = time.monotonic() - self._heard_s
@@ -219,7 +219,7 @@ def main() -> None:
     parser.add_argument("--rate", type=float, required=True, metavar="PER_S", help="items per second at most")
     parser.add_argument("--deadline-s", type=float, default=15.0, help="an item's time (15)")
     parser.add_argument("--window", type=int, default=32, help="items on the way at most (32)")
-    parser.add_argument("--status", action="append", default=[], help="where /healthz and /metrics are read, by everybody")
+    parser.add_argument("--status", action="append", default=[], help="address for /healthz and /metrics, without a key")
     parser.add_argument("--identity", type=pathlib.Path, metavar="DIR", help="certificates for https (isolane rdma agent init)")
     words = parser.parse_args()
     name, equals, address = words.to.partition("=")

@@ -12,11 +12,11 @@
     POST /measure   {"address", "bytes"}: sends so much to another operator's /probe and says what arrived per second
     POST /probe     takes and forgets a body
 
-Problem: an operator must be configured, watched, moved and replaced while items flow, and whatever it does, each item's sender
-must learn what became of it. Method: `worker` runs the operator, `link` keeps what was sent on, this file joins them and knows
-keys: an item that comes again (its sender's connection broke) gets the answer of the first time. An operator that does not come
-back from an item for `hang_s` has hung: the item fails, the process ends itself with `EXIT_HUNG`, and items behind it are sent
-again by whoever has them to the process that takes its place.
+Problem: an operator must be configured, watched, moved and replaced while items flow, and after any failure each item's sender
+must learn the fate of the item. Method: `worker` runs the operator, `link` keeps the items that were sent on, this file joins
+them and keeps keys: an item that arrives again (its sender's connection broke) gets the answer of the first time. An operator
+that does not come back from an item for `hang_s` has hung: the item fails, the process ends itself with `EXIT_HUNG`, and the
+senders of the items behind it send them again to the process that replaces it.
 
 Units are in the names. Limits: keys are remembered for `KEYS` items and `KEYS_BYTES` of answers.
 """
@@ -64,13 +64,13 @@ DRAIN_S = 30.0
 EXIT_HUNG = 70
 #: The longest stretch in which another thread keeps the interpreter: the default of 5 ms would be added to each hop.
 SWITCH_S = 0.0005
-#: A body of this size or more tells the speed of the way it came.
+# : A body of this size or more is a measurement of its link's speed.
 TELLING_BYTES = 32 * 1024
 #: Bytes of one measurement at most.
 PROBE_MAX = 16 * 1024 * 1024
-#: Orders come from one runner; a memory that moves may be as large as an item.
+# : One runner sends the orders; a memory that moves may be as large as an item.
 CONTROL_LIMITS = Limits(open=32, entering=16, per_address=32, pipelined=links.WINDOW)
-#: Anybody may read the state: requests without bodies, and answers of some kilobytes.
+# : Any client may read the state: requests without bodies, and answers of some kilobytes.
 STATUS_LIMITS = Limits(open=64, entering=64, per_address=16, pipelined=8, body_bytes=0, bodies_bytes=1024 * 1024, idle_s=60.0)
 
 
@@ -95,7 +95,7 @@ class Settings:
 
 
 class Host:
-    """Serves one operator until told to stop."""
+    """Serves one operator until the order or the signal to stop."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -122,7 +122,7 @@ class Host:
         for address in mine.control:
             if split_address(address).path is None:
                 raise AddressError(f"--control {address}: other users reach it; write unix:/path")
-        # What a status port says is for everybody; it takes nothing.
+        # Any client may read a status port; it accepts no orders.
         addresses = [await self.server.listen(address, self.control, limits=CONTROL_LIMITS) for address in mine.control]
         addresses += [await self.server.listen(address, self.status, True, STATUS_LIMITS) for address in mine.status]
         addresses += [await self.server.listen(address, self.data, mine.private_network) for address in mine.listen]
@@ -170,7 +170,7 @@ class Host:
         return self._unknown(message, "POST /process, POST /probe; the rest is on the control port")
 
     async def status(self, message: Message) -> Answer:
-        """What everybody may read."""
+        """The state that any client may read."""
         match (message.method, message.path):
             case ("GET", "/metrics"):
                 document = self.metrics()
@@ -183,7 +183,7 @@ class Host:
         return self._unknown(message, "GET /metrics, GET /healthz")
 
     async def control(self, message: Message) -> Answer:
-        """What whoever runs this operator may do, and what the other ports do."""
+        """The requests of the operator's runner, and those of the other ports."""
         match (message.method, message.path):
             case ("PUT", "/config"):
                 return await self._configure(message)
@@ -383,7 +383,7 @@ def _address(value: Any) -> str:
 
 
 def leave_with_parent() -> None:
-    """Asks the kernel to end this process when the one that started it is gone."""
+    """Makes the kernel end this process when its parent has ended."""
     pr_set_pdeathsig = 1
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(pr_set_pdeathsig, signal.SIGKILL)
@@ -416,9 +416,9 @@ def main() -> None:
     where = "https://host:port, http://127.0.0.1:port or unix:/path; may be repeated"
     parser.add_argument("--listen", action="append", required=True, help=f"where items come in: {where}")
     parser.add_argument("--control", action="append", default=[], help="where knobs, memory and drains are: unix:/path")
-    parser.add_argument("--status", action="append", default=[], help="where /healthz and /metrics are read, by everybody")
+    parser.add_argument("--status", action="append", default=[], help="address for /healthz and /metrics, without a key")
     parser.add_argument("--identity", type=pathlib.Path, metavar="DIR", help="certificates for https (isolane rdma agent init)")
-    parser.add_argument("--private-network", action="store_true", help="nobody else reaches these addresses: allow http on them")
+    parser.add_argument("--private-network", action="store_true", help="no other machine reaches these addresses: allow http on them")
     parser.add_argument("--knobs", type=json.loads, default={}, help="JSON object")
     parser.add_argument("--options", type=json.loads, default={}, help="JSON object: what the class is made with")
     parser.add_argument("--downstream", help="NAME=ADDRESS of the next operator; none: answers carry the items")

@@ -3,7 +3,7 @@
 Problem: an image, a point cloud or a clip must cross process and machine borders in well under a millisecond, and what a
 broken operator or a stranger sends must end in an error that names the place, never in a wrong item or another exception.
 
-Form (little-endian; everything is aligned to 8 bytes, so arrays are read where they lie):
+Form (little-endian; everything is aligned to 8 bytes, so arrays are read in place):
 
     offset  bytes  meaning
     0       4      "ISLI"

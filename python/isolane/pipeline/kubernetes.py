@@ -1,18 +1,18 @@
 """A deployment as Kubernetes manifests: tiers are node labels, operators are Deployments with a Service each.
 
 Problem: the same operators and the same contract on a cluster. Method: `manifests` writes what `kubectl apply -f -` takes. An
-operator runs `python -m isolane.pipeline.host` on nodes labelled `isolane.io/tier: <tier>`, is ready when `/healthz` says so,
-is asked to drain before it ends, and is found by its Service's name, which its upstream has as its downstream. Items travel over TLS with
-certificates of a Secret; a NetworkPolicy lets only the pipeline's own pods reach that port. Health and metrics have a port of their own that
-takes nothing; knobs and drains have a Unix socket in the pod. A new plan's
-manifests, applied over the old ones, move operators: the new pod is ready before the old one drains (`maxUnavailable: 0`), and
-upstreams send what the old one did not answer to the new one. Knobs change without new pods by PUT /config on that socket.
+operator runs `python -m isolane.pipeline.host` on nodes labelled `isolane.io/tier: <tier>`, is ready when `/healthz` reports it,
+gets a request to drain before it ends, and has a Service, whose name its upstream uses. Items travel over TLS with certificates
+of a Secret; a NetworkPolicy lets only the pipeline's own pods reach that port. Health and metrics have a port of their own that
+takes nothing; knobs and drains have a Unix socket in the pod. A new plan's manifests, applied over the old ones, move operators:
+the new pod is ready before the old one drains (`maxUnavailable: 0`), and upstreams send what the old one did not answer to the
+new one. Knobs change without new pods by PUT /config on that socket.
 
 With `Cluster.camera` a Deployment more runs `isolane.pipeline.feeder` on the first operator's tier. It reads the camera whose address is in a
 Secret. An operator with a memory knows one camera, so each camera has a set of all objects, which carry its name.
 
 Units: `resources` in cores and bytes as Kubernetes spells them. Limits: one replica per operator, since items must stay in
-order; bandwidth between tiers is what the cluster has; a GPU operator asks for `nvidia.com/gpu`. YAML is written as JSON, which
+order; bandwidth between tiers is what the cluster has; a GPU operator requests `nvidia.com/gpu`. YAML is written as JSON, which
 is part of it, one document per line block.
 """
 
@@ -126,7 +126,7 @@ def _feeder(deployment: Deployment, first: str, cluster: Cluster) -> dict[str, A
 
 
 def _policy(deployment: Deployment, cluster: Cluster) -> dict[str, Any]:
-    """Items come from the pipeline's own pods; health and metrics are for everybody."""
+    """Items come from the pipeline's own pods; any client may read health and metrics."""
     part = {"app.kubernetes.io/part-of": object_name("pipeline", deployment.query)}
     ingress = [
         {"from": [{"podSelector": {"matchLabels": part}}], "ports": [{"port": PORT, "protocol": "TCP"}]},

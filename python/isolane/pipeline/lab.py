@@ -4,7 +4,7 @@ Problem: that a plan follows its conditions must be seen on a running pipeline, 
 tiers as they are; run it in network namespaces with those links; watch it until its utility is known; make the busiest link
 `factor` times slower; go on watching until the plan changed and the new one's utility is known. Before that, `costs` measures what
 a hop and a move cost with operators that do nothing; after it, with three queries, `together` shows newcomers. Each question ends
-in a line that begins with yes or NO, or with skip where this machine is too busy to tell.
+in a line that begins with yes or NO, or with skip where this machine is too busy for an answer.
 
 Units: `_ms`, `_s`. Limits: all tiers share this machine, and a busy machine shows in latencies: what is judged are ratios within
 this run (a plan beside the one before it), an objective only where the query meets it alone.
@@ -53,7 +53,7 @@ SOURCE_S, ITEMS_MIN = 20.0, 40
 SKIPPED_S = 17.0
 #: Queries that the part about newcomers needs.
 QUERIES_TOGETHER = 3
-#: Results under the new plan before its latency is told.
+# : Results under the new plan before its latency is reported.
 RESULTS_MIN = 5
 
 
@@ -338,9 +338,9 @@ def worth(
 ) -> float | None:
     """The utility of a deployment from items that it alone handled, on links as they were then; None if no item says anything.
 
-    The watcher's own number will not do. It covers several periods, of which some lie before the change, and takes the links for
-    as fast as they were known to be: on a link that is 20 times slower than that, the plan seems to use a twentieth of what it uses.
-    The utility is `strict`, the order in which the planner chooses: where an objective is missed, using little does not help.
+    The watcher's own number will not do. It covers several periods, some of them before the change, and it assumes the last known
+    speed of the links: on a link that is 20 times slower than that, the plan seems to use a twentieth of what it uses. The
+    utility is `strict`, the order in which the planner chooses: where an objective is missed, using little does not help.
     """
     seen = observation(deployment, records, query, infrastructure, accuracy, deadline_s)
     return None if seen is None else seen.utility(dataclasses.replace(query, utility="strict"))
@@ -420,7 +420,7 @@ async def everything(
         answers += outcomes[-1].answers()
     beside = None
     if len(prepared) >= QUERIES_TOGETHER:
-        # The second in the list asks for most, so that it is the newcomer that does not fit.
+        # The second in the list needs most, so the newcomer does not fit.
         first, third, second = prepared[:QUERIES_TOGETHER]
         served = [sources[0], sources[2]]
         beside = await together.newcomers([first, second, third], served, infrastructure, arguments.searcher, 2.0 * period_s)

@@ -1,6 +1,6 @@
 """The way from an operator to the next: in order, kept until answered, retried, and never waited for in vain.
 
-Problem: whoever sends an item on must keep it until its fate is known, since the next operator may crash, hang, answer garbage
+Problem: the sender of an item must keep it until its fate is known, since the next operator may crash, hang, answer garbage
 or be cut off, and may move while items are on the way to it. An answer means that everything made of the item was delivered,
 filtered out or has failed; until then the item is here.
 
@@ -46,12 +46,12 @@ PAUSE_S, PAUSE_MAX_S = 0.02, 0.5
 CONNECT_S = 2.0
 #: The next operator's deadline is this much before ours, so that its answer still comes in time.
 SLACK_S = 0.2
-#: Sent bytes that nobody acknowledges for so long mean a cut network.
+# : Sent bytes without an acknowledgement for so long mean a cut network.
 USER_TIMEOUT_MS = 5000
 #: Silence on a living connection past an item's deadline that means a dead peer.
 STALL_S = 2.0
 
-#: Causes of a broken connection that lie between the machines and not with the item on it.
+# : Causes of a broken connection that are in the network and not in the item on it.
 _NETWORK = {errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN}
 
 #: `LEFT` is the time that an item has left, in seconds: clocks of two machines are not compared, and a clock that is set changes nothing.
@@ -180,7 +180,7 @@ class _Leg:
         """Takes an answer; garbage and refusals count as a broken connection."""
         if not self.sent:
             assert self.connection is not None
-            self.connection.fail("answered what nobody asked")
+            self.connection.fail("answered without a request")
             return
         outcome = message.headers.get(OUTCOME)
         if message.status == 503 and self.connection is not None:
@@ -229,7 +229,7 @@ class _Leg:
         asyncio.get_running_loop().call_later(PAUSE_S, self.pump)
 
     def expired(self, pending: _Pending) -> None:
-        """An item's deadline passed while it was sent: is anybody there?"""
+        """An item's deadline passed while it was sent: checks that the peer answers."""
         if self._stall is None and pending in self.sent:
             self._watch(pending, self._progress())
 
@@ -246,7 +246,7 @@ class _Leg:
             self._watch(pending, self._progress())
 
     def _progress(self) -> tuple[float, int]:
-        """When something was last heard, and how much waits to leave."""
+        """When data last arrived, and how much waits to be sent."""
         if self.connection is None or self.connection.transport is None:
             return 0.0, 0
         transport = self.connection.transport

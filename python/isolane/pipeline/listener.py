@@ -38,7 +38,7 @@ from typing import Protocol, TypeVar
 from isolane.pipeline.address import Place
 from isolane.pipeline.item import MAX_BYTES
 
-#: How long a newcomer may take for TLS.
+# : How long a new connection may take for TLS.
 HANDSHAKE_S = 5.0
 #: Connections that wait in the kernel, and that are accepted before other work goes on.
 BACKLOG, ACCEPTS = 128, 16
@@ -154,7 +154,7 @@ class Port:
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):
                 return
             except OSError:
-                # Without a free descriptor the kernel says so also where nobody waits.
+                # Without a free descriptor the kernel returns this error also where no connection waits.
                 waiting = select.poll()
                 waiting.register(self._listening, select.POLLIN)
                 if waiting.poll(0):
@@ -291,7 +291,7 @@ async def bind(place: Place) -> list[socket.socket]:
 
 
 def _bind_unix(path: pathlib.Path) -> socket.socket:
-    """Only the socket of a process that is gone is replaced; what else lies there stays."""
+    """Only the socket of a process that is gone is replaced; other files stay."""
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISSOCK(path.lstat().st_mode) and not _listens(path):
             path.unlink()

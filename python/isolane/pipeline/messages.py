@@ -7,11 +7,11 @@ in that order - on asyncio's buffered protocol: a body is received where `item.d
 body two or three times, and start a pipelined request only when the one before it is answered, which would make a pipeline as
 slow as the sum of its operators.
 
-Memory is taken for what has come, not for what a head announces: a body begins with `FIRST_BYTES` and doubles as it fills. `server`
+Memory is allocated for received bytes, not for the announced length: a body begins with `FIRST_BYTES` and doubles as it fills. `server`
 has the limits of a server. Connections to other machines are TLS with certificates of one authority on both ends
 (`identity`); without certificates a server listens on loopback and Unix sockets only.
 
-Limits: no chunked bodies (411 or 501 says so), heads of at most 16 KiB, bodies of at most `MAX_BYTES`, JSON of at most `JSON_BYTES`.
+Limits: no chunked bodies (status 411 or 501), heads of at most 16 KiB, bodies of at most `MAX_BYTES`, JSON of at most `JSON_BYTES`.
 Times are seconds since the epoch, by the machine's clock.
 """
 
@@ -31,7 +31,7 @@ from isolane.pipeline.item import MAX_BYTES
 
 #: A head is a start line and headers; traces of a pipeline of ten operators take 3 KiB.
 HEAD_BYTES = 16 * 1024
-#: What one read may bring while a head is awaited.
+# : The most that one read returns while a head is awaited.
 READ_BYTES = 64 * 1024
 #: JSON takes many times its size once it is read: configurations, metrics and reasons are far smaller.
 JSON_BYTES = 256 * 1024
@@ -56,7 +56,7 @@ STATUS = {
 
 
 class MessageError(Exception):
-    """Bytes that are no message of this part of HTTP/1.1, with the status that says so."""
+    """Bytes that are no message of this part of HTTP/1.1, with the status of the error."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -233,7 +233,7 @@ class Connection(asyncio.BufferedProtocol):
             self.take_heads()
 
     def take_heads(self) -> None:
-        """Reads the messages that are here, while `may_begin` says so."""
+        """Reads the complete messages, while `may_begin` returns true."""
         try:
             while self._filled and self._body is None and self.may_begin() and self._take_head():
                 pass

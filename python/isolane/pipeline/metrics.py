@@ -56,7 +56,7 @@ class Counts:
 
 
 def quantile(ordered: list[float], share: float) -> float | None:
-    """The value below which this share of the (sorted) values lies; the nearest rank."""
+    """The value with this share of the (sorted) values below it; the nearest rank."""
     if not ordered:
         return None
     return ordered[min(int(share * len(ordered)), len(ordered) - 1)]

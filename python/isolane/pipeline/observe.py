@@ -3,7 +3,7 @@
 Problem: adaptation needs the utility of what runs now, and when that changed, the conditions to plan for. Method: a period's
 records give latency, and, with the work and bytes in their traces, a measured launch for the planner's estimates of compute and
 network. Accuracy on live data has no truth: now and then a stretch of items also goes through the most expensive configuration,
-here beside the pipeline, and its outputs stand in (section 4.5.1). Links are measured by `probes`: one small process per tier
+here beside the pipeline, and its outputs replace the truth (section 4.5.1). Links are measured by `probes`: one small process per tier
 sends to the next tier's, which says how fast it came; what items took of the link in that time is added.
 
 Units: `_ms`, `_mbit_per_s`. Limits: items that failed or were refused count with the deadline as their latency; what waits in
@@ -44,9 +44,9 @@ from isolane.planner.live import configured, pass_through
 from isolane.planner.model import Configuration, Infrastructure, Launch, OperatorResult, Query, Workload
 from isolane.planner.online import Observation
 
-#: Bytes of a measurement, one after the other until one tells enough: a connection starts slowly, and a large one disturbs.
+# : Bytes of a measurement, one after the other until one is enough: a connection starts slowly, and a large transfer disturbs.
 PROBE_BYTES = (128 * 1024, 512 * 1024, 2 * 1024 * 1024, 8 * 1024 * 1024)
-#: The later half of a measurement tells enough if it took so long, or if it is at least this part of the known speed.
+# : The later half of a measurement is enough if it took so long, or if it is at least this part of the known speed.
 TELLING_S, TELLING_PART = 0.25, 0.8
 PROBE_TIMEOUT_S = 20.0
 ATTEMPTS = 2
@@ -134,7 +134,7 @@ async def bandwidth(
 ) -> float:
     """The speed of the link after tier `index`: what a probe got, and what items took of it meanwhile.
 
-    A link is believed to be slower only when `ATTEMPTS` say so: a busy machine slows a measurement, and nothing quickens one.
+    A link counts as slower only when `ATTEMPTS` measurements agree: a busy machine can make a measurement slower, never faster.
     """
     best = 0.0
     for _ in range(ATTEMPTS):
@@ -218,9 +218,9 @@ def observation(
 
 
 class Reference:
-    """The most expensive configuration, run beside the pipeline on a stretch of items; its outputs stand in for truth.
+    """The most expensive configuration, run beside the pipeline on a stretch of items; its outputs replace the truth.
 
-    It has a process of its own that gives way to everything else, so that judging the pipeline does not slow it down.
+    It has a process of its own with the lowest priority, so the comparison does not slow down the pipeline.
     """
 
     def __init__(self, query: Query, order: Sequence[str], workload: Workload) -> None:
@@ -258,7 +258,7 @@ class Reference:
 
 #: The operators of the process that runs the most expensive configuration.
 _OPERATORS: list[Operator] = []
-#: How much that process gives way.
+# : The nice value of that process.
 NICENESS = 15
 
 

@@ -2,11 +2,11 @@
 
 Problem: where Ray already runs, pipelines should run on it. Method: each operator is a class behind a Serve deployment with one
 replica; tiers are custom resources (`tier:<name>`, a thousandth each, so that they place and do not count); knobs are the
-deployment's `user_config`, which Ray sets without a restart. The entry speaks the contract's POST /process: a batch in, the
+deployment's `user_config`, which Ray sets without a restart. The entry has the contract's POST /process: a batch in, the
 last operator's batch out, with the same headers; GET /healthz; PUT /config {"operator", "knobs"} for one operator's knobs.
 
 Every user who reaches Ray's port may send items, and no page of a browser. Knobs change only for requests with the token of a file that
-its owner alone can read (`authorization: Bearer TOKEN`); without such a file nobody changes them. The entry gets the token's SHA-256
+its owner alone can read (`authorization: Bearer TOKEN`); without such a file no client may change them. The entry gets the token's SHA-256
 digest, since others may read what Ray stores. A body is read up to its limit, all bodies of an entry up to `BODIES_BYTES`.
 
 Limits: Ray retries and places as Ray does - no keys, so an item that is sent again is processed again; use the processes of
@@ -91,7 +91,7 @@ class Step:
 
 
 def token_digest(path: pathlib.Path) -> str:
-    """The SHA-256 digest of the token in a file of this user that nobody else can read; PlanError names what is wrong."""
+    """The SHA-256 digest of the token in a file of this user that no other user can read; PlanError names what is wrong."""
     try:
         with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             found = os.fstat(file.fileno())
@@ -115,7 +115,7 @@ class _Refused(Exception):
 
 
 class Entry:
-    """Takes items over HTTP and passes them along the operators. `digest` is that of the token for PUT /config; none: nobody has it."""
+    """Takes items over HTTP and passes them along the operators. `digest` is that of the token for PUT /config; none: PUT /config is disabled."""
 
     def __init__(self, steps: dict[str, Any], digest: str = "") -> None:
         self._steps = steps

@@ -1,10 +1,10 @@
 """Runs a deployment: starts operators, feeds items, watches, restarts, reconfigures, moves.
 
-Problem: a pipeline must go on while its operators die, hang and move, and the fate of each item must be known. Method: one
-process per operator (`host`), told what to do over a Unix socket each; items enter over the same socket of the first, and travel
-from operator to operator over TCP, in namespaces if there are `Spaces`. A process that ends is started again at the same
-addresses (its senders keep unanswered items); one that does not answer `/healthz` is killed first. After `RESTARTS_MAX` ends
-within `RESTARTS_S` it stays down, and items fail with that reason at their deadlines.
+Problem: a pipeline must continue while its operators end, hang and move, and the fate of each item must be known. Method: one
+process per operator (`host`), with a Unix socket each for orders; items enter over the same socket of the first, and travel from
+operator to operator over TCP, in namespaces if there are `Spaces`. A process that ends is started again at the same addresses
+(its senders keep unanswered items); one that does not answer `/healthz` is killed first. After `RESTARTS_MAX` ends within
+`RESTARTS_S` it stays down, and items fail with that reason at their deadlines.
 
 Moving an operator: the new process starts with the same knobs and takes the old one's memory if it has one, the upstream is
 pointed to it, the old one answers what it has, and ends. New items never wait for that.
@@ -51,7 +51,7 @@ DRAIN_S = 15.0
 
 
 class RunnerError(Exception):
-    """An operator that cannot be started or told what to do."""
+    """An operator that cannot be started or takes no orders."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Moved:
-    """A migration: durations in milliseconds, and the moments between which its pause lies."""
+    """A migration: durations in milliseconds, and begin and end of its pause."""
 
     operator: str
     source: str

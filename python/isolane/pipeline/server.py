@@ -31,7 +31,7 @@ from isolane.pipeline.messages import Answer, Connection, Message, MessageError
 
 #: The longest time that a head may take.
 HEAD_S = 10.0
-#: A message or an answer of which nothing moves for so long ends its connection. Longer than a cut network is waited for.
+# : A message or an answer without progress for so long ends its connection. Longer than the wait for a cut network.
 STANDSTILL_S = 30.0
 #: The slowest body, in the mean. A link of 0.2 Mbit/s is faster.
 LEAST_BYTES_PER_S = 16 * 1024
@@ -155,7 +155,7 @@ class ServerConnection(Connection):
             self._append(asyncio.ensure_future(self._run(message)), last, len(message.body))
 
     def on_error(self, error: MessageError) -> None:
-        """Says so after what is still due, and closes."""
+        """Sends the error after the answers that are still due, and closes."""
         self._append(_known(Answer.error(error.status, str(error))), True)
 
     async def _run(self, message: Message) -> Answer:
@@ -212,7 +212,7 @@ class ServerConnection(Connection):
         return not self._is_full and len(self._answers) < self._port.limits.pipelined
 
     def pause_writing(self) -> None:
-        """From asyncio: the peer takes no answers. It is heard again when it has taken those that wait."""
+        """From asyncio: the peer reads no answers. The server reads its requests again when it has read those that wait."""
         self._is_full = True
         self._read_or_pause()
 
@@ -269,7 +269,7 @@ class Server:
     async def listen(self, address: str, handler: Handler, network: bool = False, limits: Limits = Limits()) -> str:
         """Listens on `https://host:port`, `http://host:port` (port 0: any) or `unix:/path`; returns the address with the port.
 
-        Without TLS only loopback and Unix sockets are listened on, unless `network` says that nobody else reaches the address.
+        Without TLS only loopback and Unix sockets are listened on, unless `network` states that no other machine reaches the address.
         """
         place = split_address(address)
         if place.path is None and not place.tls and not network and not is_loopback(place.host):

@@ -1,10 +1,10 @@
 """Launches on live items, beside the pipeline: what configurations do now, where the profile no longer says it.
 
 Problem: content changes, and every number of a profile with it. Method: a stretch of the latest items goes through the operators of a
-configuration in the reference's process, which gives way to all other work. Times, sizes and pass rates are measured there as in any
+configuration in the reference's process, which has the lowest priority. Times, sizes and pass rates are measured there as in any
 live launch; accuracy is against the most expensive configuration's outputs for the same items.
 
-Units: items, seconds. Limits: operators begin without memory at the first item of the stretch. Accuracy against a stand-in for truth
+Units: items, seconds. Limits: operators begin without memory at the first item of the stretch. Accuracy against a substitute for truth
 says nothing of what the most expensive configuration misses. Source: Vulcan, section 4.5.1.
 """
 
@@ -18,7 +18,7 @@ from isolane.pipeline.observe import Reference
 from isolane.planner.model import Configuration, FilterScore, Launch, Order, PlanError, Query
 from isolane.planner.search.problem import BudgetSpent
 
-#: Items of a launch: eight seconds of the traffic query, of which few pass.
+# : Items of a launch: eight seconds of the traffic query; few of them pass.
 SHADOW_ITEMS = 120
 #: Launches of a search, and the wall time after which it ends with what it knows.
 SHADOW_LAUNCHES, SHADOW_S = 15, 20.0

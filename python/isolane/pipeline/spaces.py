@@ -2,7 +2,7 @@
 
 Problem: whether a placement is good shows only where tiers are apart. Method: one namespace per tier with one address; TUN
 devices joined by `relay` between neighbours; routes along the chain, so what crosses several links passes all of them. Operators
-are told what to do over Unix sockets, which namespaces do not divide, so control never competes with items.
+get orders over Unix sockets, which namespaces do not divide, so control never competes with items.
 
 Names carry their maker, a process number and its start time (a number may be used again): labs do not collide. Everything is
 removed at the end, also after errors and signals; what a killed lab left is removed by `sweep` of the next. Start times are in
@@ -227,7 +227,7 @@ async def _run(*words: str) -> None:
     try:
         _, error = await process.communicate()
     except asyncio.CancelledError:
-        # Else it might make what its caller, told to stop, has just looked for and not found.
+        # Else it might make a namespace after its stopped caller has already removed all of them.
         await process.wait()
         raise
     if process.returncode != 0:

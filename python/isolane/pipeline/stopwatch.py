@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 #: Less idle time than this is what the clocks themselves take: 0.005 ms on the machine where they were tried.
 IDLE_MIN_MS = 0.05
-#: The idle part of a call to a `gpu` operator from which on an accelerator did the work. Below it the thread stands for one.
+# : The idle part of a call to a `gpu` operator from which on an accelerator did the work. Below it the thread counts as one.
 APART = 0.1
 
 
@@ -50,7 +50,7 @@ def parts(processor_ms: float, idle_ms: float, gpu: bool) -> Parts:
     """Whose time it is.
 
     A `gpu` operator is idle while the accelerator works. Without one, as where a profile is made on a machine that has none, the
-    thread stands for the accelerator and is hardly idle.
+    thread counts as the accelerator and is hardly idle.
     """
     if idle_ms < IDLE_MIN_MS:
         return Parts(processor_ms, 0.0, 0.0)

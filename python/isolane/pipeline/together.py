@@ -3,7 +3,7 @@
 Problem: a newcomer must not break an objective of what runs, and that must be seen on running pipelines. Method: the device
 has so few cores and the links are so narrow that the first two queries fit, the third fits alone, and all three do not. The first query
 runs alone; the second is admitted by the joint plan (`planner.multi`) and started beside it; both objectives are judged by items of
-the time in which both ran. The third is refused, told what would let it in, and not started; with priority over the others
+the time in which both ran. The third is rejected with the changes that would admit it, and not started; with priority over the others
 (`preempt`) it is admitted and another waits.
 
 Units: `_ms`, `_s`. Limits: a plan gives each tier cores of its own, and all tiers share this machine's. On a machine so busy that a
@@ -41,7 +41,7 @@ RESULTS_MIN, STRETCHES_MAX = 5, 6
 
 @dataclass(frozen=True)
 class Answer:
-    """A question with its answer: yes, NO, or skip where the machine cannot tell."""
+    """A question with its answer: yes, NO, or skip where the machine is too busy for an answer."""
 
     verdict: str
     what: str
@@ -73,7 +73,7 @@ class Newcomers:
         fits = self.admitted == [self.first, self.second] and self.third in self.refused
         found = [
             _answer(fits, f"with {100 * self.part:.2g} % of the links and the device's cores {self.second} fits beside {self.first}, {self.third} is {self.said}"),
-            _answer("it would with" in self.said, f"{self.third} is told what would let it in"),
+            _answer("it would with" in self.said, f"{self.third} gets the changes that would admit it"),
             _answer(bool(self.preempted), f"with a higher priority and --preempt: {self.preempted or 'nothing changes'}"),
             _answer(self.lost == 0, f"two queries at once: every item has a fate ({self.lost} without)"),
         ]

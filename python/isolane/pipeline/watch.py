@@ -5,7 +5,7 @@ its utility. `alarms` says when something changed: an objective is missed, a lin
 is measured. Where links changed, a search from prior knowledge (`planner.online`) runs under the links as they are, with launches that
 the profile knows. Where none changed, something else did: content, or the machines. Then `shadow` launches a few configurations on live
 items, and the plan comes from those. The result is applied to the running pipeline without stopping it: knobs are set, operators move,
-and no item is lost. Each period and each change is told.
+and no item is lost. Each period and each change is reported.
 
 Units: `period_s` seconds. Limits: a link that became faster is noticed when something else makes a search. Source: Vulcan, section 4.5.
 """
@@ -179,7 +179,7 @@ class Watcher:
     async def period(self, items: Sequence[Item] = (), reference: Reference | None = None) -> bool:
         """Judges what ended since the last one; plans again where an alarm is raised. Whether the plan changed.
 
-        `items` are the source's, for a sample of which `reference` stands in for truth.
+        `items` are the source's, and `reference` replaces the truth for a sample of them.
         """
         records = self.runner.records[self._seen :]
         self._seen += len(records)
@@ -221,11 +221,11 @@ class Watcher:
         return observation(runner.deployment, records, self.query, self.infrastructure, accuracy, runner.options.deadline_s)
 
     async def _judge(self, records: Sequence[Record], items: Sequence[Item], reference: Reference) -> None:
-        """Has a sample judged, without waiting long for it: the reference gives way to all other work, and on a busy machine a
-        change of the links must not be noticed only when it has had its turn. One sample at a time; the accuracy is the last known.
+        """Judges a sample without a long wait. The reference has the lowest priority, and on a busy machine the detection of a
+        changed link must not wait for it. One sample at a time; the accuracy is the last known.
         """
         if self._sampling is not None and self._sampling.done():
-            # Whatever went wrong with it is raised here.
+            # An error of the sample is raised here.
             self._sampling.result()
             self._sampling = None
         if self._sampling is None:
@@ -286,7 +286,7 @@ class Watcher:
             # The next periods say what the plan is worth in force.
             self.skip()
         else:
-            # The conditions are what they are, and this plan is the best for them: what is usual is learnt anew.
+            # This plan is the best under the present conditions, so the usual values are learnt again.
             self.expected = utility
             self.alarms.reset(resigned=True)
         ended = time.monotonic()
@@ -352,7 +352,7 @@ class Watcher:
             if isinstance(speed, BaseException):
                 if not isinstance(speed, RunnerError):
                     raise speed
-                # Nothing passes at all: a thousandth says so without a special case in the planner.
+                # Nothing passes at all: a thousandth represents this without a special case in the planner.
                 speed = link.mbit_per_s / 1000.0
             if slower and speed > link.mbit_per_s:
                 continue

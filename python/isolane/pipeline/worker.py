@@ -124,7 +124,7 @@ class Worker:
         return "open" if time.monotonic() < self._rest_until else "closed"
 
     def give_up_current(self, reason: str) -> None:
-        """Ends the item that the operator does not come back from. Of several nobody knows which it is: senders send each again alone."""
+        """Ends the item at which the operator hangs. Of several items the cause is unknown: senders send each again alone."""
         if len(self._current) == 1 and not self._current[0].result.done():
             self._current[0].result.set_exception(Failure(reason))
 
@@ -182,7 +182,7 @@ class Worker:
 
         try:
             self._loop.call_soon_threadsafe(settle)
-        except RuntimeError:  # the loop is closed: nobody waits any more
+        except RuntimeError:  # the loop is closed: no task waits any more
             return
 
     def _work(self, jobs: list[_Job]) -> None:

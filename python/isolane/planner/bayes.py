@@ -228,7 +228,7 @@ class Optimiser:
         return left
 
     def tell(self, row: int, value: float) -> None:
-        """The value of a row; after the starts, one that improves by too little brings the stop nearer."""
+        """The value of a row; after the starts, one that improves by too little counts towards the stop."""
         enough = self.best + self.improvement * abs(self.best)
         if len(self.seen) >= self.starts:
             self.stalled = 0 if value > enough else self.stalled + 1

@@ -38,7 +38,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     beyond.add_argument(
         "--confidence", type=float, metavar="PART", help="part of the scenarios in which all must hold (1)"
     )
-    beyond.add_argument("--prices", action="store_true", help="the plans that nobody beats in price and utility")
+    beyond.add_argument("--prices", action="store_true", help="the plans that no other plan beats in price and utility")
 
 
 def check_alone(arguments: argparse.Namespace) -> None:
@@ -52,7 +52,7 @@ def check_alone(arguments: argparse.Namespace) -> None:
 
 
 def plan_several(planned: Sequence[Planned], infrastructure: Infrastructure, arguments: argparse.Namespace) -> int:
-    """Plans the queries jointly and prints or writes what was asked for."""
+    """Plans the queries jointly and prints or writes the requested output."""
     for option in ("uncertain", "prices", "confidence"):
         if getattr(arguments, option):
             raise PlanError(f"--{option} is for one query")

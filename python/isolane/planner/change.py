@@ -5,9 +5,9 @@ the time, and each makes a new plan. Method: e-detectors. Each observation multi
 number whose mean is at most 1 while nothing changed, for every j of the last `HORIZON` periods; the test raises an alarm when the sum
 over j reaches `every`. The mean time to a false alarm is then at least `every` observations, for any distribution:
 
-- `Often` counts bad periods; nothing changed means that a period is bad with a chance of at most `usual`, whatever came before.
+- `Often` counts bad periods; nothing changed means that a period is bad with a chance of at most `usual`, after any earlier periods.
 - `Shift` ranks each number among all before it since the test began; nothing changed means that all orders of the numbers are equally
-  likely. It needs no scale, and no tail of the distribution disturbs it. After n numbers, k more that all lie above raise the evidence
+  likely. It needs no scale, and no tail of the distribution disturbs it. After n numbers, k more that are all above raise the evidence
   about to the number of ways to choose k of n + k: with `every` = 100,000, six after twenty do, or four after eighty.
 
 Limits: of numbers that depend on each other (a busy minute) not all orders are equally likely. The numbers must come from periods that do
@@ -62,7 +62,7 @@ class Often:
         self.reset()
 
     def reset(self) -> None:
-        """Begins anew."""
+        """Starts again."""
         self.evidence = Evidence(self.every)
 
     def add(self, bad: bool) -> bool:
@@ -84,7 +84,7 @@ class Shift:
         self.reset()
 
     def reset(self) -> None:
-        """Begins anew, with nothing known."""
+        """Starts again without earlier numbers."""
         self._sorted, self._latest = [], []
         self.go_on()
 
@@ -125,7 +125,7 @@ class Shift:
 def bets(rank: float, known: int, hypotheses: int) -> list[float]:
     """The factors for a number of this rank (1 / (known + 1): beyond all others), for changes that began 0, 1, ... numbers ago.
 
-    Of a change that began k numbers ago, this number is one of k + 1 that lie beyond the `known` - k before. Each factor has a mean of at
+    Of a change that began k numbers ago, this number is one of k + 1 that are beyond the `known` - k before. Each factor has a mean of at
     most 1 where every rank is equally likely.
     """
     found = []

@@ -105,7 +105,7 @@ def options_of(arguments: argparse.Namespace) -> Options:
     """The search's options, checked."""
     for name, least in (("starts", 1), ("patience", 1), ("kappa", 0.0), ("budget_s", 0.0), ("seed", 0)):
         value = getattr(arguments, name)
-        # Without an end is what a budget is that nobody gave.
+        # A budget that is not given has no end.
         if not value >= least or (value == math.inf and name != "budget_s"):
             end = " and have an end" if value == math.inf else ""
             raise PlanError(f"--{name.replace('_', '-')} {value:g}: must be at least {least:g}{end}")

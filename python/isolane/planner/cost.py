@@ -1,4 +1,4 @@
-"""What money buys: the plans that nobody beats in price and utility, the cheapest that meets everything, and an upper bound.
+"""Plans by price: the plans that no other plan beats in price and utility, the cheapest that meets everything, and an upper bound.
 
 Problem: tiers have prices, and the plan with the highest utility is rarely the cheapest. Units: price an hour, in the currency of
 the tiers' file; a query pays for the part of a tier that it uses (the larger of its shares of cores and of GPUs).

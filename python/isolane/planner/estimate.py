@@ -104,7 +104,7 @@ class Table:
 
     @staticmethod
     def from_arrays(accuracy: Array, pass_rate: Array, **measured: Array) -> Table:
-        """The table of measured or predicted numbers, named as in `OperatorResult`; where no tails are known, means stand in."""
+        """The table of measured or predicted numbers, named as in `OperatorResult`; where no tails are known, means are used."""
         leaves: Array = np.cumprod(pass_rate, axis=1, dtype=np.float64)
         arrives = np.ones_like(leaves)
         arrives[:, 1:] = leaves[:, :-1]
@@ -132,7 +132,7 @@ class Estimator:
         tiers, links = infrastructure.tiers, infrastructure.links
         count, length = len(self.placements), len(order)
         gpu = np.array([query.operator(name).gpu for name in order])
-        # Without any GPU operator the paper's R_gpu would always be 0: the models' time on cores stands in.
+        # Without any GPU operator the paper's R_gpu would always be 0: the models' time on cores is used.
         model = np.array([query.operator(name).kind == "model" for name in order])
         self.counted = gpu if gpu.any() else model
         where = np.array(self.placements, dtype=np.int64).reshape(count, length)
@@ -158,7 +158,7 @@ class Estimator:
         busy = query.rate_items_per_s / 1000.0 * here * self.slow
         cores = np.array([per(tier.capacity_cores) for tier in tiers])[:, None, None]
         gpus = np.array([per(tier.capacity_gpus) for tier in tiers])[:, None, None]
-        # The source's own work (a camera, a sensor) is nobody's to place.
+        # The source's own work (a camera, a sensor) has a fixed place.
         free = np.array([query.operator(name).kind == "source" for name in order])
         self.core_share: Array = np.where(gpu | free, 0.0, busy * cores)
         self.gpu_share: Array = np.where(gpu, busy * gpus, 0.0)

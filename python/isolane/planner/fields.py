@@ -1,7 +1,7 @@
 """Reads YAML with positions, so that an error names file, line, key, value, range and the nearest valid spelling.
 
-Problem: a plain YAML loader forgets where a value stood. Method: the composed node tree, wrapped; values are checked as
-they are taken, and keys that nobody took are errors. Limits: one document per file, no merge keys.
+Problem: a plain YAML loader loses the line of a value. Method: the composed node tree, wrapped; values are checked as
+they are taken, and unused keys are errors. Limits: one document per file, no merge keys.
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ def load_infrastructure(path: pathlib.Path) -> Infrastructure:
 
 
 def parse_infrastructure(text: str, file: str) -> Infrastructure:
-    """Tiers and links in this text; tiers are numbered as they stand."""
+    """Tiers and links in this text; tiers are numbered in the order of the file."""
     root = document(text, file)
     root.not_of("operators", "is a query, and --infra needs a file of tiers and links")
     entries = root.mapping(("version", "tiers", "links"))
@@ -187,7 +187,7 @@ def at(field: Field, make: Callable[[], Made]) -> Made:
 def plan_json(plan: Plan, query: Query, infrastructure: Infrastructure, unmet: Unmet | None = None) -> dict[str, Any]:
     """A plan with all that a runner needs: operators with their tiers and settings, tiers, links, objectives.
 
-    `unmet` says why it is not what was asked for, if it is not.
+    `unmet` has the reasons why the plan misses the query's objectives, if it does.
     """
     result = plan_body(plan)
     result["unmet"] = None if unmet is None else asdict(unmet)

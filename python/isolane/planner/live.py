@@ -3,13 +3,14 @@
 Problem: before a query has a profile, and while it runs, its operators must be measured on data. Method: each operator handles
 all items of the query's workload, one after the other, with the settings of the configuration; the time per item, the bytes of
 what it sends and the share that it lets pass make the launch. On live data the outputs of the most expensive configuration, on a
-burst of items once per period, stand in for truth (section 4.5.1).
+burst of items once per period, replace the truth (section 4.5.1).
 
-Units: milliseconds of processor time, of an accelerator's time and of waits for something else (`isolane.pipeline.stopwatch`), without
-waits for a core, since other programs share the machine; bytes as on the wire; what a launch costs is seconds of wall time. The first item of each operator is not counted: it loads what is loaded once. A budget ends a launch
-between two items, or, where launches run in a process of their own (`apart`), whatever it is doing: that process is killed, and
-one that an operator takes down with it is an error that says so. Limits: the time of a launch is what it took here, so plans from live
-launches are not repeatable to the byte. Source: Vulcan, sections 4.4.3.1 and 4.5.1.
+Units: milliseconds of processor time, of an accelerator's time and of waits for something else (`isolane.pipeline.stopwatch`),
+without waits for a core, since other programs share the machine; bytes as on the wire; what a launch costs is seconds of wall
+time. The first item of each operator is not counted: it loads what is loaded once. A budget ends a launch between two items, or,
+where launches run in a process of their own (`apart`), at any point: that process is killed. A process that an operator crashes
+is reported as an error. Limits: the time of a launch is what it took here, so plans from live launches are not repeatable to the
+byte. Source: Vulcan, sections 4.4.3.1 and 4.5.1.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ def is_number(value: object) -> bool:
 
 
 class Checked:
-    """A workload of somebody else's: what it returns is checked, and what it raises is an input error that names it."""
+    """A workload of the user's: its results are checked, and an exception in it is an input error that names the workload."""
 
     def __init__(self, query: Query, workload: Workload) -> None:
         self.workload = workload
@@ -131,7 +132,7 @@ class Checked:
             raise PlanError(f"{self.who}: has no {method}(); a workload has items(), accuracy() and filter_score()")
         try:
             return getattr(self.workload, method)(*arguments)
-        except Exception as error:  # Anything that somebody's class may raise.
+        except Exception as error:  # Anything that the user's class may raise.
             raise PlanError(f"{self.who}: {method}() failed: {describe(error)}") from error
 
     def wrong(self, method: str, returned: str, expected: str) -> NoReturn:
@@ -376,7 +377,7 @@ class Live:
 
 
 class Reference:
-    """Stands in for truth: the most expensive configuration on the first `burst` items of every `period`."""
+    """A substitute for truth: the most expensive configuration on the first `burst` items of every `period`."""
 
     def __init__(self, launcher: Live, order: Order, period: int = 300, burst: int = 10) -> None:
         if not 0 < burst <= period:

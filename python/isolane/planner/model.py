@@ -232,7 +232,7 @@ class Infrastructure:
         raise PlanError(f"there is no tier {name}; there are {', '.join(each.name for each in self.tiers)}")
 
 
-#: The mean that stands in for each 99th percentile.
+# : The mean that replaces each unknown 99th percentile.
 TAILS = {
     "processing_p99_ms": "processing_ms",
     "output_p99_bytes": "output_bytes",
@@ -264,7 +264,7 @@ class OperatorResult:
     waiting_p99_ms: float = -1.0
 
     def __post_init__(self) -> None:
-        # A profile without tails has none: the mean stands in.
+        # A profile without tails has none: the mean is used.
         for tail, mean in TAILS.items():
             if getattr(self, tail) < 0.0:
                 object.__setattr__(self, tail, getattr(self, mean))
@@ -324,7 +324,7 @@ class Workload(Protocol):
     def accuracy(self, outputs: Sequence[Any], reference: Sequence[Any] | None = None) -> float:
         """The accuracy (0 to 1) of a pipeline's outputs against the truth, or against another pipeline's outputs.
 
-        The reference stands in for truth on live data: outputs of the most expensive configuration (section 4.5.1).
+        The reference replaces the truth on live data: outputs of the most expensive configuration (section 4.5.1).
         """
 
     def filter_score(self, passed: Sequence[Any]) -> tuple[float, float]:
@@ -382,7 +382,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Unmet:
-    """Why a plan is not what was asked for, in words: what it misses, the best that is possible and by what, and changes each of
+    """Why a plan misses the query's objectives, in words: what it misses, the best that is possible and by what, and changes each of
     which alone would let everything be met."""
 
     missed: tuple[str, ...]
@@ -403,9 +403,9 @@ def check_query(query: Query) -> None:
     """Raises what is wrong with a query that no file position is needed to explain."""
     who = f"query {query.name}"
     if not 0.0 < query.gamma < 1.0:
-        raise PlanError(f"{who}: gamma = {query.gamma}: must lie between 0 (latency only) and 1 (accuracy only)")
+        raise PlanError(f"{who}: gamma = {query.gamma}: must be between 0 (latency only) and 1 (accuracy only)")
     if not 0.0 <= query.accuracy_min <= 1.0:
-        raise PlanError(f"{who}: accuracy_min = {query.accuracy_min}: must lie between 0 and 1")
+        raise PlanError(f"{who}: accuracy_min = {query.accuracy_min}: must be between 0 and 1")
     for key in ("latency_max_ms", "rate_items_per_s"):
         value = getattr(query, key)
         if not (value > 0.0 and math.isfinite(value)):

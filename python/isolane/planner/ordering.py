@@ -1,4 +1,4 @@
-"""In what order filters stand: F_gamma of each order as one bulk filter (equation 4.4).
+"""The order of filters: F_gamma of each order as one bulk filter (equation 4.4).
 
 Problem: with k filters there are k! pipelines, and planning each costs launches. Method: run the filters alone, all set to
 the 20th, 50th and 80th percentile of their knobs, and score precision and recall of the whole chain, recall being

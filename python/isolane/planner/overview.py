@@ -20,7 +20,7 @@ FILE = "index.html"
 def render(joint: multi.JointPlan, queries: Mapping[str, Query], sentences: Mapping[str, str], running: tuple[str, ...]) -> str:
     """The whole file; `sentences` say of each refused query why, and what would help."""
     verdict = judged(joint, sentences)
-    badge = '<span class="badge fail">somebody is refused</span>' if sentences else '<span class="badge pass">all fit</span>'
+    badge = '<span class="badge fail">a query is rejected</span>' if sentences else '<span class="badge pass">all fit</span>'
     rows = "".join(query_row(plan, joint.alone[plan.query], queries[plan.query], plan.query in running) for plan in joint.plans)
     rows += "".join(refused_row(name, text, queries[name]) for name, text in sentences.items())
     exact = "" if joint.exact else "<p>The search for joint plans ended early: there may be a better one.</p>\n"
@@ -42,7 +42,7 @@ def judged(joint: multi.JointPlan, sentences: Mapping[str, str]) -> str:
     """Who is refused, and how full the fullest resource is, in one sentence."""
     admitted = [plan.query for plan in joint.plans]
     if sentences:
-        who = f"{', '.join(sentences)} {'is' if len(sentences) == 1 else 'are'} refused beside {', '.join(admitted) or 'nobody'}"
+        who = f"{', '.join(sentences)} {'is' if len(sentences) == 1 else 'are'} refused beside {', '.join(admitted) or 'no query'}"
     else:
         who = f"All {len(admitted)} queries fit ({', '.join(admitted)})"
     used = fullest(joint)

@@ -2,7 +2,7 @@
 
 Problem: a reader wants to see how the plan was found and what else there was. Units: milliseconds, accuracy and utility without
 unit. Method: as the reports of the Rust program draw, so that both look alike: round ticks, logarithmic latency, classes of the
-one style sheet. Limits: what lies outside an axis stops at its end; of more than `POINTS_MAX` steps that
+one style sheet. Limits: values outside an axis are drawn at its end; of more than `POINTS_MAX` steps that
 many are drawn, or a few more.
 """
 
@@ -129,7 +129,7 @@ class Drawing:
 
 
 def search_path(steps: Sequence[Step], titles: Sequence[str], where: Sequence[int], path: Sequence[Step]) -> str:
-    """Utility of each of these steps, which stand at the places `where` (from 0) of the whole `path`, and of the best so far."""
+    """Utility of each of these steps, which are at the places `where` (from 0) of the whole `path`, and of the best so far."""
     drawing = Drawing("utility of each step of the search, and of the best so far")
     x = linear([1.0, float(max(len(path), 2))], LEFT + 8.0, WIDTH - RIGHT - 8.0, 8)
     finite = [step.utility for step in steps if math.isfinite(step.utility)]

@@ -1,8 +1,9 @@
-"""What is possible at all, for a query whose objectives nobody met.
+"""What is possible at all, for a query whose objectives no pair met.
 
-Problem: "it does not fit" helps nobody; the best accuracy within the latency, and the best latency at the accuracy, do, with
-the settings that give them. Method: all pairs, from the profile where there is one (which costs nothing), else from what was
-launched. What tiers and links would have to be, `remedies` says. Limits: with live launches this is what was seen, and says so. Source: our own.
+Problem: "it does not fit" is no help. Useful are the best accuracy within the latency and the best latency at the accuracy, with
+their settings. Method: all pairs, from the profile where there is one (which costs nothing), else from what was launched.
+`remedies` has the tiers and links that would be needed. Limits: with live launches the result covers the launched pairs only, and
+states this. Source: our own.
 """
 
 from __future__ import annotations

@@ -50,7 +50,7 @@ DIGITS = 6
 
 @dataclass(frozen=True)
 class Profile:
-    """All launches of one query on one machine. `scene` says of which content, where there are several."""
+    """All launches of one query on one machine. `scene` names the content, where there are several."""
 
     query: str
     machine: str
@@ -168,7 +168,7 @@ def launch_from(entry: Mapping[str, Any], knobs: Sequence[Knob]) -> Launch:
     if not all(math.isfinite(each) and each >= 0.0 for each in numbers):
         raise PlanError(f"{who}: a time, size or rate is negative or no number")
     if not all(0.0 <= each <= 1.0 for each in fractions):
-        raise PlanError(f"{who}: accuracy, precision and recall must lie between 0 and 1")
+        raise PlanError(f"{who}: accuracy, precision and recall must be between 0 and 1")
     return Launch(order, configuration, fractions[0], operators, numbers[0], fractions[1], fractions[2])
 
 

@@ -47,7 +47,7 @@ class Change:
 
 
 def unmet(planned: Planned) -> Unmet | None:
-    """Why a plan is not what was asked for; nothing if it is."""
+    """Why a plan misses the query's objectives; nothing if it meets them."""
     if planned.plan.meets:
         return None
     missed = tuple(shortfalls(planned.problem.query, planned.plan))

@@ -1,9 +1,9 @@
 """A plan as one HTML file: what was chosen and why, where operators run, how the search went, what else there was.
 
 Problem: a plan has more to it than a table shows. The file needs no network, works on a phone, in the dark and from the
-keyboard, and looks like the reports of the Rust program, which includes the style sheet and the script that lie here.
+keyboard, and looks like the reports of the Rust program, which includes the style sheet and the script of this folder.
 Units are with every number. Method: text from outside passes `escape` on its way into markup and `embed` on its way into a
-script; there is no other way. Limits: a search of more than `plots.POINTS_MAX` steps shows some of them, and says so.
+script; there is no other way. Limits: a search of more than `plots.POINTS_MAX` steps shows some of them, and states this.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def escape(text: str) -> str:
 
 
 def embed(value: Any) -> str:
-    """JSON that may stand in a script element: no end tag and no comment can begin in it."""
+    """JSON for a script element: no end tag and no comment can begin in it."""
     text = json.dumps(value, separators=(",", ":"), sort_keys=True)
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
@@ -73,7 +73,7 @@ def render(
     other: tuple[str, str] = RUNNER_UP,
     unmet: Unmet | None = None,
 ) -> str:
-    """The whole file; `command` gives it again, `other` names what the plan is compared with, `unmet` why it is not what was asked."""
+    """The whole file; `command` gives it again, `other` names what the plan is compared with, `unmet` has why it misses the objectives."""
     title = f"Plan for {plan.query}"
     steps, where = shown(plan.path)
     body = "\n".join(

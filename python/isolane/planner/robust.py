@@ -74,7 +74,7 @@ class Scenario:
 
 @dataclass(frozen=True)
 class Standing:
-    """How a plan stands in all scenarios: the share in which it meets everything, its mean utility, its longest latency, and the
+    """The result of a plan in all scenarios: the share in which it meets everything, its mean utility, its longest latency, and the
     first scenario in which it fails."""
 
     share: float
@@ -163,7 +163,7 @@ class Worlds:
     latency_ms: Array
 
     def standing(self, placement: int, column: int) -> Standing:
-        """How one pair stands."""
+        """The result of one pair."""
         meets = self.meets[:, placement, column]
         failed = np.flatnonzero(~meets)
         return Standing(

@@ -124,9 +124,9 @@ UNMET = closed(
     {
         "missed": listed({"type": "string"}, "what the plan misses, in words"),
         "possible": text("the best that is possible, and by what"),
-        "remedies": listed({"type": "string"}, "changes, in words, each of which alone would let everything be met"),
+        "remedies": listed({"type": "string"}, "changes, in words; each alone would let everything be met"),
     },
-    "why the plan is not what was asked for",
+    "why the plan misses the query's objectives",
 )
 
 

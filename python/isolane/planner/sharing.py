@@ -5,11 +5,12 @@ resource is overcommitted and every query still meets its objectives beside the 
 of a resource (links, cores of a tier, GPUs of a tier).
 
 Method: a pair's latency is a fixed part plus its time at each resource and what it waits there. With rho the share of all queries
-together and C Erlang's probability that all k servers are busy, waits are C / (rho k (1 - rho)) times the work that others bring:
-their share times the pair's own time where everybody is served at once (connections on a link, processes on cores), or times the mean
-time of their items at each visit where items are served in turn (a GPU); we take the larger. The query's own items count as far as
-their time exceeds the source's period (times k): then those that no filter dropped wait for each other. Pairs that another one beats in every respect are dropped; the rest is searched depth first, most important query
-first, its best pairs first, with bounds on loads and on what can still be gained. Within `NODES_MAX` nodes the answer is exact.
+together and C Erlang's probability that all k servers are busy, waits are C / (rho k (1 - rho)) times the work of the others:
+their share times the pair's own time where all are served at once (connections on a link, processes on cores), or times the mean
+time of their items at each visit where items are served in turn (a GPU); we take the larger. The query's own items count as far
+as their time exceeds the source's period (times k): then those that no filter dropped wait for each other. Pairs that another one
+beats in every respect are dropped; the rest is searched depth first, most important query first, its best pairs first, with
+bounds on loads and on what can still be gained. Within `NODES_MAX` nodes the answer is exact.
 
 Limits: means, not tails (tails scale alike); arrivals of different queries are independent. Source: extends Vulcan 4.5, which leaves concurrent queries open; A. K. Erlang, 1917, for the wait.
 """
@@ -224,13 +225,13 @@ class Joint:
 
 
 def latency_ms(one: Choices, index: int | slice, others: Array, work_ms: Array, stations: Stations) -> Array:
-    """The latency of a pair (or of several) where others take these shares of the resources and bring this work."""
+    """The latency of a pair (or of several) where others take these shares of the resources and have this work."""
     time_ms = one.time_ms[index]
     per_share = stations.per_share(others + one.share[index])
     with np.errstate(invalid="ignore"):
         at_once = time_ms * np.clip(others, 0.0, 1.0)
         in_turn = one.visits[index] * np.maximum(work_ms, 0.0)
-        # Where an item takes no time it waits for nobody.
+        # Where an item takes no time it does not wait.
         waited = (np.maximum(at_once, in_turn) + one.visits[index] * one.own_ms[index]) * per_share
         spent = np.where(time_ms > 0.0, time_ms + np.where(waited > 0.0, waited, 0.0), 0.0)
     result: Array = one.fixed_ms[index] + spent.sum(axis=-1)
@@ -328,5 +329,5 @@ def jointly(
     first: bool = False,
 ) -> Joint:
     """One pair for each query such that all hold together: the most relative utility (1 is what a query has alone) for the
-    highest level, then for the next; with `first`, whatever is found first. `sets` must be sorted by falling level."""
+    highest level, then for the next; with `first`, the first one found. `sets` must be sorted by falling level."""
     return Search(sets, levels, shared, nodes, first).run()

@@ -85,7 +85,7 @@ def utility_of(query: Query) -> Utility:
 
 
 def checked(name: str, function: Utility, query: Query, estimates: Estimates) -> Array:
-    """What somebody's function returns, if it is a finite number for every pair."""
+    """The result of the user's function, if it is a finite number for every pair."""
     try:
         values = np.asarray(function(query, estimates), dtype=np.float64)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""`python -m isolane.queries list | profile QUERY`: the built-in queries, and their profile data measured anew.
+"""`python -m isolane.queries list | profile QUERY`: the built-in queries, and their profile data measured again.
 
 Problem: profile data in the repository must be possible to measure again, on any machine. Units: as in the profile's
 format. Method: `profile`. Limits: one thread; a profile takes one to five minutes. Exit codes: 0 done, 2 bad input,

@@ -1,4 +1,4 @@
-"""ONNX models as operators: the queries' own, and any that a user brings.
+"""ONNX models as operators: the queries' own, and those of a user.
 
 Problem: a user has a detector or a recogniser as an ONNX file and wants it planned and run like the built-in ones.
 Method: `OnnxOperator` is what `implementation: path/to/model.onnx` in a query means: the payload field named like
@@ -10,7 +10,7 @@ in the same folder. What the field is called and how it is scaled can be said in
     isolane.offset   added after scaling (default: 0)
     isolane.keep     "true" keeps the input field in the item (default: false, so that images do not travel on)
 
-Images (height x width x channels) are turned to the layout that the model's shape asks for, and a leading 1 is added
+Images (height x width x channels) are turned to the layout of the model's shape, and a leading 1 is added
 where the model has one dimension more than the field. A class that needs more (boxes instead of tensors, audio
 framing) derives from `OnnxOperator`, overrides `prepare` and `finish`, and is named as `module:Class`. `Net` is the
 bare session: one thread, so that a profile means one core.

@@ -3,7 +3,7 @@
 Problem: planner, runner and profiler must drive any operator alike. Method: an operator takes its knobs in
 `configure`, which may come at any time and holds from the next item on, and turns an item into a list of items in
 `process`: empty where a filter dropped it. Limits: one thread at a time; an operator that keeps a memory of past
-items keeps it over a change of knobs where that makes sense, and says so.
+items keeps it over a change of knobs where its class states it.
 """
 
 from __future__ import annotations

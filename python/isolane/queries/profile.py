@@ -1,6 +1,6 @@
 """Measures every order and configuration of a query once: accuracy, bytes, times, for planners to replay.
 
-Problem: a profile needs hundreds of launches, most of which share their first operators. Units: milliseconds of
+Problem: a profile needs hundreds of launches, and most share their first operators. Units: milliseconds of
 processor time of one thread, bytes on the wire, shares. Method: operators form a tree - source, then for each order
 the next operator with each setting of its knobs - and each node runs once on what its parent sent; a launch is a
 path to a leaf. Accuracy and the filters' precision and recall come from the workload's truth. Times are means over
@@ -107,7 +107,7 @@ class Tree:
 
 
 def profile(query: Query, workload: Workload, scene: str, said: Callable[[str], None]) -> Profile:
-    """The profile of all orders and configurations; `said` hears how far it is."""
+    """The profile of all orders and configurations; `said` is called with the progress."""
     launches = tuple(Tree(query, workload, said).launches())
     extra = {"items": len(workload.items())}
     return Profile(query.name, machine(), query.knobs, launches, scene, extra)

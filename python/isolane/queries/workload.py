@@ -1,7 +1,7 @@
-"""Recorded data with truth, made when asked for: what all three queries share.
+"""Recorded data with truth, made on demand: the common part of the three queries.
 
 Problem: a query's frames fill hundreds of megabytes, and a generator makes them again from a seed in milliseconds.
-Units: items. Method: data come in clips; `Clips` is a sequence that makes a clip when an item of it is asked for and
+Units: items. Method: data come in clips; `Clips` is a sequence that makes a clip when an item of it is read and
 keeps the last two. Limits: random access over many clips makes them again and again; profiles read from the front.
 """
 
@@ -69,5 +69,5 @@ class Clips(Sequence[Item], Generic[Truth]):
 
 
 def ratio(part: float, whole: float) -> float:
-    """The quotient, and 1 where the whole is empty: nothing was asked, so nothing was missed."""
+    """The quotient, and 1 where the whole is empty: an empty whole has no miss."""
     return part / whole if whole else 1.0

@@ -1,13 +1,13 @@
 //! The three runs in order, the objectives between them, and the verdicts.
 //!
-//! Objectives (as in section 3.6.11): the latency that the given percentile of the calls kept while the applications asked
-//! for the target mix, by class, but not less than theory asks for: one call at the class's guaranteed rate plus the worst
-//! queueing delay of that mix. Nothing is set by hand.
-//! Increment: with the paper's steps, probabilities come to rest where each channel misses about once in an objective's time
-//! divided by the allowed part of misses; a channel with less than a call in that time (here: tens of calls a second, not
-//! tens of thousands) would therefore miss too large a part. The increment is the paper's times the calls that a channel has
-//! in an objective's time, at most the paper's.
-//! Verdicts compare parts of calls with what is allowed, with three standard errors of grace: so few calls are never exact.
+//! Objectives (as in section 3.6.11): the latency that the given percentile of the calls kept while the applications
+//! requested the target mix, by class, but not less than the theory's bound: one call at the class's guaranteed rate
+//! plus the worst queueing delay of that mix. No objective is set by hand. Increment: with the paper's steps,
+//! probabilities come to rest where each channel misses about once in an objective's time divided by the allowed part
+//! of misses; a channel with less than a call in that time (here: tens of calls a second, not tens of thousands) would
+//! therefore miss too large a part. The increment is the paper's times the calls that a channel has in an objective's
+//! time, at most the paper's. Verdicts compare parts of calls with what is allowed, with three standard errors of
+//! grace: so few calls are never exact.
 
 use crate::error::LabError;
 use crate::fleet::{Commands, Language, Program, Role};
@@ -110,7 +110,7 @@ impl Lab<'_> {
         };
         let target = self.one(&order)?;
         let objectives = self.objectives(&target, &self.jobs(&order))?;
-        say("run 2 of 3: the mix that applications ask for, without admission control");
+        say("run 2 of 3: the mix that applications request, without admission control");
         let without = self.one(&Order {
             mix: plan.asked_mix,
             length_ms: plan.without_ms,

@@ -53,7 +53,8 @@ pub fn classes(calls: &[Call]) -> [ClassFigures; CLASSES] {
     })
 }
 
-/// Sorted latencies, in microseconds, of the calls that ran in `class` as they asked. Downgraded calls have no objective.
+/// Sorted latencies, in microseconds, of the calls that requested `class` and ran in it. Downgraded calls have no
+/// objective.
 fn latencies(calls: &[Call], class: u8) -> Vec<u64> {
     let mut sorted: Vec<u64> = calls
         .iter()

@@ -61,7 +61,7 @@ pub struct Theory {
     pub wire_us: f64,
     /// Time of one call of each class while all classes are backlogged.
     pub guaranteed_us: [f64; CLASSES],
-    /// Smallest admitted fraction of all calls by class, whatever the others send; the last class has no bound.
+    /// Smallest admitted fraction of all calls by class, at any load of the others; the last class has no bound.
     pub guaranteed_share: Vec<f64>,
 }
 

@@ -116,7 +116,7 @@ fn converged(with: &RunReport) -> Verdict {
     let passed = (0..CLASSES)
         .all(|class| (first[class] - second[class]).abs() <= MIX_ERRORS * errors[class]);
     let words = format!(
-        "asked {}, ran {} in the first half and {} in the second; up to {} apart is chance",
+        "requested {}, ran {} in the first half and {} in the second; differences up to {} are noise",
         parts(&with.mix_asked),
         parts(&first),
         parts(&second),
@@ -146,7 +146,7 @@ fn marked(with: &RunReport) -> Verdict {
         _ => (
             expected > 0 && counts == [expected; 2],
             format!(
-                "{expected} calls were downgraded, {} told the application, {} told the server",
+                "{expected} calls were downgraded; {} notified the application, {} notified the server",
                 with.told, with.seen_downgraded
             ),
         ),

@@ -1,7 +1,7 @@
 //! The file that holds the Go module's algorithm to the one in `core`, bit for bit.
 //!
-//! Goal: `go/isolane/testdata/admission.json` says what `core` decides on random calls; the Go tests replay it. Method: the
-//! file is generated and compared; `ISOLANE_UPDATE=1` writes it anew.
+//! Goal: `go/isolane/testdata/admission.json` says what `core` decides on random calls; the Go tests replay it. Method:
+//! the file is generated and compared; `ISOLANE_UPDATE=1` writes it again.
 #![allow(clippy::unwrap_used)]
 
 use isolane_common_quantities::rng::Stream;

@@ -1,4 +1,4 @@
-/* Admission of remote procedure calls (Aequitas) for programs in C and whatever can call C.
+/* Admission of remote procedure calls (Aequitas) for programs in C and in languages that can call C.
  *
  * A call asks with isolane_rpc_decide() before it is sent, goes out in the class that the decision names, and is
  * reported with isolane_rpc_complete() when its last byte is known to have arrived, or with isolane_rpc_give_up() when it
@@ -60,7 +60,7 @@ typedef struct isolane_rpc_decision {
     uint32_t class_index;
     /* The mark of that class: put it on the connection's packets. */
     uint8_t dscp;
-    /* 1 where class_index is lower than what was asked for: tell the application. */
+    /* 1 where class_index is lower than the requested class: notify the application. */
     uint8_t downgraded;
     /* 1 where it would be lower, were the mode not "shadow". */
     uint8_t would_downgrade;
@@ -99,7 +99,7 @@ int32_t isolane_rpc_decide(isolane_rpc *handle, const uint8_t *destination, size
                            uint32_t class_index, uint64_t size_bytes, isolane_rpc_decision *decision);
 
 /* A call ended, latency_ns after it was handed to the transport: with its last byte acknowledged, or, where only the
- * response tells, with the response less the server's own time. */
+ * response shows the end, with the response less the server's own time. */
 int32_t isolane_rpc_complete(isolane_rpc *handle, uint64_t ticket, uint64_t latency_ns);
 
 /* A call with a response of response_bytes ended, for example a read: the objective is for the packets of both directions.
@@ -118,7 +118,7 @@ int32_t isolane_rpc_probability(isolane_rpc *handle, const uint8_t *destination,
 int32_t isolane_rpc_forget(isolane_rpc *handle, const uint8_t *destination, size_t destination_length);
 
 /* Writes the metrics (OpenMetrics text) and a zero to buffer, as much as fits in capacity bytes, and the full length
- * without the zero to *length. With a capacity of 0, buffer may be null: to ask for the length. */
+ * without the zero to *length. With a capacity of 0, buffer may be null: the call then only returns the length. */
 int32_t isolane_rpc_metrics(isolane_rpc *handle, char *buffer, size_t capacity, size_t *length);
 
 /* Writes what the threads of the handle had to say since it was last taken - the quota server does not answer, a changed

@@ -50,7 +50,7 @@ pub enum SettingsError {
         /// The changed keys.
         keys: String,
     },
-    /// The settings did not come from a file.
+    /// The settings are not from a file.
     #[error("the settings came as text, not from a file; give the new text")]
     NoFile,
 }
@@ -80,7 +80,7 @@ impl Admission {
         Self::with(settings, None, None)
     }
 
-    /// Makes an admission with the settings in `text`; `name` stands for it in messages.
+    /// Makes an admission with the settings in `text`; messages use `name` for it.
     ///
     /// # Errors
     /// The first mistake: line, key, value, what is allowed.

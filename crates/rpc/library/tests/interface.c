@@ -129,7 +129,7 @@ int main(void) {
     CHECK(metrics != NULL && isolane_rpc_metrics(rpc, metrics, length + 1, &length) == ISOLANE_RPC_OK);
     CHECK(strstr(metrics, expected) != NULL);
     free(metrics);
-    /* The quota server of the settings is nowhere, and somebody says so; what was taken is gone. */
+    /* The quota server of the settings does not exist, and a message reports it; taken messages are removed. */
     char said[4096];
     CHECK(isolane_rpc_said(rpc, said, sizeof said, &length) == ISOLANE_RPC_OK && length == strlen(said));
     CHECK(isolane_rpc_said(rpc, NULL, 10, &length) == ISOLANE_RPC_NULL_POINTER);

@@ -1,21 +1,20 @@
 //! Aequitas: which class a remote procedure call (RPC) may use, so that admitted ones keep their latency objective.
 //!
 //! Problem: under overload a class of a weighted fair port keeps its delay bound only while its share of the traffic
-//! stays small enough ([`crate::queueing`]), and no host sees the others' traffic.
-//! Method (algorithm 2, section 3.5.1): for each destination and class the sending host keeps an admit probability. A call
-//! is admitted with it, and otherwise sent in the lowest class and told so; nothing is dropped or delayed. A call
-//! that ran in a class and met the class's objective raises the probability by `increment`, at most once in a window;
-//! each one that missed lowers it by `decrement` for each of its MTUs, not below `floor`, because a class in which
-//! nothing runs could not learn that the overload has passed. Downgraded calls say nothing of the class they asked for.
-//! Units: latencies in picoseconds per MTU of the call, probabilities as parts of 2^32 (so decisions are integers and equal
-//! on all machines), sizes in MTUs.
-//! Left open by the paper, and decided here: the floor's value (an option; the public simulator has 0.1); a destination
-//! that had no call for `idle_after` starts again as new, for what it learned is about an overload of then; the
-//! window's clock does not restart on a miss unless asked (the public simulator restarts it, the paper's text does not).
-//! An objective may hold for a whole call instead of each MTU: then the caller judges it ([`AdmitState::on_outcome`]) and
-//! gives the window ([`AequitasOptions::window`]).
-//! Cost: no allocation, no clock, no shared state: one [`AdmitState`] for a destination and class, 24 bytes.
-//! Source: Aequitas (in the thesis "cloud QoS"), section 3.5, algorithm 2.
+//! stays small enough ([`crate::queueing`]), and no host sees the others' traffic. Method (algorithm 2, section 3.5.1):
+//! for each destination and class the sending host keeps an admit probability. A call is admitted with this
+//! probability, and otherwise runs in the lowest class with a notice to the application; nothing is dropped or delayed.
+//! A call that ran in a class and met the class's objective raises the probability by `increment`, at most once in a
+//! window; each one that missed lowers it by `decrement` for each of its MTUs, not below `floor`, because a class in
+//! which nothing runs could not learn that the overload has passed. Downgraded calls do not count for the class that
+//! they requested. Units: latencies in picoseconds per MTU of the call, probabilities as parts of 2^32 (so decisions
+//! are integers and equal on all machines), sizes in MTUs. Left open by the paper, and decided here: the floor's value
+//! (an option; the public simulator has 0.1); a destination that had no call for `idle_after` starts again as new, for
+//! what it learned is about an overload of then; the window's clock does not restart on a miss unless asked (the public
+//! simulator restarts it, the paper's text does not). An objective may hold for a whole call instead of each MTU: then
+//! the caller judges it ([`AdmitState::on_outcome`]) and gives the window ([`AequitasOptions::window`]). Cost: no
+//! allocation, no clock, no shared state: one [`AdmitState`] for a destination and class, 24 bytes. Source: Aequitas
+//! (in the thesis "cloud QoS"), section 3.5, algorithm 2.
 
 use isolane_common_quantities::OptionError;
 use isolane_common_quantities::units::{Duration, Instant};
@@ -30,7 +29,7 @@ impl Probability {
     /// Always.
     pub const ONE: Self = Self(1 << 32);
 
-    /// `value` from 0 to 1, rounded down to parts of 2^32; outside values are brought to the nearer end.
+    /// `value` from 0 to 1, rounded down to parts of 2^32; outside values are set to the nearer end.
     pub fn from_f64(value: f64) -> Self {
         Self((value.clamp(0.0, 1.0) * Self::ONE.0 as f64) as u64)
     }
@@ -161,7 +160,7 @@ impl AequitasOptions {
 pub enum Decision {
     /// Send it in the requested class.
     Admit,
-    /// Send it in the lowest class, and tell the application.
+    /// Send it in the lowest class, and notify the application.
     Downgrade,
 }
 
@@ -172,7 +171,7 @@ pub enum Decision {
 /// use isolane_common_quantities::units::{Duration, Instant};
 /// let options = AequitasOptions::new(Duration::from_us(15), 99.9);
 /// let mut state = AdmitState::new(Instant::ZERO);
-/// assert_eq!(state.decide(&options, Instant::ZERO, u32::MAX), Decision::Admit); // Everybody begins trusted.
+/// assert_eq!(state.decide(&options, Instant::ZERO, u32::MAX), Decision::Admit); // Every destination begins trusted.
 /// // A call of 7 MTUs took twice as long as it may.
 /// state.on_completion(&options, Instant::ZERO, Duration::from_us(2 * 15 * 7), 7);
 /// assert!((state.probability().as_f64() - 0.93).abs() < 1e-6);

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a process knows of its destinations.
+/// The state of a process's destinations.
 #[pyclass(frozen, module = "isolane_native", name = "Core")]
 struct Core {
     inner: Arc<Inner>,
@@ -29,7 +29,7 @@ type Decision = (u8, bool, bool, u64);
 
 #[pymethods]
 impl Core {
-    /// With the settings that `text` says; `name` stands for it in messages.
+    /// With the settings in `text`; messages use `name` for it.
     #[staticmethod]
     fn from_text(name: &str, text: &str) -> PyResult<Self> {
         Inner::from_text(name, text)
@@ -43,7 +43,7 @@ impl Core {
         Inner::from_file(&path).map_err(wrong).and_then(Self::new)
     }
 
-    /// Decides on a call of `size` bytes to `destination` that asks for `asked`.
+    /// Decides on a call of `size` bytes to `destination` that requests the class `asked`.
     fn decide(&self, destination: &[u8], asked: usize, size: u64) -> PyResult<Decision> {
         if asked >= self.classes {
             let last = self.classes - 1;
@@ -97,7 +97,7 @@ impl Core {
         self.inner.metrics()
     }
 
-    /// What the client of the quota server had to say since this was last asked, one line each.
+    /// The messages of the quota server's client since the last call, one line each.
     fn said(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let taken: Result<(), std::convert::Infallible> = self.inner.take_said(|said| {

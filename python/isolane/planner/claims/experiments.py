@@ -5,7 +5,7 @@ take a minute or two. Units end the names of what is measured; shares are summed
 
 Method: accuracy 0.8 times that of the most expensive configuration, gamma 0.5 and utility P / R are the paper's; the latency is that
 of the query's file (the paper's 2000, 400 and 500 ms are for models a hundred times larger). `search` is a whole search with its own
-order of filters; `configure` fixes the order and the best placement; `order` sweeps gamma and asks who picks the better order;
+order of filters; `configure` fixes the order and the best placement; `order` sweeps gamma and counts which method picks the better order;
 `adapt` plans before and after the link before the MEC lost most of its bandwidth; `drift` takes the profile of another scene. Limits: `adapt` plans with both states known exactly, no noise.
 Source: Vulcan, sections 4.6.1 to 4.6.7 and 4.5.1.
 """
@@ -256,7 +256,7 @@ class Laboratory:
 
     def drift(self, name: str) -> dict[str, float]:
         """The best configuration of each placement, kept when the scene changes: how much utility it loses, and how many steps
-        of knobs lie between it and the best one of the changed scene, on average over placements (section 4.5.1)."""
+        of knobs are between it and the best one of the changed scene, on average over placements (section 4.5.1)."""
         query, launcher = self.case(name, 0)
         order = self.order_of(name)
         _, changed = self.case(name, 1)
@@ -291,7 +291,7 @@ def chosen_options(options: Options_) -> Options:
 
 
 def fixed_order(name: str, orders: list[Order]) -> Order:
-    """`fixed-1`, `fixed-2`: one of the orders, whatever gamma is."""
+    """`fixed-1`, `fixed-2`: one of the orders, for any gamma."""
     number = name.removeprefix("fixed-")
     if not number.isdigit() or not 1 <= int(number) <= len(orders):
         raise PlanError(f"order: searcher {name}: must be vulcan, or fixed-1 to fixed-{len(orders)}")

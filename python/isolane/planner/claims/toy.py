@@ -3,7 +3,7 @@
 Problem: the paper shows on them why configuration and placement must be chosen together, and why the order of filters matters.
 Units: megabytes, milliseconds. Method: as a query of the planner, with what the figures print as its profile. Of figure 4.2c only
 the consequences are in the text; its numbers follow from figure 4.3: what P3 has is twice the detector's time, what P1, P2 and P4
-have beyond it is data over 20 MB/s. The latency asked for lies between those that pass and those that fail; 400 ms.
+have beyond it is data over 20 MB/s. The latency objective is between those that pass and those that fail; 400 ms.
 Source: Vulcan, section 4.2.2.
 """
 
@@ -35,7 +35,7 @@ MEASURED: dict[str, tuple[tuple[float, float, tuple[float, float, float]], ...]]
     "VG": ((0.70, 180.0, (6.0, 4.0, 2.7)), (0.60, 190.0, (6.0, 2.8, 2.0))),
 }
 
-#: Accuracy and latency that the figures ask for, by order of the filters.
+# : Accuracy and latency objectives of the figures, by order of the filters.
 ASKED = {"GV": (0.80, 400.0), "VG": (0.60, 300.0)}
 
 FILTERS = {"G": "ground", "V": "voxels"}
@@ -123,7 +123,7 @@ def measure(options: Mapping[str, str | int]) -> dict[str, float]:
 
 
 def asked(options: Mapping[str, str | int]) -> tuple[float, float]:
-    """The objectives: those of figure 4.2a, or of 4.4a where the experiment says so."""
+    """The objectives: those of figure 4.2a, or of 4.4a where the experiment has figure 4.4."""
     return ASKED["VG" if options.get("figure") == "4.4" else "GV"]
 
 

@@ -2,7 +2,7 @@
 
 Problem: a baseline that explores configurations one knob at a time. Method: of 3 random configurations the cheapest in
 resources is the start; a random knob gets another value; a better neighbour becomes the centre; when no neighbour is better,
-the climb ends. Climbs repeat until one brings no improvement beyond the stop rule's threshold. Results of one placement are
+the climb ends. Climbs repeat until one improves by no more than the stop rule's threshold. Results of one placement are
 not reused for another: each pair is a launch; within one placement they are cached.
 
 Limits: the papers leave the number of climbs open; ours is bounded by `CLIMBS_MAX`. Source: VideoStorm (NSDI 2017), section on
@@ -42,7 +42,7 @@ def configure(problem: Problem, rng: np.random.Generator, placement: int) -> Non
 
 
 def climbs(problem: Problem, rng: np.random.Generator, placement: int) -> None:
-    """Climbs from random starts until one brings too little."""
+    """Climbs from random starts until one improves too little."""
     best = -np.inf
     for _ in range(CLIMBS_MAX):
         top = climb(problem, rng, placement)

@@ -1,7 +1,7 @@
 """Vulcan's own search: Bayesian optimisation of the configuration for each placement, reuse, early pruning (algorithm 3).
 
 Problem: the best pair of placement and configuration with few launches. Method: for every placement in turn an optimiser of
-its own (3 random starts, stop rule) proposes configurations; one that was launched before, for whichever placement, costs
+its own (3 random starts, stop rule) proposes configurations; one that was launched before, for any placement, costs
 nothing. A placement with 3 utilities at or below that of the bare objectives (0) is given up. What was seen at a placement
 before it was given up still counts. Limits: the bound on launches is the number of configurations.
 Source: Vulcan, sections 4.4.3 and 4.4.4. The pseudo code counts bad utilities in all, not in a row; so do we.

@@ -2,7 +2,7 @@
 
 Problem: find cars, pedestrians and animals in laser scans, with filters that make the cloud smaller before it
 travels. Units: metres. Payload: "points" (n x 4 single-precision: x, y, z, intensity), then "centres" (n x 2),
-"kinds", "chances". Method: see each class. The two filters may stand in either order: voxelisation first makes the
+"kinds", "chances". Method: see each class. The two filters may be in either order: voxelisation first makes the
 search for the ground cheaper, but less exact. Limits: one plane of ground, so that a raised pavement or a wave stays
 or goes with the allowed distance.
 """
@@ -29,7 +29,7 @@ CHANNELS = len(SLICES) + 1
 
 
 class Scanner(Operator):
-    """The source: passes the scan on, without points that are no numbers or lie beyond the sensor's range."""
+    """The source: passes the scan on, without points that are no numbers or are beyond the sensor's range."""
 
     def process(self, item: Item) -> list[Item]:
         """The checked scan."""
@@ -158,7 +158,7 @@ class Detector(Operator):
 
 
 class Obstacles(Operator):
-    """The post: merges what lies within half a metre of a likelier find, and adds the distance of the nearest."""
+    """The post: merges finds within half a metre of a likelier find, and adds the distance of the nearest."""
 
     #: Two finds nearer than this are one object.
     SAME_M = 0.5

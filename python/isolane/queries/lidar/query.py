@@ -1,7 +1,7 @@
 """Data and measures of the driving query.
 
 Problem: how well does a pipeline find the objects around a vehicle? Units: metres, scans. Method: 24 streets with
-five scans each, half a second apart; a find is right if an object of its class lies within a metre; the accuracy is
+five scans each, half a second apart; a find is right if an object of its class is within a metre; the accuracy is
 the F1 over all scans. For precision and recall of the filters a sample is a cube of half a metre: relevant if the
 scan had a point of an object there, passed if the filtered cloud has a point there. Limits: finds have a centre and
 a class, no sizes or headings.

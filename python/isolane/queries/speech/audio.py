@@ -2,8 +2,8 @@
 
 Problem: sampler, spectral gate, recogniser and truth must agree on frames and bins at every sampling rate. Units:
 hertz, seconds; samples are single-precision numbers around -1 to 1, or 16-bit integers on the wire. Method:
-resampling by cutting or padding the spectrum; frames of 25 ms every 10 ms, whose bins lie 40 Hz apart at every rate;
-40 mel bands from 60 Hz to 8 kHz, of which lower rates leave the upper ones empty. Limits: whole clips, no streaming;
+resampling by cutting or padding the spectrum; frames of 25 ms every 10 ms, whose bins are 40 Hz apart at every rate;
+40 mel bands from 60 Hz to 8 kHz, and at lower rates the upper ones are empty. Limits: whole clips, no streaming;
 the ends of a resampled clip ring a little.
 """
 

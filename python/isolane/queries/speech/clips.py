@@ -4,7 +4,7 @@ Problem: the query must run where no speech synthesiser is installed. Units: her
 holds commands spoken by espeak-ng voices (made by `isolane.queries.training.voices`), as a transform codec's
 coefficients: cosine transform with half-overlapping windows of 40 ms, companded to eight bits, compressed by LZMA.
 Noise is made here from a seed: pink, hum, and babble of other clips. Limits: the codec keeps what recognisers need
-(its own error lies 15 dB or more below the speech).
+(its own error is 15 dB or more below the speech).
 """
 
 from __future__ import annotations

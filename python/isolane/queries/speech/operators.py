@@ -1,7 +1,7 @@
 """Operators of the speech query: microphone, sampler, noise gate, recogniser, decoder.
 
 Problem: which command was spoken, in noise. Units: hertz, seconds. Payload: "audio" (16-bit samples), "rate_hz",
-then "scores" (frames x words, logarithms) and "text". Method: see each class. Sampler and gate may stand in either
+then "scores" (frames x words, logarithms) and "text". Method: see each class. Sampler and gate may be in either
 order: a gate before the sampler sees all frequencies and costs more. Limits: one command a clip.
 """
 

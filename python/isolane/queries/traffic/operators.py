@@ -5,7 +5,7 @@ Problem: find the red vehicles of a camera's frames, with filters that drop what
 the frame as the camera saw it, in boxes; pixels of the shrunk frame inside operators. Payload: "frame" (height x
 width x 3, eight bits), "scale_x", "scale_y" (shrunk per original pixel), "holds" (frames until the sampler's next
 one), "left", "top" (where a crop lies in the shrunk frame), "moving" (blocks that the background subtractor saw
-move), then "boxes" (n x 4), "kinds", "redness". Method: see each class. The two filters may stand in either order,
+move), then "boxes" (n x 4), "kinds", "redness". Method: see each class. The two filters may be in either order,
 and the order shows: after the subtractor the colour filter looks at moving blocks alone, so that a red awning does
 not count; before it, the subtractor sees fewer frames and learns the background from them. Limits: a fixed camera.
 """
@@ -62,12 +62,12 @@ class BackgroundSubtractor(Operator):
 
     #: Frames in the memory, and seconds between them: a slow car leaves its place within half of the memory's span.
     MEMORY, SPACING_S = 9, 0.4
-    #: How much sooner a frame may come that counts as so far apart: live frames are not exactly on time, and a memory that takes
-    #: every other one fills in twice the time. Less than half of what lies between two frames of the camera.
+    # : How much sooner a frame may come that counts as so far apart: live frames are not exactly on time, and a memory that takes
+    # : every other one fills in twice the time. Less than half of the time between two frames of the camera.
     JITTER_S = 0.03
     #: Mean deviation of a block, in levels of brightness, from which it moves; sensor noise alone makes 4 to 6.
     DEVIATION = 9.0
-    #: Share of moving blocks from which the camera itself moved or the light was switched: the memory starts anew.
+    # : Share of moving blocks from which the camera itself moved or the light was switched: the memory starts again.
     CUT = 0.5
     #: Blocks around moving ones that stay in the crop, so that the detector sees an object's edge.
     MARGIN = 2

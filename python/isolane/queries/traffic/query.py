@@ -63,7 +63,7 @@ class Day:
         return _f1((found[frame], [one.box for one in self._items.truth(frame) if one.red]) for frame in ids)
 
     def filter_score(self, passed: Sequence[Item]) -> tuple[float, float]:
-        """Precision and recall of frames with a red vehicle; a passed frame stands for those that it holds for."""
+        """Precision and recall of frames with a red vehicle; a passed frame counts for all frames that it holds for."""
         relevant = [any(one.red for one in truth) for truth in self.truths]
         covered = [False] * len(relevant)
         for item in passed:

@@ -1,4 +1,4 @@
-"""`python -m isolane.queries.training QUERY [--output DIRECTORY]`: makes a query's models anew. Limits: see the
+"""`python -m isolane.queries.training QUERY [--output DIRECTORY]`: makes a query's models again. Limits: see the
 package.
 """
 

@@ -99,7 +99,7 @@ def commands(count: int, voices: tuple[str, ...], seed: int) -> list[tuple[str, 
 
 
 def write_clips(path: pathlib.Path) -> int:
-    """Makes the committed clips anew; returns the file's bytes."""
+    """Makes the committed clips again; returns the file's bytes."""
     made = commands(CLIPS, TESTED, 7)
     content = encode([signal for _, _, signal in made], [text for text, _, _ in made], [voice for _, voice, _ in made])
     path.write_bytes(content)

@@ -1,7 +1,7 @@
 //! When which call is due: a Poisson stream that runs only while a burst lasts.
 //!
-//! Units: microseconds from the start.
-//! Method: exponential gaps on a clock that stands still between bursts; the class by one more draw.
+//! Units: microseconds from the start. Method: exponential gaps on a clock that stops between bursts; the class by one
+//! more draw.
 
 use crate::job::ClientJob;
 use isolane_common_quantities::rng::Stream;
@@ -16,12 +16,12 @@ pub struct Arrivals {
     period_us: u64,
     burst_us: u64,
     end_us: u64,
-    /// Time on the clock that stands still between bursts.
+    /// Time on the clock that stops between bursts.
     burst_clock: Duration,
 }
 
 impl Arrivals {
-    /// The calls that `job` asks for.
+    /// The calls of `job`.
     pub fn new(job: &ClientJob) -> Self {
         Self {
             stream: Stream::named(job.seed, "calls of the lab"),

@@ -9,7 +9,7 @@ use std::ffi::c_char;
 /// The bytes that a caller names.
 ///
 /// # Safety
-/// If it is not null, `start` points to `len` bytes that nobody changes during `'a`.
+/// If it is not null, `start` points to `len` bytes that no code changes during `'a`.
 pub(super) unsafe fn bytes<'a>(start: *const u8, len: usize, what: &str) -> Answer<&'a [u8]> {
     if len > LENGTH_MAX {
         let message = format!("{what} has {len} bytes; at most {LENGTH_MAX} are read");

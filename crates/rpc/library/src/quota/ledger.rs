@@ -4,9 +4,9 @@
 //! Problem: a remote store can take any time for a write. If the book were locked meanwhile, one slow etcd would make
 //! every client wait for all earlier ones. Method: a request changes the book under its lock and adds its records to a
 //! queue. A request that finds no active writer writes the whole queue at once; the others wait for the write with
-//! their records. An answer therefore waits for at most two writes, whatever the number of clients, and a request
-//! without records waits for none. If a write fails, the promise is not given; the book then counts an unused promise
-//! for a term. Limits: operators' changes of terms wait for each other.
+//! their records. An answer therefore waits for at most two writes, for any number of clients, and a request without
+//! records waits for none. If a write fails, the promise is not given; the book then counts an unused promise for a
+//! term. Limits: operators' changes of terms wait for each other.
 
 use super::book::{Book, BookError, Step};
 use super::protocol::{Answer, Request};

@@ -117,11 +117,7 @@ const QUOTA: &[Key] = &[
         Kind::Text,
         "\"unix:/path\" or an address and a port, like \"127.0.0.1:7480\"",
     ),
-    key(
-        "key_file",
-        Kind::Text,
-        "the file of the key that the server asks for (none)",
-    ),
+    key("key_file", Kind::Text, "file with the server's key (none)"),
     required("tenant", Kind::Text, "for whom this process sends"),
 ];
 
@@ -176,7 +172,7 @@ fn classes(top: &Table<'_>) -> Result<Vec<ClassSettings>> {
         let dscp = table.count("dscp")?.expect("the key is required") as u8;
         if let Some(other) = classes.iter().find(|other| other.dscp == dscp) {
             let expected = format!(
-                "class {:?} has the same mark, so the network could not tell them apart; give another",
+                "class {:?} has the same mark, so the network could not distinguish them; give another",
                 other.name
             );
             return Err(table.wrong("dscp", expected));

@@ -75,7 +75,7 @@ fn mistakes_are_named_with_line_value_and_remedy() {
         rpc.toml:4: alpha = 0: must be above 0 and at most 1: otherwise the admit probability could never change again
         rpc.toml:4: alpha = "a": must be a number
         rpc.toml:8: class "critical": dscp = 64: must be 0 to 63
-        rpc.toml:14: class "normal": dscp = 46: class "critical" has the same mark, so the network could not tell them apart; give another
+        rpc.toml:14: class "normal": dscp = 46: class "critical" has the same mark, so the network could not distinguish them; give another
         rpc.toml:7: class: name = "two words": must be 1 to 64 letters, digits, '-', '_' or '.': it travels in metadata
         rpc.toml:13: class "critical": name = "critical": is listed twice; rename or remove one
         rpc.toml:12: class "normal": target_per_mtu is missing: every class but the last needs an objective, like target_per_mtu = "15us"

@@ -1,6 +1,6 @@
 //! Destinations and classes: decides on calls in a few nanoseconds on any number of threads.
 //!
-//! Problem: a host talks to up to 100,000 destinations from many threads, and each call needs a decision. The decision
+//! Problem: a host calls up to 100,000 destinations from many threads, and each call needs a decision. The decision
 //! must not wait for another thread, must not allocate, and the memory must not grow with the number of destinations
 //! ever used. Method: a destination has one cell of 128 bytes for each class, in blocks that are allocated when first
 //! used. A decision hashes the name, finds the slot in an index that is read without a lock, and reads and writes the
@@ -105,7 +105,7 @@ pub struct Table {
 }
 
 impl Table {
-    /// Makes an empty table. `seed` keys its hash; use a random seed if names come from untrusted sources.
+    /// Makes an empty table. `seed` keys its hash; use a random seed if names are from untrusted sources.
     pub fn new(settings: &Settings, seed: u64, now_ns: u64) -> Self {
         let slots = settings.destinations_max.clamp(1, DESTINATIONS_MAX);
         let classes = settings.classes.len();
@@ -382,7 +382,7 @@ impl Table {
     }
 
     /// Admits calls to group `group` (from 0, in the order of the settings) in `class` at this rate from `now_ns` until
-    /// `until_ns`, whatever the admit probability.
+    /// `until_ns`, at any admit probability.
     ///
     /// # Panics
     /// When the group or class does not exist.

@@ -4,7 +4,7 @@
 //! must be measured at the transport, and both ends must learn of a downgrade. Method: [`Admitted`] is a tower service
 //! over one channel per class ([`connect`] makes channels with marked sockets). The application names the class with
 //! [`Class`] in the request's extensions. The request's metadata contains the requested and the actual class; so does
-//! the response's metadata ([`Outcome`] reads it; it also lies in the response's extensions). Admission never delays or
+//! the response's metadata ([`Outcome`] reads it; it is also in the response's extensions). Admission never delays or
 //! rejects a call; a call waits only for its channel. Units: sizes are the bytes of the encoded body, as far as it is
 //! available when the call is made (a unary request always is; a stream gives its size with [`Size`]). Limits: requests
 //! only. A response uses the connection of its request, so it has the request's class if the server's kernel reflects

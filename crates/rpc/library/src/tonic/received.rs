@@ -168,7 +168,7 @@ dscp = 8
             (1, 1),
             "2 s for one packet"
         );
-        assert_eq!(read(&[]), (1, 1), "a body that nobody reads");
+        assert_eq!(read(&[]), (1, 1), "a body without a reader");
     }
 
     #[test]

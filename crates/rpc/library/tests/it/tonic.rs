@@ -237,7 +237,7 @@ fn a_unary_call_runs_in_its_class_and_is_measured() {
             ("low", false)
         );
         let (outcome, _) = unary(&client, Some(9), Bytes::from_static(b"\0")).await;
-        assert_eq!(outcome.requested, "low", "a class that nobody knows");
+        assert_eq!(outcome.requested, "low", "an unknown class");
         assert_eq!(marks(&client), [Some(46), None, Some(8)]);
     });
 }
@@ -396,7 +396,7 @@ fn a_call_that_is_given_up_on_its_way_is_a_miss_beyond_its_objective() {
             let path = PathAndQuery::from_static("/test.Echo/Unary");
             let call = grpc.unary(request, path, Plain);
             let ended = tokio::time::timeout(Duration::from_millis(200), call).await;
-            assert!(ended.is_err(), "nobody answers");
+            assert!(ended.is_err(), "no server answers");
         }
         let missed = |class| {
             let counts = admission.table().counts(address.as_bytes(), class).unwrap();

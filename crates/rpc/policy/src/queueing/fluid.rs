@@ -1,12 +1,12 @@
 //! Worst delay of any number of classes, exactly: the fluid server followed from event to event.
 //!
-//! Method: while traffic arrives, the rates of a fluid weighted fair server are constant: classes that ask for no more
-//! than their fair part get what they ask for, the others divide the rest by weight (water filling). Afterwards the
-//! classes that still have a queue divide the line by weight until one after the other is empty. Arrivals and service
-//! of a class are then piecewise linear, and the largest horizontal distance between two such curves lies at one of
-//! their corners; there are at most as many corners as classes plus one.
-//! Cost: O(classes^2) time, no more memory than that. Units: see [`super`].
-//! Source: Aequitas 3.4.1 leaves more than two classes to simulation; network calculus gives the distance.
+//! Method: while traffic arrives, the rates of a fluid weighted fair server are constant: classes that need no more
+//! than their fair part get their need, the others divide the rest by weight (water filling). Afterwards the classes
+//! that still have a queue divide the line by weight until one after the other is empty. Arrivals and service of a
+//! class are then piecewise linear, and the largest horizontal distance between two such curves is at one of their
+//! corners; there are at most as many corners as classes plus one. Cost: O(classes^2) time, no more memory than that.
+//! Units: see [`super`]. Source: Aequitas 3.4.1 leaves more than two classes to simulation; network calculus gives the
+//! distance.
 
 use super::{Arrivals, QueueingError, check_shares, check_weights};
 
@@ -139,7 +139,7 @@ impl Class {
         if self.queue <= ROUNDING * self.arrived {
             self.queue = 0.0;
         }
-        // What leaves now arrived when the arrival curve stood where the service curve stands.
+        // The data that leaves now arrived when the arrival curve had the present value of the service curve.
         let arrived_at = (self.arrived - self.queue) / self.demand;
         self.delay = self.delay.max(now - arrived_at);
         if self.delay < ROUNDING {
@@ -246,7 +246,7 @@ mod tests {
             let port = Port::new(&weights, arrivals).expect("sound");
             let delays = port.delays(&shares_of(&parts)).expect("shares");
             let worst = delays.iter().fold(0.0f64, |a, b| a.max(*b));
-            // Work is conserved: the line is busy from 0 to mu, so somebody's last bit leaves at mu.
+            // Work is conserved: the line is busy from 0 to mu, so the last bit of one class leaves at mu.
             prop_assert!(worst >= mu - arrivals.end() - 1e-9);
             prop_assert!(worst <= mu);
         }

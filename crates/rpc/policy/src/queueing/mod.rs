@@ -1,15 +1,15 @@
 //! What queueing theory says of a port under weighted fair queueing, without simulating a packet.
 //!
 //! Problem: an operator chooses class weights and how much traffic a class may admit; the worst delay follows from
-//! both, and from how bursty the traffic is.
-//! Model (Aequitas 3.4.1, figure 3.7): time is one period. All classes together arrive at `burst` times the line
-//! rate from time zero until the period's traffic, `load` times what the line could carry, is there; then nobody sends.
-//! A class has a share of the arriving traffic and a weight. The server is fluid (generalised processor sharing).
-//! Units: rates are fractions of the line rate, delays fractions of the period, shares fractions of the traffic.
-//! Method: [`two_class`] has the closed forms, [`fluid`] the exact solution for any number of classes, [`region`]
-//! what follows for admission, [`plan`] chooses weights. The closed forms and the solution agree to rounding; the tests hold them to that.
-//! Limits: fluid traffic. Packets add at most the time of one largest packet of each class.
-//! Source: Aequitas 3.4, 3.5.2 and appendix B.2 (in the thesis "cloud QoS"); Parekh and Gallager 1993.
+//! both, and from how bursty the traffic is. Model (Aequitas 3.4.1, figure 3.7): time is one period. All classes
+//! together arrive at `burst` times the line rate from time zero until the period's traffic, `load` times what the line
+//! could carry, is there; then no class sends. A class has a share of the arriving traffic and a weight. The server is
+//! fluid (generalised processor sharing). Units: rates are fractions of the line rate, delays fractions of the period,
+//! shares fractions of the traffic. Method: [`two_class`] has the closed forms, [`fluid`] the exact solution for any
+//! number of classes, [`region`] what follows for admission, [`plan`] chooses weights. The closed forms and the
+//! solution agree to rounding; the tests hold them to that. Limits: fluid traffic. Packets add at most the time of one
+//! largest packet of each class. Source: Aequitas 3.4, 3.5.2 and appendix B.2 (in the thesis "cloud QoS"); Parekh and
+//! Gallager 1993.
 
 pub mod fluid;
 pub mod plan;
@@ -82,7 +82,7 @@ pub enum QueueingError {
 /// Most classes of a port; no switch has more queues.
 pub const CLASSES_MAX: usize = 64;
 
-/// How far a sum of shares may lie from 1: the rounding of shares written with a few decimals.
+/// How far a sum of shares may be from 1: the rounding of shares written with a few decimals.
 const SHARE_SUM_SLACK: f64 = 1e-9;
 
 impl Arrivals {

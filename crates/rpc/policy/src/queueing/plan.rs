@@ -1,16 +1,15 @@
 //! From latency objectives and traffic to weights and admitted shares.
 //!
-//! Problem: classes with objectives share a port with a lowest class that has none and takes what others may not
-//! send. Which weights let the most of the wanted traffic in, and how much of each class is that?
-//! Method: weights come from a short list that switches can all express ([`WEIGHTS`]), falling from class to class, the
-//! lowest class having 1. For each choice, classes whose worst delay exceeds their bound give traffic to the lowest
-//! class, by bisection, until all bounds hold: first the class that exceeds its bound by the largest factor, as all
-//! depend on each other, again and again. The best choice admits the most traffic; among equals, the one whose largest
-//! weight is smallest, because an extreme weight starves the lowest class.
-//! Bounds are on queueing alone: what an idle network takes is subtracted before (see [`Objective`]).
-//! Cost: 12 choices for each class with an objective, so a few thousand solutions of the fluid server for four classes.
-//! Limits: the best of the list, not of all real weights; a fluid server.
-//! Source: Aequitas 3.4.2 and 3.5.2 for the region; the search is ours.
+//! Problem: classes with objectives share a port with a lowest class, which has no objective and takes the downgraded
+//! traffic. Which weights admit the most of the requested traffic, and how much of each class do they admit? Method:
+//! weights come from a short list that switches can all express ([`WEIGHTS`]), falling from class to class, the lowest
+//! class having 1. For each choice, classes whose worst delay exceeds their bound give traffic to the lowest class, by
+//! bisection, until all bounds hold: first the class that exceeds its bound by the largest factor, as all depend on
+//! each other, again and again. The best choice admits the most traffic; among equals, the one whose largest weight is
+//! smallest, because an extreme weight starves the lowest class. Bounds are on queueing alone: what an idle network
+//! takes is subtracted before (see [`Objective`]). Cost: 12 choices for each class with an objective, so a few thousand
+//! solutions of the fluid server for four classes. Limits: the best of the list, not of all real weights; a fluid
+//! server. Source: Aequitas 3.4.2 and 3.5.2 for the region; the search is ours.
 
 use super::fluid::Port;
 use super::region::{PRECISION, guaranteed_share};
@@ -41,7 +40,7 @@ pub struct Planned {
     pub admitted: f64,
     /// Its worst queueing delay then, in periods.
     pub delay: f64,
-    /// What it is admitted at least, whatever the others send, in line rates.
+    /// The least admitted rate at any load of the others, in line rates.
     pub guaranteed: f64,
 }
 

@@ -147,7 +147,11 @@ fn a_restart_remembers_clients_of_tenants_that_are_gone_and_longer_terms() {
     // Both are stored again for the next restart.
     assert_eq!(next.holdings().count(), 2);
     let rate = |pool: &mut Pool, ms| pool.renew(at(ms), "a", "z", 1_000, None).unwrap().rate;
-    assert_eq!(rate(&mut next, TERM_MS - 1), 35, "what nobody may be using");
+    assert_eq!(
+        rate(&mut next, TERM_MS - 1),
+        35,
+        "the rate that no client may be using"
+    );
     // Then both have expired, and their demands with them.
     assert_eq!(rate(&mut next, TERM_MS), 175);
 }
@@ -216,7 +220,7 @@ fn step() -> impl Strategy<Value = (u64, Step)> {
 }
 
 proptest! {
-    /// Whatever is lost, killed or set back, the clients together never exceed the bound.
+    /// After any loss, kill or clock step, the clients together never exceed the bound.
     #[test]
     fn clients_never_use_more_than_the_bound(
         steps in prop::collection::vec(step(), 1..200),
