@@ -323,7 +323,7 @@ pub(crate) const TRAFFIC: &[Key] = &[
     key(
         "bursts",
         Kind::Choice(BURSTS),
-        "poisson, even: whose bursts begin together (together: everybody's)",
+        "poisson, even: which bursts begin together (together: those of all hosts)",
     ),
     key(
         "outstanding",

@@ -240,7 +240,7 @@ pub enum Congestion {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Recovery {
-    /// The receiver takes packets in order only and asks for the first missing one.
+    /// The receiver takes packets in order only and requests the first missing one.
     GoBackN,
     /// The receiver keeps what arrives and the sender repeats what is missing.
     Selective,
@@ -255,11 +255,11 @@ pub struct FabricPolicy {
     pub parameters: BTreeMap<String, f64>,
 }
 
-/// Policies of a network. All but the first two bring a port discipline or a transport of their own.
+/// Policies of a network. All but the first two have a port discipline or a transport of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FabricPolicyKind {
-    /// Calls run in the class that they ask for.
+    /// Calls run in the class that they request.
     None,
     /// Admission by measured latency (Aequitas algorithm 2).
     Aequitas,
@@ -378,11 +378,11 @@ pub enum Arrivals {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum BurstPhase {
-    /// Everybody's: the worst case, and what delay bounds are about.
+    /// Those of all hosts: the worst case, which delay bounds cover.
     #[default]
     Together,
     /// Those of one caller; callers burst at times of their own.
     PerHost,
-    /// Nobody's: each pair of hosts bursts at times of its own, with its even part of the caller's load.
+    /// None: each pair of hosts bursts at times of its own, with its even part of the caller's load.
     PerPair,
 }

@@ -20,7 +20,7 @@ pub const POLICY: &[&str] = &[
 
 /// What each policy does, in the order of [`POLICY`].
 pub const POLICY_ABOUT: &[&str] = &[
-    "calls run in the class that they ask for",
+    "calls run in the class that they request",
     "admission by measured latency: calls beyond what a class can keep run in the lowest one",
     "strict priority between the classes instead of the ports' scheduler",
     "shortest remaining first in the network, small buffers, hosts at line rate",
@@ -222,12 +222,12 @@ const TIMELY: &[PolicyParameter] = &[
     parameter(
         "low_us",
         (0.0, 1e6),
-        "round-trip time below which the rate rises whatever the gradient (50)",
+        "round-trip time below which the rate rises at any gradient (50)",
     ),
     parameter(
         "high_us",
         (0.1, 1e6),
-        "round-trip time above which it falls whatever the gradient (500)",
+        "round-trip time above which it falls at any gradient (500)",
     ),
     parameter(
         "round_trip_min_us",
@@ -443,12 +443,12 @@ const HOMA: &[PolicyParameter] = &[
     parameter(
         "sample_messages",
         (1.0, 1e6),
-        "messages after which a receiver divides the levels anew (500)",
+        "messages after which a receiver divides the levels again (500)",
     ),
     parameter(
         "resend_us",
         (0.1, 1e6),
-        "silence after which packets are asked for again (1000)",
+        "silence after which packets are requested again (1000)",
     ),
 ];
 

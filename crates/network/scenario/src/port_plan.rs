@@ -210,7 +210,7 @@ fn class(
     let dscp = table.count("dscp")?.expect("the key is required") as u8;
     if let Some(other) = plan.classes.iter().find(|class| class.dscp == dscp) {
         let expected = format!(
-            "is also that of class {:?}; a switch could not tell them apart",
+            "is also that of class {:?}; a switch could not distinguish them",
             other.name
         );
         return Err(table.wrong("dscp", expected));
@@ -313,7 +313,7 @@ mod tests {
             "{message}"
         );
         let message = refused("dscp = 18", "dscp = 46");
-        assert!(message.contains("could not tell them apart"), "{message}");
+        assert!(message.contains("could not distinguish them"), "{message}");
         let message = refused("slo = \"25us\"\n", "");
         assert!(message.contains("slo is missing"), "{message}");
         let message = refused("burst_percent", "burst_procent");

@@ -16,7 +16,7 @@ use isolane_common_quantities::units::Bytes;
 pub struct Published {
     /// What a scenario calls it.
     pub name: &'static str,
-    /// Where it comes from.
+    /// Its source.
     pub about: &'static str,
     /// Bytes of one unit of the first column.
     unit: u64,

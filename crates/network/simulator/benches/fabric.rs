@@ -1,6 +1,6 @@
 //! Whole networks on one core: wall time, packets and events per second, peak memory; medians of three runs.
 //!
-//! Each run is a process of its own, so that its peak memory is its own (Linux only). Beside our figures stand those of
+//! Each run is a process of its own, so that its peak memory is its own (Linux only). Beside our figures are those of
 //! public simulators on one core of the same kind of machine; the replicas compare two runs on two threads with one.
 //! `fabric run CASE [CALLS]` runs one case once, for profilers.
 use isolane_network_scenario::model::FabricScenario;
@@ -147,7 +147,8 @@ fn once(case: &Case, calls: Option<u64>) {
 }
 
 fn peak_megabytes() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").expect("Linux tells of the process");
+    let status =
+        std::fs::read_to_string("/proc/self/status").expect("Linux has the status of the process");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     let kib = line.and_then(|line| line.trim().strip_suffix(" kB"));
     kib.map_or(f64::NAN, |kib| {

@@ -5,7 +5,7 @@
 //! * [`packet`] - what travels;
 //! * [`topology`] - hosts, switches, links, and which way leads where;
 //! * [`discipline`] - the order in which a port sends (weighted fair, deficit round robin, strict, pFabric, ...);
-//! * [`network`] - ports, buffers, marks and pauses, and the event loop; it knows nothing of flows or calls;
+//! * [`network`] - ports, buffers, marks and pauses, and the event loop, without flows and calls;
 //! * [`transport`] - how a host turns messages into packets and back;
 //! * [`rpc`] - calls: when they begin, how large they are, in which class they run, how long they took;
 //! * [`run`] - one scenario from start to result;

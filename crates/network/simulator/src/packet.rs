@@ -44,7 +44,7 @@ pub struct Packet {
     pub extra: u64,
     /// For the discipline of the port that it waits at (virtual finish time).
     pub tag: u64,
-    /// Sequence number of the packet in its channel, or what an answer speaks of.
+    /// Sequence number of the packet in its channel, or the number that an answer is about.
     pub sequence: u32,
     /// Next sequence number that the receiver expects (answers).
     pub expected: u32,
@@ -54,7 +54,7 @@ pub struct Packet {
     pub next: u32,
     /// Where it goes.
     pub to: HostId,
-    /// Where it comes from.
+    /// Its source.
     pub from: HostId,
     /// Port of the node it is in through which it entered, counted within the node; the network's, for pauses.
     pub ingress: u16,
@@ -178,7 +178,7 @@ pub mod flags {
     pub const VISIT_PORTS: u8 = 32;
 }
 
-/// What one hop tells (HPCC INT): at most [`TELEMETRY_HOPS`] of them travel with a packet.
+/// The telemetry of one hop (HPCC INT): at most [`TELEMETRY_HOPS`] of them travel with a packet.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct HopTelemetry {
     /// Bytes waiting at the port when the packet left it.

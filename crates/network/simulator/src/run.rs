@@ -1,11 +1,10 @@
 //! One scenario from start to result: the loop between network, transport and calls.
 //!
-//! Method: the policy names a transport and an order of the ports ([`run`]); everything else follows from the
-//! scenario. The loop ends when no call is in flight and none can begin, when nothing happens any more, or when the
-//! scenario's drain time is over; calls that are open then are counted as unfinished.
-//! Checked in every run: packets and bytes are conserved ([`Network::assert_conservation`]), and each message ends
-//! once.
-//! Limits: whoever watches ([`Observers`]) is asked every 4,096 steps only.
+//! Method: the policy names a transport and an order of the ports ([`run`]); everything else follows from the scenario.
+//! The loop ends when no call is in flight and none can begin, when nothing happens any more, or when the scenario's
+//! drain time is over; calls that are open then are counted as unfinished. Checked in every run: packets and bytes are
+//! conserved ([`Network::assert_conservation`]), and each message ends once. Limits: the observers ([`Observers`]) are
+//! called every 4,096 steps only.
 
 use crate::discipline::Order;
 use crate::network::{HeadroomError, Network, Ordering, Owner, Step, Tap};
@@ -30,7 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering as Memory};
 pub struct Observers<'a> {
     /// The run gives up soon after this becomes true.
     pub cancel: Option<&'a AtomicBool>,
-    /// Hears the part of the simulated time that is over, 0 to 1, now and then.
+    /// Called periodically with the part of the simulated time that is over, 0 to 1.
     pub progress: Option<&'a mut dyn FnMut(f64)>,
     /// Sees every packet; given back in [`Outcome::tap`].
     pub tap: Option<Box<dyn Tap>>,
@@ -49,7 +48,7 @@ impl std::fmt::Debug for Observers<'_> {
 /// Why a run gave no result.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// The observer asked for it.
+    /// The observer cancelled it.
     #[error("the run was cancelled")]
     Cancelled,
     /// A parameter of the transport.
@@ -197,8 +196,8 @@ fn spelling(variant: &impl std::fmt::Debug) -> String {
 /// Steps between two looks at the observers.
 const WATCH_STEPS: u32 = 4_096;
 
-/// Runs until nothing happens any more, no call is in flight and none can begin, or the calls' end; `watch` hears the
-/// part of the time that is over and may end the run. False if it did.
+/// Runs until nothing happens any more, no call is in flight and none can begin, or the calls' end; `watch` is called
+/// with the part of the time that is over and may end the run. False if it did.
 pub fn drive_watched<T: Transport>(
     network: &mut Network,
     transport: &mut T,

@@ -213,7 +213,7 @@ impl Enforcer {
         let since = (now - self.begun).as_nanos();
         let elapsed_ns = u64::try_from(since).unwrap_or(u64::MAX);
         let seen = self.count(elapsed_ns);
-        // u64 picoseconds last 213 days; later in a run time stands still and no tenant is slowed.
+        // u64 picoseconds last 213 days; later in a run the clock stops and no tenant is slowed.
         let at = units::Instant::from_ps(elapsed_ns.saturating_mul(1_000));
         for batch in self.law.poll(at, &seen) {
             self.notify(elapsed_ns, &batch);

@@ -310,7 +310,7 @@ impl TenantRule {
     }
 }
 
-/// Whether `path` is `parent` or lies below it; `/blue2` is not below `/blue`.
+/// Whether `path` is `parent` or below it; `/blue2` is not below `/blue`.
 fn is_below(path: &str, parent: &str) -> bool {
     let parent = parent.trim_end_matches('/');
     match path.strip_prefix(parent) {

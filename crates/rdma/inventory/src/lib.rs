@@ -1,8 +1,8 @@
 //! Reads a Linux host's RDMA devices, their users and their limits.
 //!
-//! All facts come from the kernel, never from a tenant: its resource tracking lists queue pairs, completion queues and
-//! memory regions, user and cgroup assign processes to tenants, and counters are the device's own. Every file is read
-//! below an `isolane_common_linux::Root`, so a test can supply a tree; every socket has a parser that takes bytes.
+//! The kernel supplies all facts, never a tenant: its resource tracking lists queue pairs, completion queues and memory
+//! regions, user and cgroup assign processes to tenants, and counters are the device's own. Every file is read below an
+//! `isolane_common_linux::Root`, so a test can supply a tree; every socket has a parser that takes bytes.
 //!
 //! * [`rdma`] - devices, links, resources and statistics over NETLINK_RDMA;
 //! * [`inventory`] - resources per process, per cgroup and per tenant;
@@ -11,7 +11,7 @@
 //! * [`doctor`] - the checks of `isolane rdma doctor`;
 //! * [`watch`] - users of the devices, and the distance to each known limit, from counters alone.
 //!
-//! Units end the names of numbers. Limits: Linux only; needs no privilege to read, except where an item says so.
+//! Units end the names of numbers. Limits: Linux only; needs no privilege to read, except where an item names one.
 #![allow(unsafe_code)]
 #![deny(unsafe_op_in_unsafe_fn)]
 

@@ -142,11 +142,7 @@ fn a_badly_set_roce_machine_says_what_to_fix() {
         .checks
         .iter()
         .filter(|check| check.verdict != Verdict::Ok && check.action.is_none());
-    assert_eq!(
-        silent.count(),
-        0,
-        "whatever is not fine has something to do"
-    );
+    assert_eq!(silent.count(), 0, "every problem has a remedy");
 }
 
 #[test]

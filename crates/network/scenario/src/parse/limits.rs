@@ -1,4 +1,4 @@
-//! What no policy can repair: links that are asked for more than they carry, objectives below the wire time.
+//! What no policy can repair: links with more load than they carry, objectives below the wire time.
 //!
 //! Load: mean payload per link in line rates of a host, at the start of each group, when most groups run. Each caller's
 //! load is spread evenly over those it may call, and over the equal-cost links above a rack; a permutation
@@ -157,7 +157,7 @@ pub(super) fn loads(top: &Table<'_>, scenario: &FabricScenario) -> Result<(), In
     Ok(())
 }
 
-/// The link that is asked for most, in words, if that is more than it carries.
+/// The link with the highest load, in words, if this is more than it carries.
 fn overloaded(scenario: &FabricScenario, groups: &[Loads], running: &[usize]) -> Option<String> {
     let mut worst: Option<(f64, usize, usize)> = None;
     let rack = rack_capacity(&scenario.topology);

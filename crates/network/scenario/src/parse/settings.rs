@@ -1,10 +1,9 @@
 //! Values of the command line in place of the text's.
 //!
 //! Method: a value is written below the text as a line of its own, parsed as TOML (or taken as text where it is none),
-//! and put into the tree at its path; positions stay valid, so a mistake in a value shows the value, and is said
-//! to come from the setting rather than from a line.
-//! A path names tables by key and members of arrays by their `name` or position from 0: `traffic.all.load`. One word is
-//! a parameter of the policy or the transport, or a key of the top level.
+//! and put into the tree at its path; positions stay valid, so an error in a value shows the value, and names the
+//! setting instead of a line. A path names tables by key and members of arrays by their `name` or position from 0:
+//! `traffic.all.load`. One word is a parameter of the policy or the transport, or a key of the top level.
 
 use super::FabricOverrides;
 use crate::keys::{TOP, TRANSPORT};
@@ -18,10 +17,10 @@ use std::borrow::Cow;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// What stands before a value in the line that is parsed.
+/// The text before a value in the line that is parsed.
 const PREFIX: &str = "v = ";
 
-/// Paths of names that bring parameters of their own.
+/// Paths of names that have parameters of their own.
 const NAMES: [&str; 3] = ["policy.name", "transport.congestion", "congestion"];
 
 struct Setting {
@@ -95,7 +94,7 @@ impl Settings {
         &self.text
     }
 
-    /// `error`, said to come from the setting on whose line it is.
+    /// `error`, with the name of the setting on whose line it is.
     pub(super) fn located(&self, mut error: InputError) -> InputError {
         let line = error.line.filter(|&line| line > self.lines);
         if let Some(line) = line {

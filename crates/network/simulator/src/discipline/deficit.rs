@@ -2,10 +2,9 @@
 //!
 //! Method: classes with packets are visited in turn. A visit earns a class its quantum of bytes, and it sends while its
 //! credit covers its first packet; what is left stays for the next visit and is lost when the class runs empty. Quanta
-//! stand to each other as the weights do, and the smallest one is a largest packet or slightly more, so every visit
-//! sends. A class that is paused during its visit loses the rest of it.
-//! Bound: between classes that stay backlogged, sent bytes over weight differ by at most one quantum and two packets.
-//! Units: bytes on the wire.
+//! have the ratios of the weights, and the smallest one is a largest packet or slightly more, so every visit sends. A
+//! class that is paused during its visit loses the rest of it. Bound: between classes that stay backlogged, sent bytes
+//! over weight differ by at most one quantum and two packets. Units: bytes on the wire.
 
 use super::queues::ClassQueues;
 use crate::packet::{PacketId, Packets};

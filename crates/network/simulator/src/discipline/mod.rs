@@ -50,7 +50,7 @@ pub enum Order {
     VirtualClock,
     /// Deficit weighted round robin.
     Dwrr,
-    /// The smallest [`Packet::key`] first; the largest gives way in a full buffer.
+    /// The smallest [`Packet::key`] first; the largest is dropped from a full buffer.
     SmallestKey,
 }
 
@@ -106,7 +106,7 @@ impl Discipline {
         match port.order {
             Order::Arrival => Self::Arrival(Box::default()),
             Order::Strict => Self::Strict(Box::default()),
-            // Classes of their own have nobody to share with; the cheapest order does.
+            // Classes of their own share with no other flow, so the cheapest order is enough.
             Order::Wfq | Order::VirtualClock | Order::Dwrr if weights.len() == 1 => {
                 Self::Strict(Box::default())
             }
@@ -163,8 +163,8 @@ impl Discipline {
         }
     }
 
-    /// Takes out the packet that gives way in a full buffer: the one with the largest key. Nothing under the other
-    /// orders, where the packet that comes last is dropped.
+    /// Takes out the packet that a full buffer drops: the one with the largest key. Nothing under the other orders,
+    /// where the packet that comes last is dropped.
     #[inline]
     pub fn evict_largest(&mut self) -> Option<PacketId> {
         match self {

@@ -96,7 +96,7 @@ impl ClassQueues {
         let list = &mut self.lists[class];
         let id = list
             .pop(packets)
-            .expect("only a class with packets is asked");
+            .expect("only a class with packets is visited");
         let next = list.first();
         if next.is_none() {
             self.waiting &= !(1 << class);

@@ -2,9 +2,9 @@
 //!
 //! Method (pFabric 4.1): the flow of the waiting packet with the smallest [`Packet::key`] goes next, but with its
 //! packet that came first, so that a flow whose key falls from packet to packet is not reordered. When the buffer is
-//! full, the packet with the largest key gives way, the newest of equal ones. A flow is a sender and a channel number.
+//! full, the packet with the largest key is dropped, the newest of equal ones. A flow is a sender and a channel number.
 //! Cost: linear in the packets that wait; such ports are meant to hold a few hundred (two bandwidth-delay products).
-//! Keys and flows lie in arrays of their own in order of arrival, so a look over all of them reads little memory. The
+//! Keys and flows are in arrays of their own in order of arrival, so a scan of all of them reads little memory. The
 //! arrays keep the memory of their longest queue, so a steady load allocates nothing.
 //!
 //! [`Packet::key`]: crate::packet::Packet::key

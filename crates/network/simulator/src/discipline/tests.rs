@@ -438,7 +438,7 @@ fn check_choice<K: Ord + std::fmt::Debug>(
 #[test]
 fn the_oracle_finds_a_clock_of_real_time() {
     // A "virtual clock" that starts packets at the real time of arrival (as some simulators do) punishes a class for
-    // line time that nobody else wanted: class 0 sends alone, then both do, and class 1 goes first for long.
+    // line time that no other class wanted: class 0 sends alone, then both do, and class 1 goes first for long.
     let arrivals: Vec<Arrival> = (0..40)
         .map(|index| (index * time_of(LARGEST), 0, LARGEST))
         .chain((0..40).map(|_| (39 * time_of(LARGEST), 0, LARGEST)))

@@ -244,8 +244,8 @@ impl Fluid {
         *last
     }
 
-    /// A packet goes to the line where nothing waits and nothing is being sent, so neither does the fluid server. It
-    /// is counted when somebody comes to wait behind it, which most often nobody does.
+    /// A packet goes to the line where nothing waits and nothing is being sent, so neither does the fluid server. It is
+    /// counted when another packet arrives behind it, which is rare.
     #[inline]
     fn pass(&mut self, now: Instant, packet: &Packet) {
         self.passed = packet.class;
@@ -263,7 +263,7 @@ impl Fluid {
         let cost = self.shares[class].cost(self.passed_bytes);
         self.backlogged = 1 << class;
         self.weight = weight;
-        // Nobody waits for the end of a pause; if there is one, the next choice finds it again.
+        // No packet waits for the end of a pause; if there is one, the next choice finds it again.
         self.held = 0;
         self.corner = self.scaled(self.passed_at);
         self.ends[class].last = self.clock.wrapping_add(cost);
@@ -309,7 +309,7 @@ impl Fluid {
                     self.backlogged &= !bit;
                     self.weight -= weight;
                 } else {
-                    // What it sent in an earlier busy period is over, whatever the clock says.
+                    // What it sent in an earlier busy period is over at any time of the clock.
                     *last = self.clock;
                 }
             } else if self.held & !paused & bit != 0 {

@@ -10,9 +10,10 @@
 //!
 //! Order of equal times: the network first, then the hosts. Nothing is rounded: both count picoseconds.
 //!
-//! Limits: frames of the RNIC model have one traffic class, the highest; its hosts talk only with each other, and no
-//! other traffic ends there; messages between daemons take the empty network's time; a network that drops one of its
-//! frames is an error, because the RNIC model repeats nothing. `docs/internals/exact-leaf.md` has the design.
+//! Limits: frames of the RNIC model have one traffic class, the highest; its hosts exchange messages only with each
+//! other, and no other traffic ends there; messages between daemons take the empty network's time; a network that drops
+//! one of its frames is an error, because the RNIC model repeats nothing. `docs/internals/exact-leaf.md` has the
+//! design.
 
 use crate::network::{HeadroomError, Network, Ordering, Owner, Step};
 use crate::packet::{HostId, NIL, Packet, PacketId, PacketKind, flags};
@@ -60,7 +61,7 @@ pub enum LeafError {
 
 /// The channel number of frames of the RNIC model.
 const FRAME: u32 = NIL;
-/// How often a run tells how far it is.
+/// How often a run reports its progress.
 const LOOKS: u64 = 1_000;
 /// Bytes of the smallest frame, for the time between daemons.
 const SMALLEST: Bytes = Bytes::new(64);

@@ -2,8 +2,8 @@
 //! keeps state per port.
 //!
 //! A packet with [`flags::VISIT_PORTS`](crate::packet::flags::VISIT_PORTS) is shown to the network's one agent at each
-//! node of its way, before it waits at the port that it leaves through. The agent speaks for all ports and keeps their
-//! states apart by [`PortId`].
+//! node of its way, before it waits at the port that it leaves through. The agent acts for all ports and keeps a state
+//! per [`PortId`].
 
 use crate::packet::Packet;
 use crate::topology::PortId;
@@ -16,8 +16,8 @@ pub struct Visit {
     pub now: Instant,
     /// The port that it leaves through; none at the host it is for.
     pub leaves: Option<PortId>,
-    /// The port that leads back to where it came from; none at the host that sent it. An answer that takes the way of
-    /// the question back passes here the ports that the question left through.
+    /// The port towards the packet's source; none at the host that sent it. An answer on the reverse path of its
+    /// request passes the ports through which the request left.
     pub back: Option<PortId>,
     /// Rate of `leaves`; zero without.
     pub rate: BitRate,

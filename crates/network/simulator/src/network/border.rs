@@ -1,8 +1,8 @@
 //! Hosts whose port is elsewhere: a NIC with a transmitter of its own, which hands frames over when they have left it.
 //!
-//! Its port of this network sends nothing, but it stands for the link: frames reach the first switch after the link's
-//! delay, the switch's pauses for it are passed on ([`Network::is_paused`]), and the NIC's own pauses hold the switch's
-//! port towards it.
+//! Its port of this network sends nothing, but models the link: frames reach the first switch after the link's delay,
+//! the switch's pauses for it are passed on ([`Network::is_paused`]), and the NIC's own pauses hold the switch's port
+//! towards it.
 
 use super::{Event, Network};
 use crate::packet::{HostId, Packet, PacketId, PacketKind};
@@ -30,13 +30,13 @@ impl Network {
         id
     }
 
-    /// Whether the switch has told the port of `host` to hold `class`.
+    /// Whether the switch has paused `class` at the port of `host`.
     #[inline]
     pub fn is_paused(&self, host: HostId, class: u8) -> bool {
         self.ports[usize::from(host.0)].paused >> class & 1 == 1
     }
 
-    /// The NIC of `host` asks the switch's port towards it, at `at`, to hold all classes or to release them.
+    /// The NIC of `host` pauses all classes of the switch's port towards it at `at`, or releases them.
     pub fn ask_to_hold(&mut self, host: HostId, at: Instant, on: bool) {
         let port = self.topology.ports[usize::from(host.0)].back;
         let delay = self.ports[usize::from(host.0)].delay;

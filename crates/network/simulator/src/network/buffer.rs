@@ -18,7 +18,7 @@ use isolane_network_scenario::model::{CLASSES_MAX, PortSettings};
 
 /// What a port may hold over what is free in the common pool.
 const ALPHA: u64 = 1;
-/// Full packets that every port may hold whatever the others do.
+/// Full packets that every port may hold at any load of the others.
 const RESERVED_PACKETS: u64 = 2;
 
 #[derive(Clone, Debug)]

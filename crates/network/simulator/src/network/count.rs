@@ -9,7 +9,7 @@ use std::cmp::Reverse;
 /// Why a packet was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DropReason {
-    /// It came to a full buffer.
+    /// It arrived at a full buffer.
     BufferFull,
     /// It mattered least in a full buffer (pFabric).
     LowerPriority,
@@ -42,7 +42,7 @@ pub(super) struct Counts {
     pub(super) marked: u64,
     pub(super) pauses: u64,
     pub(super) events: u64,
-    /// Packets between the port that they left and the node that they come to.
+    /// Packets between the port that they left and the node at which they arrive.
     pub(super) on_wire: u64,
     dropped: [u64; DropReason::ALL.len()],
     dropped_at: Vec<u64>,

@@ -1,4 +1,4 @@
-//! Ports, buffers and the event loop: everything between the hosts. It knows nothing of flows or calls.
+//! Ports, buffers and the event loop: everything between the hosts, without flows and calls.
 //!
 //! A transport hands packets to its host's port ([`Network::transmit`]); [`Network::step`] moves time forward until
 //! something concerns a host: a packet that has arrived, a timer, a port that has run dry.
@@ -73,17 +73,17 @@ pub enum Step {
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    /// A packet has come to a node.
+    /// A packet has arrived at a node.
     Arrive(PacketId, NodeId),
     /// The last bit has left a port.
     Free(PortId),
-    /// A port is told to hold or to release a class.
+    /// A port receives a pause or a release of a class.
     Pause { port: PortId, class: u8, on: bool },
-    /// A pause that `port` asked for may have to be asked for again.
+    /// A pause that `port` requested may need a repeat.
     Repeat { port: PortId, class: u8 },
     /// A pause of a class at `port` may be over.
     Expire { port: PortId, class: u8 },
-    /// Somebody's timer.
+    /// A timer of a transport.
     Timer(Owner, Timer),
 }
 
@@ -117,7 +117,7 @@ pub struct Network {
     counts: Counts,
     agent: Option<Box<dyn PortAgent>>,
     tap: Option<Box<dyn Tap>>,
-    /// What was read ahead; nobody needs it.
+    /// The prefetched value, which is unused.
     fetched: u64,
 }
 
@@ -132,7 +132,7 @@ impl Network {
         Self::ordered(topology, settings, ordering)
     }
 
-    /// A network at rest at time zero, with ports that choose by `ordering`, whatever the scheduler of `settings`.
+    /// A network at rest at time zero, with ports that choose by `ordering` instead of the scheduler of `settings`.
     pub fn ordered(topology: Topology, settings: &PortSettings, ordering: Ordering<'_>) -> Self {
         let largest = settings.mtu + settings.header;
         let discipline = |rate| {
@@ -247,7 +247,8 @@ impl Network {
         self.leave_host(port, id);
     }
 
-    /// What the hops told a packet that was sent with `flags::TELEMETRY`, the first hop first. An answer still has it.
+    /// The telemetry of the hops for a packet that was sent with `flags::TELEMETRY`, the first hop first. An answer
+    /// still has it.
     #[inline]
     pub fn telemetry(&self, id: PacketId) -> &[HopTelemetry] {
         if self.packets[id].flags & flags::TELEMETRY == 0 {
@@ -268,7 +269,7 @@ impl Network {
         self.events.schedule(at, Event::Timer(owner, timer));
     }
 
-    /// Whether the transport hears of it when `host`'s port runs dry.
+    /// Whether the transport is called when `host`'s port becomes empty.
     pub fn tell_when_idle(&mut self, host: HostId, tell: bool) {
         let state = &mut self.ports[host.0 as usize];
         state.tell_idle = tell;
@@ -330,7 +331,7 @@ impl Network {
         path
     }
 
-    /// Shows a packet that asks for it to the agent.
+    /// Shows a packet with the flag to the agent.
     #[inline]
     fn show(&mut self, id: PacketId, leaves: Option<PortId>, through: Option<PortId>) {
         if self.packets[id].flags & flags::VISIT_PORTS != 0 {
@@ -338,7 +339,7 @@ impl Network {
         }
     }
 
-    /// `back` leads to where the packet came from.
+    /// `back` leads to the packet's source.
     #[cold]
     fn show_agent(&mut self, id: PacketId, leaves: Option<PortId>, back: Option<PortId>) {
         let Some(agent) = &mut self.agent else { return };

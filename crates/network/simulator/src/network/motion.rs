@@ -40,8 +40,8 @@ impl Network {
         }
     }
 
-    /// Reads what the next event will need, so that memory brings it while this one is handled. Networks of a thousand
-    /// hosts do not fit a cache.
+    /// Prefetches the memory of the next event while this one is handled. Networks of a thousand hosts do not fit a
+    /// cache.
     #[inline]
     fn fetch_ahead(&mut self) {
         let read = match self.events.upcoming() {
@@ -60,7 +60,7 @@ impl Network {
         }
     }
 
-    /// A host's own packet comes to its port, which has room for everything.
+    /// A host's own packet arrives at its port, which has room for everything.
     #[inline]
     pub(super) fn leave_host(&mut self, port: PortId, id: PacketId) {
         let now = self.events.now();
@@ -119,7 +119,7 @@ impl Network {
         self.wait(now, port, id);
     }
 
-    /// The buffer is full: the newcomer goes, or whoever matters less under an order that knows.
+    /// The buffer is full: the new packet is dropped, or under an order by key the least important one.
     #[cold]
     fn overflow(&mut self, now: Instant, node: NodeId, port: PortId, id: PacketId) {
         let discipline = &mut self.disciplines[port.0 as usize];
@@ -233,7 +233,7 @@ impl Network {
         let bytes = u64::from(packet.bytes);
         let free_at = now + state.time_for(bytes);
         state.free_at = free_at.as_ps();
-        // Before its own bytes count: two packets tell of what was begun between their departures.
+        // Before its own bytes count: two packets report the bytes that began between their departures.
         if packet.flags & flags::TELEMETRY != 0 && packet.kind == PacketKind::Data {
             self.telemetry.note(id, state, now);
         }

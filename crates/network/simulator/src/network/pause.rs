@@ -10,9 +10,10 @@
 //! for at both ends (a packet each), and the link twice over. This headroom must fit beside `xoff` for every class of
 //! every port ([`Network::check_headroom`]); then nothing is ever dropped, in any pattern.
 //!
-//! How long a frame holds: until it is taken back; or, with [`Pfc::quanta`], for so many times of 512 bits on its link. Then
-//! whoever asked repeats it after half of that for as long as it wants the pause, and the peer lets go by itself when
-//! no repeat comes. The parser refuses times so short that a pause ends before its repeat can be there.
+//! How long a frame holds: until it is taken back; or, with [`Pfc::quanta`], for so many times of 512 bits on its link.
+//! Then the port that requested the pause repeats it after half of that time as long as it needs the pause, and the
+//! peer resumes by itself when no repeat arrives. The parser refuses times so short that a pause ends before its repeat
+//! can be there.
 
 use super::{Event, Network};
 use crate::topology::{PortId, Topology};
@@ -22,7 +23,7 @@ use isolane_network_scenario::model::{CLASSES_MAX, Pfc, PortSettings};
 /// A pause frame on the wire: the smallest Ethernet frame.
 const FRAME_BYTES: u64 = 64;
 
-/// Bytes of one time that a frame can ask for: 512 bits.
+/// Bytes of one unit of pause time: 512 bits.
 const QUANTUM_BYTES: u64 = 64;
 
 /// A buffer that cannot hold what arrives until pauses take hold.
@@ -61,7 +62,7 @@ pub(super) struct Pauses {
     xoff: u64,
     xon: u64,
     held: Vec<[u64; CLASSES_MAX]>,
-    /// Classes that a port has told its peer to hold.
+    /// Classes that a port has paused at its peer.
     asked: Vec<u8>,
     /// When each port's peer began to pause it, and for how long in all.
     since: Vec<Option<Instant>>,
@@ -231,7 +232,7 @@ impl Network {
         }
     }
 
-    /// Half of a pause that `port` asked for is over.
+    /// Half of a pause that `port` requested is over.
     pub(super) fn repeat_pause(&mut self, now: Instant, port: PortId, class: u8) {
         let Some(pauses) = &mut self.pauses else {
             return;

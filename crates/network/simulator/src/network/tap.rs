@@ -16,7 +16,7 @@ pub enum TapMoment {
     Dropped(DropReason),
 }
 
-/// Somebody who looks.
+/// An observer of packets.
 pub trait Tap: std::fmt::Debug {
     /// Something happens to `packet` at `port`, `at` this time.
     fn saw(&mut self, at: Instant, port: PortId, moment: TapMoment, packet: &Packet);

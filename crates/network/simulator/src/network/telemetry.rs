@@ -1,7 +1,8 @@
-//! What hops tell packets (in-band telemetry of HPCC): queue, bytes sent, time, rate, at each port that they leave.
+//! What hops write into packets (in-band telemetry of HPCC): queue, bytes sent, time, rate, at each port that they
+//! leave.
 //!
-//! It travels beside the packets, in a slab with the same numbers, so that packets stay small and runs that do not ask
-//! for telemetry pay nothing.
+//! It travels beside the packets, in a slab with the same numbers, so that packets stay small and runs without
+//! telemetry have no cost.
 
 use super::port::Port;
 use crate::packet::{HopTelemetry, PacketId, TELEMETRY_HOPS};
@@ -34,7 +35,7 @@ impl Telemetry {
         record.map_or(&[], |record| &record.hops[..record.count])
     }
 
-    /// A packet leaves through `port`. Hops beyond the last that fits are not told.
+    /// A packet leaves through `port`. Hops beyond the last that fits are not recorded.
     pub(super) fn note(&mut self, packet: PacketId, port: &Port, now: Instant) {
         let Some(record) = self.records.get_mut(packet.0 as usize) else {
             return;

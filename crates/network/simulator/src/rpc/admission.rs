@@ -27,7 +27,7 @@ pub(super) struct Admission {
 }
 
 impl Admission {
-    /// The admission that `scenario` asks for, if it does.
+    /// The admission of `scenario`, if it has one.
     ///
     /// # Errors
     /// When a parameter controls nothing.
@@ -57,7 +57,7 @@ impl Admission {
         }))
     }
 
-    /// The class in which a call runs that asks for `class`.
+    /// The class in which a call runs that requests `class`.
     #[inline]
     pub(super) fn decide(&mut self, now: Instant, generator: u32, pair: u32, class: u8) -> u8 {
         let Some(Some(options)) = self.options.get(class as usize) else {

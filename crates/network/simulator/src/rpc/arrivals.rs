@@ -2,10 +2,9 @@
 //!
 //! Problem: arrivals at a mean load, in bursts of a higher load with idle time between them (thesis figure 3.7).
 //! Method: time is counted within bursts only. A burst lasts `period * load / burst`, and gaps are drawn at the burst's
-//! rate in that time, exponential or even, and carried from one burst into the next; then each burst's idle
-//! time is put back. Bursts begin together, as in the analysis of section 3.4.1, or at a random part of the period,
-//! which may lie within a burst.
-//! Units: picoseconds. An even gap is rounded to one, at most 2e-7 of a 32 KB call's time at 100 Gb/s.
+//! rate in that time, exponential or even, and carried from one burst into the next; then each burst's idle time is put
+//! back. Bursts begin together, as in the analysis of section 3.4.1, or at a random part of the period, which may be
+//! within a burst. Units: picoseconds. An even gap is rounded to one, at most 2e-7 of a 32 KB call's time at 100 Gb/s.
 //! Limits: even gaps begin at a random part of one, so that callers do not march in step.
 
 use isolane_common_quantities::rng::Stream;

@@ -1,15 +1,13 @@
 //! Callers and called hosts: the generators of a scenario, one for each calling host of each group.
 //!
-//! Problem: patterns as sets of pairs; a random choice per call that no other choice disturbs; and one number for
-//! each pair of hosts, so that two groups that use the same pair share what is learned of it.
-//! Method: pairs of all groups are collected, sorted and numbered once. A generator has its peers in rising order,
-//! and random streams of its own for gaps, classes, sizes and peers, so that runs that differ in the policy alone
-//! have the same calls.
-//! Limits: eight bytes per caller and peer, so a million for a thousand hosts that all call each other.
-//! With bursts of their own, each pair has a generator.
-//! Choices: a permutation is one random cycle through all its hosts (nobody calls itself, each is called once). A
-//! shuffle starts with the next higher host and goes round; in a closed loop a host of a shuffle has `outstanding`
-//! calls in flight in all.
+//! Problem: patterns as sets of pairs; a random choice per call that no other choice disturbs; and one number for each
+//! pair of hosts, so that two groups that use the same pair share what is learned of it. Method: pairs of all groups
+//! are collected, sorted and numbered once. A generator has its peers in rising order, and random streams of its own
+//! for gaps, classes, sizes and peers, so that runs that differ in the policy alone have the same calls. Limits: eight
+//! bytes per caller and peer, so a million for a thousand hosts that all call each other. With bursts of their own,
+//! each pair has a generator. Choices: a permutation is one random cycle through all its hosts (no host calls itself,
+//! each is called once). A shuffle starts with the next higher host and goes round; in a closed loop a host of a
+//! shuffle has `outstanding` calls in flight in all.
 
 use super::arrivals::Clock;
 use super::sizes::Sizes;

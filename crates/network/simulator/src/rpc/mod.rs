@@ -73,9 +73,9 @@ pub struct CallResults {
     pub classes: Vec<ClassResult>,
     /// Payload completed over payload that arrived.
     pub utilisation: f64,
-    /// Per pair, if asked for.
+    /// Per pair, on request.
     pub pairs: Vec<PairResult>,
-    /// Over time, if asked for.
+    /// Over time, on request.
     pub series: Option<FabricSeries>,
     /// Admit probabilities at the end, by class: mean over pairs and the smallest.
     pub probabilities: Vec<(String, f64)>,

@@ -40,7 +40,7 @@ impl Pairs {
         }
     }
 
-    /// A call begins that counts; `probability` is that of its pair and the class it asked for.
+    /// A call begins that counts; `probability` is that of its pair and its requested class.
     pub(super) fn on_start(&mut self, call: &Call, probability: Option<f64>) {
         let cell = &mut self.cells[call.pair as usize * self.classes + call.asked as usize];
         cell.issued += 1;
@@ -114,7 +114,7 @@ impl Cell {
 }
 
 const PROBABILITY_STEPS: usize = 1_024;
-/// Bits of a latency's nanoseconds that tell steps apart: 64 steps per doubling.
+/// Bits of a latency's nanoseconds that distinguish steps: 64 steps per doubling.
 const STEP_BITS: u32 = 6;
 
 /// A coarse histogram that grows with the largest value.

@@ -1,10 +1,9 @@
 //! Results of the calls of each class.
 //!
-//! Problem: latencies of millions of calls by the class they ran in, and shares by the class they asked for.
-//! Method: counters and histograms of fixed size per class; nothing is kept per call.
-//! Units: picoseconds, bytes, calls. Only calls that began in the measured time count, but goodput is the payload of
-//! all calls that ended in it, whenever they began.
-//! Limits: quantiles are within 0.05 % ([`isolane_common_quantities::stats::Histogram`]).
+//! Problem: latencies of millions of calls by the class they ran in, and shares by the requested class. Method:
+//! counters and histograms of fixed size per class; nothing is kept per call. Units: picoseconds, bytes, calls. Only
+//! calls that began in the measured time count, but goodput is the payload of all calls that ended in it, whenever they
+//! began. Limits: quantiles are within 0.05 % ([`isolane_common_quantities::stats::Histogram`]).
 
 use super::objective::Objective;
 use super::slab::Call;
@@ -23,7 +22,7 @@ struct Class {
     outstanding: Histogram,
 }
 
-/// Calls that asked for a class.
+/// Calls that requested a class.
 #[derive(Clone, Debug, Default)]
 struct Asked {
     issued: u64,

@@ -1,13 +1,13 @@
 //! Time series of a run: one value per interval, for a bounded number of intervals and names.
 //!
-//! Problem: convergence is seen over time, and a run may be long and its interval short.
-//! Method: sums and one histogram per class, emptied at the end of each interval. An interval that would give more than
-//! [`POINTS_MAX`] points is doubled until it does not; the result says which one was used. Pairs have series of their
-//! own only up to [`PAIRS_MAX`] pairs, and queues only at the ports to hosts that are called, up to [`QUEUES_MAX`].
-//! Units: microseconds, gigabits per second, bytes, probabilities.
-//! Values: `rnl_p99_us/CLASS` and `rnl_p999_us/CLASS` of calls that ended in the interval and ran in the class,
-//! `goodput_gbps/CLASS`, `ran_share/CLASS` of the payload that began, `admit/CLASS` the mean admit probability met by
-//! calls that asked for the class; with pairs `admit/0->2/CLASS` at the interval's end and `goodput_gbps/0->2/CLASS`.
+//! Problem: convergence is seen over time, and a run may be long and its interval short. Method: sums and one histogram
+//! per class, emptied at the end of each interval. An interval that would give more than [`POINTS_MAX`] points is
+//! doubled until it does not; the result says which one was used. Pairs have series of their own only up to
+//! [`PAIRS_MAX`] pairs, and queues only at the ports to hosts that are called, up to [`QUEUES_MAX`]. Units:
+//! microseconds, gigabits per second, bytes, probabilities. Values: `rnl_p99_us/CLASS` and `rnl_p999_us/CLASS` of calls
+//! that ended in the interval and ran in the class, `goodput_gbps/CLASS`, `ran_share/CLASS` of the payload that began,
+//! `admit/CLASS` the mean admit probability met by calls that requested the class; with pairs `admit/0->2/CLASS` at the
+//! interval's end and `goodput_gbps/0->2/CLASS`.
 
 use super::admission::Admission;
 use super::record::gbps;
@@ -49,7 +49,7 @@ struct Interval {
 }
 
 impl Series {
-    /// The series that `scenario` asks for, if it does.
+    /// The series of `scenario`, if it has one.
     pub(super) fn new(
         scenario: &FabricScenario,
         pairs: &[(u16, u16)],
@@ -166,7 +166,7 @@ impl Series {
         self.next += interval;
     }
 
-    /// What came of it.
+    /// The result.
     pub(super) fn result(&self) -> FabricSeries {
         let mut values = self.values.clone();
         for list in values.values_mut() {

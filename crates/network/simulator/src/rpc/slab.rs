@@ -21,7 +21,7 @@ pub(super) struct Call {
     pub pair: u32,
     /// Who is called.
     pub to: HostId,
-    /// Class asked for.
+    /// Requested class.
     pub asked: u8,
     /// Class it runs in.
     pub ran: u8,

@@ -309,7 +309,7 @@ fn admission_changes_classes_and_not_the_calls() {
         free.classes[2].issued + moved,
         "to the lowest class only"
     );
-    let series = gated.series.expect("asked for");
+    let series = gated.series.expect("a requested series");
     assert_eq!(series.values["admit/1->0/middle"].len(), 20);
     assert!(series.values.contains_key("queue_bytes/switch->host0"));
 }
@@ -319,7 +319,7 @@ fn points_of_a_series_are_bounded() {
     let hosts = everyone(2);
     let mut scenario = scenario(2, vec![traffic(Pattern::AllToAll { hosts }, open(0.01))]);
     scenario.sample_interval = Some(Duration::from_ns(100));
-    let series = results(&scenario).series.expect("asked for");
+    let series = results(&scenario).series.expect("a requested series");
     assert_eq!(series.interval_us, 0.8, "doubled until 2 ms fit");
     let points = series.values["goodput_gbps/high"].len();
     assert!(
@@ -362,7 +362,7 @@ fn memory_does_not_grow_with_calls() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
-    /// Goal: each call is counted once, whatever the mix of groups; issued = ended + unfinished.
+    /// Goal: each call is counted once, for any mix of groups; issued = ended + unfinished.
     #[test]
     fn every_call_is_counted_once(
         seed: u64,

@@ -1,7 +1,7 @@
 //! The shapes: the neighbours of each node.
 //!
-//! Each shape lists its switches with the hosts below them and answers one question, what lies at the other end of a
-//! switch's port; ports, pairs and routes follow from that in one place.
+//! Each shape lists its switches with the hosts below them and returns the node at the other end of a switch's port;
+//! ports, pairs and routes follow from that in one place.
 
 use super::{NodeId, PortId, PortSpec, Route, Topology};
 use isolane_common_quantities::units::{BitRate, Duration};

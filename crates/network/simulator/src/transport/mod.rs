@@ -72,7 +72,7 @@ pub trait Transport {
     /// remembers what it waits for and ignores the others.
     fn on_timer(&mut self, network: &mut Network, timer: Timer, ended: &mut Vec<Ended>);
 
-    /// The host's own port has nothing more to send, and the transport asked to hear of it
+    /// The host's own port has nothing more to send, and the transport subscribed to this event
     /// ([`Network::tell_when_idle`]).
     fn on_idle(&mut self, _network: &mut Network, _host: HostId) {}
 

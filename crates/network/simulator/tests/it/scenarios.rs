@@ -110,5 +110,5 @@ fn a_cancelled_run_has_no_result() {
         run(&scenario, observers),
         Err(RunError::Cancelled)
     ));
-    assert_eq!(heard.len(), 1, "it ends at the first look");
+    assert_eq!(heard.len(), 1, "it ends at the first check");
 }

@@ -98,7 +98,7 @@ impl Sender {
 
 /// Opens a packet socket that sends on the interface `index` and receives nothing.
 fn packet_socket(index: i32) -> io::Result<OwnedFd> {
-    // SAFETY: no memory is passed; on success the descriptor is new and nobody else owns it.
+    // SAFETY: no memory is passed; on success the descriptor is new and has no other owner.
     let socket = unsafe {
         let descriptor = libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0);
         if descriptor < 0 {

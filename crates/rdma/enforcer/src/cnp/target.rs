@@ -16,7 +16,7 @@ use std::net::IpAddr;
 
 /// Default code point of notifications: 48, the default of several RNIC vendors.
 pub const CODE_POINT: u8 = 48;
-/// UDP source ports of RoCEv2 lie in the dynamic range.
+/// UDP source ports of RoCEv2 are in the dynamic range.
 const PORT_BASE: u16 = 0xc000;
 
 /// A port of an RNIC of this host.

@@ -2,7 +2,7 @@
 //!
 //! Method: a bucket gains one call per interval and holds at most `burst` calls. It is stored as one number: the time
 //! at which it would be full again. A call that finds the bucket empty gets a turn. Turns follow the order of arrival
-//! and are never withdrawn, even if the caller dies while it waits.
+//! and are never withdrawn, even if the caller ends while it waits.
 //!
 //! A call first waits for its class, then for the whole ([`Paces::of_class`], then [`Paces::of_all`]). A slow class
 //! therefore uses no turns of the whole while it waits.
@@ -111,7 +111,7 @@ mod tests {
 
     /// Reference model of a bucket: whole calls in the bucket, one more per interval.
     fn bucket(interval: u64, burst: u64, arrivals: &[u64]) -> Vec<u64> {
-        // Turns already given. The n-th call may go on when fewer than `burst` turns lie within the bucket's memory.
+        // Turns already given. The n-th call may continue when fewer than `burst` turns are within the bucket's memory.
         let mut turns = Vec::new();
         let mut full = 0_u64;
         for &now in arrivals {

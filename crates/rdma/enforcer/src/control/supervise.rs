@@ -331,7 +331,7 @@ impl Loop {
         }
     }
 
-    /// Asks the bucket of all calls after the class admitted the call.
+    /// Checks the bucket of all calls after the class admitted the call.
     fn ask_all(&mut self, now: u64, place: usize, tenant: u32, id: u64) {
         let due = self.accounts[tenant as usize].paces.of_all(now);
         match due > now {
@@ -351,7 +351,7 @@ impl Loop {
         }
     }
 
-    /// Removes waiting calls whose callers have died.
+    /// Removes waiting calls whose callers have ended.
     fn sweep(&mut self, tenant: u32) {
         let (watched, table) = (&mut self.watched, self.table.as_ref());
         let calls = &mut self.accounts[tenant as usize].calls;

@@ -61,7 +61,7 @@ pub struct Calls {
     pub delayed: u64,
     /// Sum of all imposed delays, ns.
     pub delay_ns: u64,
-    /// Calls whose thread died or was interrupted before they went on.
+    /// Calls whose thread ended or was interrupted before they continued.
     pub gone: u64,
     /// Calls that wait at this moment.
     pub waiting: u64,

@@ -133,7 +133,7 @@ fn calls_that_a_dead_supervisor_had_taken_go_on() {
         return;
     };
     let table = Table::create().unwrap();
-    // Received and recorded by hand, as by a supervisor that dies afterwards.
+    // Received and recorded by hand, as by a supervisor that is killed afterwards.
     let taken = loop {
         if let Received::Call(notification) = receive(&listener) {
             break notification;

@@ -60,7 +60,7 @@ struct Guardian {
     _lock: PrivateDirectory,
 }
 
-/// Serves until no tenant and no enforcer are left. The sockets lie in `directory`.
+/// Serves until no tenant and no enforcer are left. The sockets are in `directory`.
 ///
 /// # Errors
 /// The sockets cannot be made, for example because another guardian runs, or the limit of open files is too low.
@@ -94,7 +94,7 @@ pub fn serve(directory: &Path) -> io::Result<()> {
 }
 
 fn folder_of(socket: &Path) -> &Path {
-    socket.parent().expect("a socket lies in a folder")
+    socket.parent().expect("a socket is in a folder")
 }
 
 /// Locks the folder of the sockets for this guardian. Retries for one second while another guardian ends.

@@ -2,9 +2,9 @@
 //!
 //! Problem: a received call can be answered only by its number. If an enforcer is killed, the numbers are lost and the
 //! callers wait forever. Method: a row of two words per listener in memory that the guardian keeps: the oldest
-//! unanswered number and the latest number. The kernel numbers the calls of a listener upwards, so every open call lies
-//! between the two, or right after the latest one if the enforcer died before it recorded a call. The successor asks
-//! the kernel which numbers in that range are alive.
+//! unanswered number and the latest number. The kernel numbers the calls of a listener upwards, so every open call is
+//! between the two, or right after the latest one if the enforcer was killed before it recorded a call. The successor
+//! checks with the kernel which numbers in that range are open.
 //!
 //! Units: call numbers. Limits: [`SLOTS`] listeners have a row. If an enforcer is killed between receiving the very
 //! first call of a listener and recording it, that call waits until its caller is killed.
@@ -141,7 +141,7 @@ impl AsFd for Table {
 
 impl Drop for Table {
     fn drop(&mut self) {
-        // SAFETY: the mapping of `open`, of which no borrow is left.
+        // SAFETY: the mapping of `open`; no borrow of it is left.
         let _ = unsafe { munmap(self.rows.as_ptr().cast(), BYTES) };
     }
 }

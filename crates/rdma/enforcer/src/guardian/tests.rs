@@ -74,7 +74,7 @@ fn calls_go_on_without_an_enforcer_when_open() {
     assert!(!agent_path(directory.path()).exists());
 }
 
-/// The first enforcer admits 1 call per second and dies with an unanswered call; the second has no limit.
+/// The first enforcer admits 1 call per second and is killed with an unanswered call; the second has no limit.
 #[test]
 fn an_enforcer_that_dies_leaves_no_call_behind() {
     for on_death in [OnDeath::Open, OnDeath::Closed] {

@@ -123,7 +123,7 @@ fn without_a_daemon_or_limits_nothing_is_wrong() {
     let door = Door::open(&folder);
     let mut pacing = Pacing::new(door.path.clone());
     pacing.step(now, &Table::default());
-    assert!(door.accept().is_none(), "nobody is limited");
+    assert!(door.accept().is_none(), "no tenant is limited");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Which verb a trapped ioctl is, from bytes in the caller's memory.
 //!
-//! Problem: one ioctl number carries every control verb; what is asked lies behind a pointer. Method: the header names
-//! an object and a method; object DEVICE, method INVOKE_WRITE wraps a command of the older interface, whose number is an
+//! Problem: one ioctl number carries every control verb; a pointer leads to the request. Method: the header names an
+//! object and a method; object DEVICE, method INVOKE_WRITE wraps a command of the older interface, whose number is an
 //! inline attribute. Names follow the verbs manual.
 //!
 //! **The bytes are the tenant's.** Another of its threads may change them after we looked and before the kernel
@@ -163,7 +163,7 @@ verbs! {
     Query "query" Queries,
 }
 
-/// The verb that `bytes` ask for: the header and as many attributes as could be read.
+/// The verb of `bytes`: the header and as many attributes as could be read.
 ///
 /// ```
 /// use isolane_rdma_enforcer::seccomp::call::{Verb, classify};

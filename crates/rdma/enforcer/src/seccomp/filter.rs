@@ -59,7 +59,7 @@ const AARCH64: &[Convention] = &[
     },
 ];
 
-/// The conventions of this machine; none where verbs calls cannot be told apart.
+/// The conventions of this machine; none where verbs calls cannot be distinguished.
 pub fn conventions() -> Option<&'static [Convention]> {
     match std::env::consts::ARCH {
         "x86_64" => Some(X86_64),

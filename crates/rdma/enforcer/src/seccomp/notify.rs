@@ -4,8 +4,8 @@
 //! call makes it readable and waits. Every answer this crate gives is "go on" (`CONTINUE`): the kernel then runs the
 //! call as if there were no filter. There is no function here that makes a call fail.
 //!
-//! A caller may die, or its number pass to another process, while its call waits: [`Listener::is_waiting`] says
-//! whether the notification is still alive, and a read of its memory counts only when that holds afterwards.
+//! A caller may end, or its number pass to another process, while its call waits: [`Listener::is_waiting`] returns
+//! whether the notification is still open, and a read of its memory counts only when that holds afterwards.
 //!
 //! Limits: the kernel itself fails trapped calls with ENOSYS when the last listener descriptor is closed. Source:
 //! seccomp(2), seccomp_unotify(2), process_vm_readv(2).
@@ -24,7 +24,7 @@ pub struct Notification {
     pub thread: u32,
     /// First argument of the call: the device's file descriptor in the caller.
     pub descriptor: i32,
-    /// Third argument of the call: where the header lies in the caller's memory.
+    /// Third argument of the call: the address of the header in the caller's memory.
     pub header: u64,
 }
 
@@ -33,7 +33,7 @@ pub struct Notification {
 pub enum Received {
     /// A pending call.
     Call(Notification),
-    /// The thread of the pending call has died or left the call.
+    /// The thread of the pending call has ended or left the call.
     Gone,
     /// No call was pending although the listener was readable: another process receives from a copy of it.
     Taken,
@@ -44,7 +44,7 @@ pub enum Received {
 pub enum Resumed {
     /// The call goes on.
     Continues,
-    /// The thread has died, or a signal interrupted the call.
+    /// The thread has ended, or a signal interrupted the call.
     Gone,
 }
 
@@ -248,7 +248,7 @@ fn install_with(program: &[Instruction], flags: libc::c_ulong) -> io::Result<Lis
         filter: program.as_ptr().cast_mut().cast(),
     };
     // SAFETY: the kernel reads `len` instructions behind `filter`, which the borrowed slice holds; on success it
-    // returns a new descriptor that nobody else owns.
+    // returns a new descriptor without another owner.
     let descriptor = unsafe {
         libc::syscall(
             libc::SYS_seccomp,
@@ -261,7 +261,7 @@ fn install_with(program: &[Instruction], flags: libc::c_ulong) -> io::Result<Lis
     if descriptor < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: see above: a new descriptor, owned by nobody else. The kernel sets close-on-exec.
+    // SAFETY: see above: a new descriptor, without another owner. The kernel sets close-on-exec.
     Ok(Listener(unsafe { OwnedFd::from_raw_fd(descriptor) }))
 }
 

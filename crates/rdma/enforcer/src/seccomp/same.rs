@@ -1,7 +1,7 @@
 //! Whether two descriptors are of one open file, and an order among open files.
 //!
-//! Method: kcmp(2) with `KCMP_FILE`, within this process. All seccomp listeners share one inode, so that stat(2) cannot tell them
-//! apart. Limits: a kernel without kcmp knows no answer ([`compare`] returns none).
+//! Method: kcmp(2) with `KCMP_FILE`, within this process. All seccomp listeners share one inode, so stat(2) cannot
+//! distinguish them. Limits: a kernel without kcmp has no answer ([`compare`] returns none).
 
 use std::cmp::Ordering;
 use std::os::fd::{AsFd, AsRawFd};

@@ -103,7 +103,7 @@ pub(crate) fn start(role: &Role, place: &Path, user: Option<u32>, unshare: &[&st
 impl Running {
     /// Waits for the number that the process prints under this name.
     pub(crate) fn said(&self, name: &str) -> usize {
-        let mut lines = self.lines.lock().expect("nobody panicked");
+        let mut lines = self.lines.lock().expect("no holder of the lock panics");
         let (reader, text) = &mut *lines;
         loop {
             let found = text.lines().find_map(|line| {
@@ -120,12 +120,16 @@ impl Running {
 
     /// All output so far.
     pub(crate) fn text(&self) -> String {
-        self.lines.lock().expect("nobody panicked").1.clone()
+        self.lines
+            .lock()
+            .expect("no holder of the lock panics")
+            .1
+            .clone()
     }
 
     /// Whether the role began; `unshare` may be refused.
     pub(crate) fn could_start(&self) -> bool {
-        let mut lines = self.lines.lock().expect("nobody panicked");
+        let mut lines = self.lines.lock().expect("no holder of the lock panics");
         let (reader, text) = &mut *lines;
         while !text.contains("role begins") {
             if reader.read_line(text).expect("a pipe") == 0 {
@@ -305,7 +309,7 @@ fn many(place: &Path, listeners: usize) {
                     kept.fetch_add(1, Ordering::Relaxed);
                 }
                 drop(listener);
-                begun.send(()).expect("somebody waits");
+                begun.send(()).expect("the receiver waits");
                 // A listener ends with its last thread.
                 loop {
                     std::thread::park();

@@ -209,7 +209,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// The modulus at which the value, in the common unit, wraps; zero stands for 2^64.
+    /// The modulus at which the value, in the common unit, wraps; zero means 2^64.
     pub fn modulus(&self) -> u64 {
         match self.bits {
             32 => u64::from(self.factor) << 32,

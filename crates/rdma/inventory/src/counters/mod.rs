@@ -43,7 +43,7 @@ pub struct Snapshot {
 pub struct Reading {
     /// Value, in bytes if it counts bytes.
     pub value: u64,
-    /// Modulus at which the value wraps; zero stands for 2^64.
+    /// Modulus at which the value wraps; zero means 2^64.
     pub modulus: u64,
 }
 

@@ -114,7 +114,7 @@ fn service(root: &Root, live: &Live, port: &Port, name: &str) -> Check {
     let Some(service) = service else {
         return Check::unknown(
             NAME,
-            "rdma_cm's defaults are not shown until asked for",
+            "rdma_cm's defaults are not shown without a request",
             format!(
                 "modprobe configfs; mkdir -p /sys/kernel/config/rdma_cm/{}",
                 port.device

@@ -1,6 +1,6 @@
 //! The checks of `isolane rdma doctor`: the state of a machine with RDMA devices, and what to fix.
 //!
-//! Method: [`Live`] holds what comes from sockets, programs and limits; everything else is read below a [`Root`]. Each
+//! Method: [`Live`] holds the answers of sockets, programs and limits; everything else is read below a [`Root`]. Each
 //! check is one function that reads and returns [`Check`]s: a verdict, the observation with units, and what to do. No
 //! check changes anything.
 //!
@@ -12,8 +12,8 @@
 //! * [`missing`] - what to do on a machine without RDMA;
 //! * [`text`] - the report as text.
 //!
-//! Limits: thresholds are those of common practice and named where they stand; a warning is a thing to look at, a
-//! failure is a thing that will not work.
+//! Limits: thresholds are those of common practice and named in place; a warning is a thing to look at, a failure is a
+//! thing that will not work.
 
 pub mod bus;
 pub mod device;

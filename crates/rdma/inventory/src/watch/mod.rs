@@ -193,7 +193,7 @@ fn caps(root: &Root) -> Vec<Cap> {
 /// Limits of a device that no counter shows, such as those of a device profile.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Known {
-    /// Where the limits come from.
+    /// The source of the limits.
     pub source: String,
     /// Messages that the device sends per second.
     pub messages_per_s: f64,
@@ -276,7 +276,7 @@ pub struct Limit {
     pub used_percent: f64,
     /// How near.
     pub standing: Standing,
-    /// Where the limit comes from.
+    /// The source of the limit.
     pub source: String,
 }
 

@@ -1,4 +1,4 @@
-//! Pauses: when they come, whom they hold, and that nothing is lost on trees, whatever the traffic.
+//! Pauses: when they come, whom they hold, and that nothing is lost on trees under any traffic.
 
 use super::*;
 use expect_test::{Expect, expect};
@@ -107,7 +107,7 @@ fn shapes() -> impl Strategy<Value = Shape> {
     ]
 }
 
-/// A buffer of exactly what the arithmetic asks for.
+/// A buffer of exactly the computed size.
 fn tight(shape: Shape, xoff: u64, classes: u64) -> PortSettings {
     let mut settings = with_pauses(xoff, xoff / 2 + 1);
     settings.buffer = Bytes::ZERO;
@@ -117,7 +117,7 @@ fn tight(shape: Shape, xoff: u64, classes: u64) -> PortSettings {
     settings
 }
 
-/// What the parser asks for at least beside full packets of 5,000 bytes: 2 x (5,000 + 8 x 64) x 8 / 512.
+/// The parser's minimum beside full packets of 5,000 bytes: 2 x (5,000 + 8 x 64) x 8 / 512.
 const QUANTA_LEAST: u16 = 173;
 
 proptest! {
@@ -158,14 +158,14 @@ fn a_long_pause_is_asked_for_again_and_again() {
     assert!(contended(Some(QUANTA_LEAST)).counts().pauses > until_taken_back);
 }
 
-/// Method: a frame comes that nobody sent, so nobody repeats it.
+/// Method: a pause frame without a sender arrives, so no port repeats it.
 #[test]
 fn a_pause_that_nobody_repeats_is_over_by_itself() {
     let mut settings = with_pauses(100_000, 50_000);
     settings.pfc.as_mut().expect("with pauses").quanta = Some(1_000);
     let mut network = star(2, &settings);
     network.obey(Instant::ZERO, PortId(0), 0, true);
-    // 1,000 times 512 bits are 5,120 ns at 100 Gb/s; two packets' times and two links lie behind.
+    // 1,000 times 512 bits are 5,120 ns at 100 Gb/s; two packets' times and two links are over.
     let sends = [(0, packet(0, 1, 0, FULL)), (10, packet(0, 1, 0, FULL))];
     let arrived = send(&mut network, &sends, Instant::MAX);
     assert_eq!(arrived, [(0, 6_320), (1, 6_720)]);

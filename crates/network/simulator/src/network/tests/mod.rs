@@ -1,5 +1,5 @@
-//! What a network does with packets, and two small drivers: one that sends what it is told when it is told, and one
-//! that keeps a fixed number of packets of each flow on the way.
+//! What a network does with packets, and two small drivers: one that sends given packets at given times, and one that
+//! keeps a fixed number of packets of each flow on the way.
 
 mod lossless;
 mod queues;
@@ -143,7 +143,7 @@ fn keep_sending(
                 }
             }
             Step::Over => return delivered,
-            other => panic!("nobody asked for {other:?}"),
+            other => panic!("unexpected event {other:?}"),
         }
     }
 }

@@ -178,7 +178,7 @@ fn telemetry_tells_of_each_hop_and_an_answer_brings_it_home() {
                 network.free(id);
             }
             Step::Over => break,
-            other => panic!("nobody asked for {other:?}"),
+            other => panic!("unexpected event {other:?}"),
         }
     }
     let hop = |queue_bytes, sent_bytes, at_ns: u64| HopTelemetry {

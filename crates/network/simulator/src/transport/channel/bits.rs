@@ -1,7 +1,7 @@
 //! A set of sequence numbers near each other: a ring of bits that grows with the distance between them.
 //!
-//! Every number in it lies in `base..base + capacity`, where `base` is the caller's first number that may still be in
-//! the set. It takes no memory until the first number goes in, so channels without loss never pay for it.
+//! Every number in it is in `base..base + capacity`, where `base` is the caller's first number that may still be in the
+//! set. It takes no memory until the first number goes in, so channels without loss never pay for it.
 
 /// The set.
 #[derive(Clone, Debug, Default)]

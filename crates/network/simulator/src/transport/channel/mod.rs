@@ -6,10 +6,11 @@
 //! one message, and every arriving data packet is turned around in its slot into an acknowledgement: cumulative, with
 //! an echo of the packet's number, time, mark and telemetry.
 //!
-//! Repair: *go-back-N* receivers take packets in order only, tell the first gap once and drop what follows; the sender
-//! starts over there. *Selective* receivers keep everything; the sender repeats what three later packets have
-//! overtaken (RFC 6675's threshold), once; a repeat that is lost too waits for the timeout. Timeouts double
-//! while nothing comes back (at most 64-fold). With `fast_repeat = 0` only timeouts repair, as in the public Aequitas simulator.
+//! Repair: *go-back-N* receivers take packets in order only, report the first gap once and drop all later packets; the
+//! sender starts over there. *Selective* receivers keep everything; the sender repeats what three later packets have
+//! overtaken (RFC 6675's threshold), once; a repeat that is lost too waits for the timeout. Timeouts double while
+//! nothing comes back (at most 64-fold). With `fast_repeat = 0` only timeouts repair, as in the public Aequitas
+//! simulator.
 //!
 //! Pace: a channel sends while fewer packets are unacknowledged than its window, no earlier than its gap allows. A
 //! paced sender also waits while its own host's port holds two packets of its class, as a NIC fetches no faster than
@@ -317,7 +318,7 @@ impl Channels {
         network.answer(id);
     }
 
-    /// The receiver of a marked packet tells its sender, not too often.
+    /// The receiver of a marked packet notifies its sender, at a limited rate.
     fn notify(&mut self, network: &mut Network, channel: u32, id: PacketId) {
         let Some(interval) = self.settings.notification else {
             return;

@@ -1,4 +1,4 @@
-//! The receiving end of a channel: what has come, and what it tells of it.
+//! The receiving end of a channel: the packets that arrived, and the reports about them.
 
 use super::bits::Bits;
 use isolane_common_quantities::units::Instant;
@@ -8,7 +8,7 @@ use isolane_common_quantities::units::Instant;
 pub(crate) struct Receiver {
     /// All packets before this one have come.
     pub(crate) expected: u32,
-    /// The gap at `expected` was told (go-back-N).
+    /// The gap at `expected` was reported (go-back-N).
     pub(crate) told: bool,
     /// No notification before this time.
     pub(crate) notify_after: Instant,

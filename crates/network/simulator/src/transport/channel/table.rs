@@ -1,7 +1,7 @@
 //! Which channel serves (sender, receiver, class).
 //!
 //! Small networks have a flat array, made row by row when a host first sends; large ones an ordered map, because the
-//! array would grow with the square of the hosts. It is asked once per message, never per packet.
+//! array would grow with the square of the hosts. It is read once per message, never per packet.
 
 use crate::packet::{HostId, NIL};
 use isolane_network_scenario::model::CLASSES_MAX;

@@ -1,4 +1,4 @@
-//! Every message completes once and in order, whatever the network loses, delays or repeats.
+//! Every message completes once and in order, with any losses, delays and repeats of the network.
 
 use super::*;
 use crate::network::Step;
@@ -259,7 +259,7 @@ fn repeated(recovery: Recovery, lose: &[u32]) -> (u64, Instant) {
 #[test]
 fn go_back_n_repeats_all_that_followed_the_gap_and_selective_only_the_gap() {
     let before_a_timeout = Instant::ZERO + Duration::from_us(450);
-    // All twenty packets have left when the gap at the sixth is told.
+    // All twenty packets have left when the gap at the sixth is reported.
     let (again, at) = repeated(Recovery::GoBackN, &[5]);
     assert_eq!(again, 15);
     assert!(at < before_a_timeout);

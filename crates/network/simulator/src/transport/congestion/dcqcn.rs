@@ -5,7 +5,7 @@
 //! of the byte counter moves the rate half way to the target. After `fast_steps` ticks of either the target rises
 //! additively, after as many of both hyper-fast. A sender back at line rate forgets everything.
 //!
-//! Timers are evaluated when the rate is asked for, in the order in which they were due: the same rates as with timer
+//! Timers are evaluated when the rate is read, in the order in which they were due: the same rates as with timer
 //! events, without the events.
 //!
 //! Source: Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, section 5. The paper gives

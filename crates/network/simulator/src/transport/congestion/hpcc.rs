@@ -1,18 +1,18 @@
-//! HPCC: a window from what each hop tells of its queue and its sent bytes.
+//! HPCC: a window from each hop's report of its queue and its sent bytes.
 //!
-//! An acknowledgement brings the telemetry of the hops. From two of them each hop's bytes in flight are known, as a
-//! part of what its link holds in a base round trip; the fullest hop counts, smoothed over a round trip. The window
-//! aims at `utilisation` of it: multiplicatively when over it, or after `stages` additive steps; relative to a
-//! reference window that moves once per round trip. Packets leave spaced at window per base round trip.
+//! An acknowledgement has the telemetry of the hops. From two of them each hop's bytes in flight are known, as a part
+//! of what its link holds in a base round trip; the fullest hop counts, smoothed over a round trip. The window aims at
+//! `utilisation` of it: multiplicatively when over it, or after `stages` additive steps; relative to a reference window
+//! that moves once per round trip. Packets leave spaced at window per base round trip.
 //!
 //! Source: Li et al., "HPCC: High Precision Congestion Control", SIGCOMM 2019, algorithm 1. The additive part is the
 //! paper's W_init (1 - eta) / N with N = `flows`. The base round trip is each channel's own; the paper uses one for
 //! the whole network.
 //!
-//! Limit, of the algorithm: only the additive part makes shares even, and the queue term works against it. A packet finds
-//! the packets of the other flows behind it, never its own flow's, which are paced; so who has more sees less queue and
-//! gives way less. Each packet seen counts as its part of what the link holds in a base round trip. Steps must outweigh
-//! that: where a packet is more than about a hundredth of it, `flows` has to be near the real number of flows.
+//! Limit, of the algorithm: only the additive part makes shares even, and the queue term works against it. A packet
+//! finds the packets of the other flows behind it, never its own flow's, which are paced; so a flow with more sees less
+//! queue and yields less. Each packet seen counts as its part of what the link holds in a base round trip. Steps must
+//! outweigh that: where a packet is more than about a hundredth of it, `flows` has to be near the real number of flows.
 
 use super::{Acked, Limit, Parameter, Values, Way, whole};
 use crate::packet::{HopTelemetry, TELEMETRY_HOPS};
@@ -149,7 +149,7 @@ fn first_window(way: &Way) -> f64 {
     way.line_rate.as_bps() as f64 / 8.0 * way.round_trip.as_ps() as f64 * 1e-12
 }
 
-/// Moves the smoothed part of the fullest link by what two acknowledgements tell.
+/// Moves the smoothed part of the fullest link by the telemetry of two acknowledgements.
 fn measure(flow: &mut Flow, round_trip: f64, hops: &[HopTelemetry]) {
     let mut fullest = 0.0;
     let mut between = 0.0;

@@ -1,8 +1,8 @@
 //! Congestion controls: how fast a channel may send, decided from what comes back to it.
 //!
-//! Each control is a pure state machine in its own file: it is told of acknowledgements, losses, notifications and
-//! sent bytes, with the time as an argument, and says how many packets may be unacknowledged and how far apart they
-//! leave ([`Limit`]). None of them knows the network, so the same decisions could run in a real sender.
+//! Each control is a pure state machine in its own file: its inputs are acknowledgements, losses, notifications and
+//! sent bytes, with the time as an argument. Its output is how many packets may be unacknowledged and how far apart
+//! they leave ([`Limit`]). No control depends on the network, so the same decisions could run in a real sender.
 //!
 //! Parameters are named numbers with units in their names; each has the default of its protocol, a range and a
 //! source ([`Parameter`]). An unknown or impossible one is an error that lists what there is.
@@ -33,7 +33,7 @@ pub struct Parameter {
     pub least: f64,
     /// Greatest value.
     pub most: f64,
-    /// What it does, and where the default comes from.
+    /// Its effect, and the source of the default.
     pub meaning: &'static str,
 }
 
@@ -130,7 +130,7 @@ impl Values {
         *self
             .values
             .get(name)
-            .expect("every parameter that is asked for is in its control's table")
+            .expect("every parameter that is read is in its control's table")
     }
 
     /// The value of `name`, which ends in `_us`, as a duration.
@@ -208,7 +208,7 @@ pub struct Way {
     pub hops: u8,
 }
 
-/// An acknowledgement that told something new.
+/// An acknowledgement with something new.
 #[derive(Clone, Copy, Debug)]
 pub struct Acked<'a> {
     /// Now.
@@ -223,14 +223,14 @@ pub struct Acked<'a> {
     pub expected: u32,
     /// The first packet that was never sent.
     pub next: u32,
-    /// What the hops told.
+    /// The telemetry of the hops.
     pub hops: &'a [HopTelemetry],
 }
 
 /// How a loss was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// The receiver told of a gap.
+    /// The receiver reported a gap.
     Gap,
     /// Nothing came back in time.
     Timeout,
@@ -319,7 +319,7 @@ impl Control {
         }
     }
 
-    /// Channel `index` heard of delivered packets.
+    /// Channel `index` got an acknowledgement.
     #[inline]
     pub fn acked(&mut self, index: usize, way: &Way, acked: &Acked<'_>) -> Limit {
         match self {

@@ -19,14 +19,14 @@ pub const PARAMETERS: &[Parameter] = &[
         default: 50.0,
         least: 0.0,
         most: 1e6,
-        meaning: "round-trip time below which the rate rises whatever the gradient (paper: 50 us)",
+        meaning: "round-trip time below which the rate rises at any gradient (paper: 50 us)",
     },
     Parameter {
         name: "high_us",
         default: 500.0,
         least: 0.1,
         most: 1e6,
-        meaning: "round-trip time above which it falls whatever the gradient (paper: 500 us)",
+        meaning: "round-trip time above which it falls at any gradient (paper: 500 us)",
     },
     Parameter {
         name: "round_trip_min_us",

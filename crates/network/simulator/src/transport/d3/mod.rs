@@ -2,10 +2,10 @@
 //!
 //! Problem: fair shares make all flows miss their deadlines where some of them could be met.
 //!
-//! Method: a sender asks all ports on its way, once per interval, for the rate that ends its flow in time; the answer is
-//! the least that any of them granted (`router`), and the flow sends at it until the next answer. A flow without a
-//! deadline asks for nothing and gets of what is left. A flow that cannot make it any more is given up, so that
-//! its rate serves others. With the last packet, the flow returns what it has.
+//! Method: once per interval, a sender requests from all ports on its way the rate that ends its flow in time. The
+//! answer is the least rate that any port granted (`router`), and the flow sends at this rate until the next answer. A
+//! flow without a deadline requests nothing and gets a part of the remainder. A flow that cannot meet its deadline any
+//! more ends early, so its rate serves others. With the last packet, the flow returns what it has.
 //!
 //! Units: rates are bits per second on the wire. Limits: see `docs/internals/baselines.md`.
 
@@ -104,7 +104,7 @@ impl D3 {
         }
     }
 
-    /// Asks for the rate that ends the flow in time, or gives it up; asks again after the interval.
+    /// Requests the rate that ends the flow in time, or ends the flow early; requests again after the interval.
     fn ask(&mut self, network: &mut Network, id: u32, ended: &mut Vec<Ended>) {
         let now = network.now();
         let (settings, mtu, header) = (self.settings, self.flows.mtu, self.flows.header);
@@ -168,7 +168,7 @@ impl D3 {
         flow.own.paced.expect(network, self.settings.retry, id);
     }
 
-    /// Tells the caller; the record stays until the ports have their rates back.
+    /// Notifies the caller; the record stays until the ports have their rates back.
     fn end(&mut self, network: &mut Network, id: u32, how: How, ended: &mut Vec<Ended>) {
         let flow = &mut self.flows[id];
         flow.own.over = true;
@@ -213,7 +213,7 @@ impl Transport for D3 {
             ask: own.ask,
             ..Sender::default()
         };
-        // The end of a hopeless flow can be told from a timer only.
+        // Only a timer may report the end of a flow that cannot meet its deadline.
         let timer = Timer {
             index: id,
             what: ASK,

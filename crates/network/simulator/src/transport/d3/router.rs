@@ -1,11 +1,12 @@
 //! What a D3 port does with requests (paper section 4.2): first come, first served, with three numbers per port.
 //!
-//! A request returns what the flow was granted before, adds what it wants to what is asked for, and is granted that plus
-//! an equal part of what nobody asks for, as far as it is left. Nothing left means nothing granted: the flow keeps asking.
-//! Capacity is the link's rate, less what drains the queue within one interval; one full packet is no queue, since paced
-//! packets of several hosts meet.
+//! A request returns what the flow was granted before, adds its demand to the sum of demands, and is granted its demand
+//! plus an equal part of the rate without demand, as far as rate is left. Without a remainder nothing is granted, and
+//! the flow repeats its request. Capacity is the link's rate, less what drains the queue within one interval; one full
+//! packet is no queue, since paced packets of several hosts meet.
 //!
-//! A port's entry of a flow stands for what the original carries in the packet, and is read for this flow only.
+//! A port's entry of a flow replaces the fields that the original carries in the packet, and is read for this flow
+//! only.
 
 use super::Settings;
 use crate::network::agent::{PortAgent, Visit};

@@ -21,8 +21,8 @@ fn a_flow_alone_gets_the_link_after_one_round_trip() {
     assert!(took < 1.03 * ideal_us(1_000_000), "{took} us");
 }
 
-/// Three flows that together need nine tenths of the receiver's link: each asks for what it needs, each makes it.
-/// A fair share would make the most urgent one late.
+/// Three flows that together need nine tenths of the receiver's link: each requests its need, and each meets its
+/// deadline. A fair share would make the most urgent one late.
 #[test]
 fn feasible_deadlines_are_met() {
     let starts = [

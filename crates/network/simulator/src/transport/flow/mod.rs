@@ -1,7 +1,7 @@
 //! Messages in progress, for the transports that treat each message as a flow of its own.
 //!
 //! Both ends of a flow share one record: which packets were acknowledged is the sender's, which came is the receiver's;
-//! neither reads the other's part. Records lie in a slab and are used again, so nothing is allocated for a message once
+//! neither reads the other's part. Records are in a slab and are used again, so nothing is allocated for a message once
 //! the slab has grown to the most that were open at once. A packet names its flow by place ([`Packet::flow`]); packets
 //! that may outlive it carry the flow's serial number too.
 //!
@@ -111,7 +111,7 @@ impl<P: Default> Flows<P> {
         }
     }
 
-    /// Gives the record of a flow free whose end was told before.
+    /// Frees the record of a flow whose end was reported before.
     pub fn release(&mut self, id: u32) {
         let flow = &mut self.slots[id as usize];
         assert!(flow.open, "a record is given back once");
@@ -236,7 +236,7 @@ pub fn answer(network: &mut Network, id: PacketId, kind: PacketKind, header: u16
     network.answer(id);
 }
 
-/// Asks for [`crate::transport::Transport::on_idle`] at every host: the next packet is chosen when a port has run dry.
+/// Requests [`crate::transport::Transport::on_idle`] at every host: the next packet is chosen when a port is empty.
 pub fn tell_when_idle(network: &mut Network) {
     for host in 0..network.topology().hosts {
         network.tell_when_idle(HostId(host as u16), true);

@@ -20,7 +20,7 @@ pub const SILENCE: u8 = 1;
 pub struct Paced {
     /// Rate on the wire.
     pub rate: BitRate,
-    /// Rings when nothing was heard for long.
+    /// Fires after a long silence.
     pub silence: Alarm,
     pace: Alarm,
     next: u32,
@@ -47,7 +47,7 @@ impl Paced {
         self.silence.clear();
     }
 
-    /// Something was heard, or sent that must be answered: silence counts from now.
+    /// A packet arrived, or one that needs an answer was sent: silence counts from now.
     pub fn expect(&mut self, network: &mut Network, patience: Duration, id: u32) {
         let due = network.now() + patience;
         let timer = Timer {

@@ -26,7 +26,7 @@ impl Ready {
         }
     }
 
-    /// Puts `flow` in, or gives it another key. `serial` tells its age.
+    /// Puts `flow` in, or gives it another key. `serial` orders flows by age.
     pub fn put(&mut self, queue: u32, flow: u32, serial: u32, key: u64) {
         if self.places.len() <= flow as usize {
             self.places.resize(flow as usize + 1, NOWHERE);

@@ -4,10 +4,11 @@
 //! feedback could arrive.
 //!
 //! Method: the first `rtt_packets` of a message leave at once, at a level that its receiver has set for its size. All
-//! others wait for grants. A receiver grants to the messages with the least left, as many as there are levels for granted
-//! packets, and keeps each of them one round trip ahead (`receiver`). Senders send the message with the least left.
-//! The receiver of a whole message says so. A receiver that misses something asks for the first gap; a sender that has
-//! it still to send answers that it is busy; a sender that hears nothing asks what the receiver has.
+//! others wait for grants. A receiver grants to the messages with the least left, as many as there are levels for
+//! granted packets, and keeps each of them one round trip ahead (`receiver`). Senders send the message with the least
+//! left. The receiver of a whole message acknowledges it. A receiver that misses packets requests the first gap. A
+//! sender that has not sent these packets yet answers that it is busy. A sender that receives nothing for long requests
+//! the receiver's state.
 //!
 //! Units: packets of a message, levels (0 the highest; packets carry them as class). Limits: see
 //! `docs/internals/baselines.md`.
@@ -28,7 +29,7 @@ use isolane_common_quantities::units::Duration;
 use isolane_network_scenario::model::FabricPolicy;
 use receiver::Receiver;
 
-/// Timer of the sender: nothing heard.
+/// Timer of the sender: silence.
 const SENDER: u8 = 0;
 /// Timer of the receiver: granted packets are missing.
 const RECEIVER: u8 = 1;
@@ -65,13 +66,13 @@ impl Settings {
 /// A message at both ends.
 #[derive(Clone, Copy, Debug, Default)]
 struct Ends {
-    /// Sender: rings when nothing was heard.
+    /// Sender: fires after silence.
     patience: Alarm,
     /// Sender: next packet never sent.
     next: u32,
     /// Sender: packets that may be sent.
     granted: u32,
-    /// Sender: packets asked for again, from and to.
+    /// Sender: packets requested again, from and to.
     again: (u32, u32),
     /// Sender: packets that need no grant, and their level.
     unscheduled: u32,
@@ -308,7 +309,7 @@ impl Homa {
         self.ask(network, packet.flow);
     }
 
-    /// Receiver: asks for the first gap among what was granted, and looks again later.
+    /// Receiver: requests the first gap among the granted packets, and checks again later.
     fn ask(&mut self, network: &mut Network, id: u32) {
         let header = self.flows.header;
         let due = network.now() + self.settings.resend;

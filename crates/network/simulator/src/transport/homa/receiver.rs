@@ -1,4 +1,4 @@
-//! What one receiving host decides: whom to grant, and which priorities everybody uses.
+//! What one receiving host decides: the grants, and the priorities of its senders.
 //!
 //! Priorities (Homa 3.4): of the `n` levels, unscheduled packets get the part that matches their part in the bytes
 //! received, at least one and at most `n - 1`. Among message sizes the unscheduled levels are cut so that each carries
@@ -61,7 +61,7 @@ impl Receiver {
         levels - (active - rank) as u8
     }
 
-    /// A message of `size` has begun to arrive; after `samples` of them the levels are divided anew.
+    /// A message of `size` has begun to arrive; after `samples` of them the levels are divided again.
     pub(super) fn saw(&mut self, size: u64, samples: usize, levels: u8, unscheduled_bytes: u64) {
         self.sizes.push(narrow(size));
         if self.sizes.len() >= samples {

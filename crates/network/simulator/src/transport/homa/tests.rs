@@ -55,7 +55,7 @@ fn incast_of_short_messages_is_served_shortest_first_without_loss() {
     assert!(took[0] < took[8] && took[8] < took[24], "{took:?}");
 }
 
-/// A long message is under way; a short one comes to the same receiver and takes little more than alone.
+/// A long message is under way; a short one to the same receiver takes little longer than alone.
 #[test]
 fn a_short_message_overtakes_a_long_one() {
     let starts = [start(0.0, 1, 0, 10_000_000), start(50.0, 2, 0, 20_000)];

@@ -10,10 +10,10 @@
 use crate::packet::Packet;
 use isolane_common_quantities::units::{Duration, Instant};
 
-/// Nobody pauses the flow.
+/// No port pauses the flow.
 pub(super) const NOBODY: u32 = u32::MAX;
 
-/// What a packet tells of its flow, and what ports decided.
+/// A packet's fields about its flow, and the decisions of the ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
     pub(super) deadline: Option<Instant>,

@@ -4,9 +4,9 @@
 //! would reach.
 //!
 //! Method: every packet of a flow carries what ports need to rank it, and what they decide: the rate, or the port that
-//! pauses it (`switch`). The answer brings that back; a paused flow sends headers only, the fewer the further down it
-//! stands. A flow that cannot make its deadline any more ends early. When a flow is over it says so to every port, until
-//! that is answered.
+//! pauses it (`switch`). The answer returns this decision. A paused flow sends headers only, less often the lower its
+//! rank is. A flow that cannot meet its deadline any more ends early. When a flow is over, its sender notifies every
+//! port until an answer arrives.
 //!
 //! Units: rates in megabits per second and times in nanoseconds in packets. Limits: see `docs/internals/baselines.md`.
 
@@ -129,7 +129,7 @@ impl Pdq {
         network.transmit(packet);
     }
 
-    /// What a packet of the flow tells of it now.
+    /// The present fields of a packet of the flow.
     fn header(&self, network: &Network, id: u32) -> Header {
         let flow = &self.flows[id];
         let rate = line_rate(network, flow.message.from);
@@ -165,7 +165,7 @@ impl Pdq {
         late
     }
 
-    /// Tells the caller; the record stays until the ports have forgotten the flow.
+    /// Notifies the caller; the record stays until the ports have removed the flow.
     fn end(&mut self, network: &mut Network, id: u32, how: How, ended: &mut Vec<Ended>) {
         let flow = &mut self.flows[id];
         flow.own.over = true;
@@ -231,7 +231,7 @@ impl Transport for Pdq {
             paused_by: header::NOBODY,
             ..Sender::default()
         };
-        // The end of a hopeless flow can be told from a timer only.
+        // Only a timer may report the end of a flow that cannot meet its deadline.
         let timer = Timer {
             index: id,
             what: PROBE,

@@ -1,9 +1,9 @@
 //! What PDQ's ports do (paper section 3.3): a ranked list of flows, and who of them may send.
 //!
 //! A port ranks its flows by deadline, then by the time that their rest takes, then by number. On the way out, a packet
-//! is granted what the flows before it leave (`available`), or is paused with the port's name on it. On the way back, the
-//! answer tells the port what became of that at the other ports: only then does the list change. A flow that another
-//! port pauses is taken off the list, since it takes nothing here.
+//! is granted what the flows before it leave (`available`), or is paused with the port's name on it. On the way back,
+//! the answer has the decisions of the other ports: only then does the list change. A flow that another port pauses is
+//! taken off the list, since it takes nothing here.
 //!
 //! Early start: flows before it that are nearly done do not count, as long as the sum of their rests is below K round
 //! trips. Dampening: a port that has just accepted a paused flow accepts no other one until its packets are seen, or would
@@ -29,7 +29,7 @@ type Rank = (u64, u64, u32);
 /// The ports that a flow leaves through.
 #[derive(Clone, Copy, Debug)]
 struct Way {
-    /// [`Packet::path`] of the flow, which tells it from the record's earlier owners.
+    /// [`Packet::path`] of the flow, which distinguishes it from the record's earlier owners.
     path: u16,
     /// The ports that answers pass, a bit each.
     passed: u8,
@@ -111,7 +111,7 @@ impl Switches {
         way.ports[free.expect("a way has at most eight ports")] = port.0;
     }
 
-    /// An answer leaves a switch: the port beside the one that it came through hears of it, if the flow left there.
+    /// An answer leaves a switch: the port beside the one of its arrival gets the answer, if the flow left there.
     fn pass(&mut self, back: PortId, packet: &mut Packet) {
         let way = &mut self.ways[packet.flow as usize];
         if let Some(place) = way.ports.iter().position(|&port| port == back.0) {
@@ -120,7 +120,7 @@ impl Switches {
         }
     }
 
-    /// An answer is back: the ports that answers do not pass hear of it now.
+    /// An answer has arrived: the ports that answers do not pass get it now.
     fn arrive(&mut self, packet: &mut Packet) {
         let way = self.ways[packet.flow as usize];
         for (place, port) in way.ports.into_iter().enumerate() {

@@ -25,7 +25,7 @@ use crate::packet::{HostId, PacketId, PacketKind, Timer, flags};
 use isolane_common_quantities::units::{Bytes, Duration};
 use isolane_network_scenario::model::{FabricPolicy, PortSettings};
 
-/// What the numbers come to on one network.
+/// The values of the numbers on one network.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// Buffer of a port.

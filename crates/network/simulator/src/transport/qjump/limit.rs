@@ -1,6 +1,6 @@
 //! The limiter of one host and level: so many bytes per epoch.
 //!
-//! A host's epoch begins with the first packet that it sends after the last epoch, so an idle host owes nobody anything, and
+//! A host's epoch begins with the first packet that it sends after the last epoch, so an idle host has no debt, and
 //! packets of factor 1 are at least an epoch apart.
 
 use isolane_common_quantities::units::{Bytes, Duration, Instant};

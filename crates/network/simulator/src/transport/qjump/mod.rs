@@ -1,11 +1,11 @@
 //! QJump (NSDI 2015): a level whose hosts send little enough cannot queue.
 //!
-//! Problem: packet latency in a shared network depends on what everybody else sends.
+//! Problem: packet latency in a shared network depends on the traffic of all others.
 //!
 //! Method: ports are strict, and a host may send at most `f` largest packets per network epoch in a level of throughput
 //! factor `f` (`limit`). The epoch is what n hosts need to send one packet each to one of them, twice because hosts'
-//! epochs are not aligned, plus the overhead of the way: `2 n P / R + e`. At factor 1 no packet waits longer than
-//! that, whatever other levels do. The lowest levels are not limited.
+//! epochs are not aligned, plus the overhead of the way: `2 n P / R + e`. At factor 1 no packet waits longer than that,
+//! under any load of other levels. The lowest levels are not limited.
 //!
 //! Within a level a host serves its messages in order of arrival. Each is repaired as TCP would: window with slow start, one
 //! packet more per round trip, half of it at a loss that three later packets show, timeout.

@@ -1,9 +1,9 @@
 //! Mean waits of one queue against M/D/1 and M/M/1.
 //!
 //! Method: batch means. Each of [`SEEDS`] runs is cut into batches long enough that their means are nearly independent
-//! (20,000 packets; at load 0.8 the waits' correlation dies within some hundred); the first batch of a run, in which the
-//! queue fills, is left out. Theory must lie within the 99.9 % confidence interval of the mean of all batches, and the
-//! interval must be narrower than 5 % of the wait, so that it can fail.
+//! (20,000 packets; at load 0.8 the waits' correlation vanishes within some hundred); the first batch of a run, in
+//! which the queue fills, is left out. Theory must be within the 99.9 % confidence interval of the mean of all batches,
+//! and the interval must be narrower than 5 % of the wait, so that it can fail.
 
 use super::harness::{Arrival, RATE, waits};
 use isolane_common_quantities::rng::Stream;

@@ -152,9 +152,9 @@ fn symmetric_callers_share_evenly_under_every_congestion_control() {
     }
 }
 
-/// What a flow does not see of its own queue makes who has more give way less (`transport/congestion/hpcc.rs`), and
-/// windows of several packets leave more room for that than those of one on a short way. Nothing in these runs is
-/// drawn, so ways of different length take the place of seeds.
+/// A flow does not see its own queue, so a flow with more yields less (`transport/congestion/hpcc.rs`), and windows of
+/// several packets leave more room for that than those of one on a short way. Nothing in these runs is drawn, so ways
+/// of different length take the place of seeds.
 #[test]
 fn hpcc_shares_evenly_on_longer_ways_too() {
     let index = |hop_delay| {

@@ -1,7 +1,7 @@
 //! Worst delay under weighted fair queueing against the closed forms and the exact fluid solution.
 //!
 //! Traffic of thesis figure 3.7: for `load / burst` of a period each class sends evenly, all together at `burst` line
-//! rates, then nobody does. Everything is over within the period.
+//! rates, then none sends. Everything is over within the period.
 //!
 //! What packets add to fluid: a packet needs bytes / (guaranteed rate) of fluid service, summed weight / own weight
 //! packet times at most; packet by packet it leaves at most one packet time behind the fluid server; its class's

@@ -187,7 +187,7 @@ fn the_congestion_bits_and_the_reserved_bytes_are_those_of_the_specification() {
         // FECN clear, BECN set, six reserved bits clear.
         assert_eq!(header[4], 0b0100_0000);
         assert_eq!(header[5..8], [0x0a, 0xbc, 0xde]);
-        // No acknowledgement asked, sequence number 0, then 16 bytes of zeros.
+        // No acknowledgement requested, sequence number 0, then 16 bytes of zeros.
         assert_eq!(header[8..28], [0; 20]);
         assert_eq!(header.len(), 32);
     }

@@ -1,4 +1,4 @@
-//! Targets come from this host only.
+//! Only this host supplies targets.
 
 use super::*;
 use isolane_common_linux::Root;
