@@ -165,7 +165,7 @@ pub struct TenantConfig {
 /// What the processes of one workload get.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assignment {
-    /// Pattern of the cgroup's path; `*` stands for any characters.
+    /// Pattern of the cgroup's path; `*` matches any characters.
     pub cgroup: String,
     /// The tenant; `None`: the processes' owner.
     pub tenant: Option<String>,

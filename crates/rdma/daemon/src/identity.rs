@@ -146,7 +146,7 @@ fn expand(name: &str, who: &Who, owner: &str) -> String {
         .replace("{cgroup}", last)
 }
 
-/// Whether `text` matches `pattern`, in which `*` stands for any characters or none. Time: the product of the lengths.
+/// Whether `text` matches `pattern`, in which `*` matches any characters or none. Time: the product of the lengths.
 pub fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut at, mut from) = (0, 0);

@@ -2,7 +2,7 @@
 //!
 //! Problem: tiered memory and RDMA devices share only the machine; neither must stop or slow the other. Method:
 //! [`Memory`] runs until its stop descriptor is readable, and restarts its clock when the service requests it. Alone,
-//! it serves its own metrics if the settings say so; beside devices, the daemon's metrics include them. Limits: a
+//! it serves its own metrics if the settings request them; beside devices, the daemon's metrics include them. Limits: a
 //! service that cannot restart ends with a message and leaves applications as they are.
 
 use crate::settings::Listen;

@@ -157,7 +157,7 @@ pub struct MeterSnapshot {
 /// One queue pair.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueuePairSnapshot {
-    /// Queue pair number. The last entry of a long list stands for all further queue pairs.
+    /// Queue pair number. The last entry of a long list has the sum of all further queue pairs.
     pub queue_pair: u32,
     /// Class that applies to it.
     pub class: String,

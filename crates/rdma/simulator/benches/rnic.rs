@@ -88,7 +88,7 @@ fn main() {
     decisions("rnic/arbiter-tables", &tables);
 }
 
-/// Nanoseconds of one choice and its charge, with eight classes of which some always have work.
+/// Nanoseconds of one choice and its charge, with eight classes; some always have work.
 fn decisions(name: &str, sharing: &Sharing) {
     const DECISIONS: u64 = 10_000_000;
     let mut times: Vec<f64> = (0..5)

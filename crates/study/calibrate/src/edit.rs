@@ -40,7 +40,7 @@ pub fn set_value(
     Ok(lines.join("\n") + "\n")
 }
 
-/// Replaces the whole token dictionary, which stands at the end of a profile.
+/// Replaces the whole token dictionary, which is at the end of a profile.
 pub fn set_dictionary(text: &str, entries: &[TokenSize]) -> String {
     let head = text
         .split("[[token_dictionary]]")

@@ -1,12 +1,12 @@
 //! Fitting the calibrated parameters of a profile to its calibration claims.
 //!
-//! Problem: a few parameters of a device are not published, but numbers they influence are. Method: coordinate
-//! descent over the parameters marked `calibrated` (Justitia's own section is measured, not fitted): each in turn
-//! is tried a factor smaller and larger and the better value kept; when a round brings nothing the factor's
-//! logarithm is halved. The misfit is the mean squared logarithm of ours / published over the claims marked
-//! `calibration` that run on this profile, so that a factor of two too much and too little count alike.
-//! Limits: a local search from the present values; a bound counts only while it is broken; claims without a
-//! published number, with orderings or with a value of zero do not take part.
+//! Problem: a few parameters of a device are not published, but numbers they influence are. Method: coordinate descent
+//! over the parameters marked `calibrated` (Justitia's own section is measured, not fitted): each in turn is tried a
+//! factor smaller and larger and the better value kept; when a round improves nothing the factor's logarithm is halved.
+//! The misfit is the mean squared logarithm of ours / published over the claims marked `calibration` that run on this
+//! profile, so that a factor of two too much and too little count alike. Limits: a local search from the present
+//! values; a bound counts only while it is broken; claims without a published number, with orderings or with a value of
+//! zero do not take part.
 
 use crate::CalibrationError;
 use isolane_common_toml_input::sourced::SourceKind;
@@ -41,7 +41,7 @@ pub struct Change {
     pub after: f64,
 }
 
-/// What a fit came to.
+/// The result of a fit.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fit {
     /// The profile.

@@ -1,4 +1,4 @@
-//! What Justitia has to know of an idle device.
+//! The parameters of an idle device for Justitia.
 //!
 //! * `rate_max_gbps`: goodput of sixteen pairs with 1 MB WRITEs; `message_rate_max_mps`: 16 B WRITEs in lists of
 //!   many pairs (justitia 4.3.1, MaxRate).

@@ -1,7 +1,7 @@
 //! What requests of each verb cost an idle device, next to a WRITE.
 //!
-//! An offline profiling run (harmonic 5.5.1): 16 processes with eight pairs each post 1 B requests (atomics 8 B) of one verb in
-//! lists of 16, which saturates whatever the verb is bound by, and the cost is one over the rate. Of the two
+//! An offline profiling run (harmonic 5.5.1): 16 processes with eight pairs each post 1 B requests (atomics 8 B) of one
+//! verb in lists of 16, which saturates the bottleneck of the verb, and the cost is one over the rate. Of the two
 //! atomics the dearer one counts. Harmonic normalises request rates with these costs.
 //!
 //! Units: millions of requests per second; costs are multiples of a WRITE's, rounded to two digits.
@@ -115,7 +115,7 @@ mod tests {
                 measure(profile, &SimTestbed, &|_, _| ()).unwrap_or_else(|error| panic!("{error}"));
             for (name, measured) in costs.parameters() {
                 let shipped = &profile.harmonic[name];
-                // Published ones come from the device, not from this run.
+                // Published ones are of the device, not of this run.
                 if shipped.kind != SourceKind::Published {
                     assert!(
                         (measured / shipped.value - 1.0).abs() < 0.02,

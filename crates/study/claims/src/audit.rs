@@ -45,7 +45,7 @@ pub struct ClaimAudit {
     /// Only workloads that post no other data verbs take part, on both sides; all unless given.
     #[serde(default)]
     pub verbs: Vec<Verb>,
-    /// What a victim may lose of what it is owed, 0 to 1.
+    /// The part that a victim may lose of what it is owed, 0 to 1.
     #[serde(default = "default_alpha")]
     pub alpha: f64,
     /// Parameters of the device to change, by `section.name`.

@@ -96,7 +96,7 @@ fn assignments_come_before_the_operators_rules_and_not_before_the_operators_weig
     assert_eq!(applied.tenants, [own, seven]);
 }
 
-/// After kill -9 of the scheduler nobody removes the file.
+/// After kill -9 of the scheduler no process removes the file.
 #[test]
 fn an_assignment_ends_when_the_path_of_its_workload_is_gone() {
     let (directory, mut folder) = folder();

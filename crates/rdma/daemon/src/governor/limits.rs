@@ -3,7 +3,7 @@
 //! Problem: the enforcer finds tenants by its own rules and processes from the kernel's inventory. It can slow an RNIC
 //! but not a process; a cooperating process can be held to the same limit exactly and without packets. Method: the
 //! enforcer sends the rate of each tenant and the tenant of each process. Each device and direction has a limit for
-//! each of these tenants ([`isolane_rdma_policy::leases::Leases::limit`]), whatever tenant the daemon's own rules
+//! each of these tenants ([`isolane_rdma_policy::leases::Leases::limit`]), for any tenant that the daemon's own rules
 //! assign. A limit also applies on a device without a policy. Units: payload in bytes per second. Limits: a process of
 //! the latency class ignores leases, so no limit applies to it; each device and direction has the whole limit.
 

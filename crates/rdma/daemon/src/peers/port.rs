@@ -1,7 +1,7 @@
 //! A device as the daemon itself uses it: memory, one completion queue, and connections to peers.
 //!
 //! Method: one reliable connection per peer. Reference messages are WRITEs into [`LANDING_BYTES`] bytes that every peer
-//! may write and the daemon never reads; reports are SENDs. Receive buffers lie in memory that peers cannot write
+//! may write and the daemon never reads; reports are SENDs. Receive buffers are in memory that peers cannot write
 //! directly. Limits: [`LINKS_MAX`] peers per device.
 
 use super::handshake::{Endpoint, HandshakeError};

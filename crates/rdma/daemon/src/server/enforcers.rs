@@ -1,9 +1,9 @@
 //! The enforcer's connection: it sets limits instead of opening devices.
 //!
-//! Problem: limits come from another process (`isolane rdma enforce`), and no tenant may set limits. Method: only a
-//! process with authority over this host may connect as the enforcer
-//! ([`isolane_common_linux::peer::Peer::check_authority`]): root or the daemon's own user, in the daemon's user
-//! namespace and PID namespace. One enforcer at a time. Its limits end with its connection.
+//! Problem: another process (`isolane rdma enforce`) sends limits, and no tenant may set limits. Method: only a process
+//! with authority over this host may connect as the enforcer ([`isolane_common_linux::peer::Peer::check_authority`]):
+//! root or the daemon's own user, in the daemon's user namespace and PID namespace. One enforcer at a time. Its limits
+//! end with its connection.
 
 use super::{Server, Token};
 use isolane_rdma_session::message::{ToDaemon, ToShim};

@@ -324,7 +324,7 @@ impl Server {
     }
 
     fn seat(&mut self, socket: OwnedFd, now_ns: u64) {
-        // The process has ended, or no descriptor is left: the closed socket tells the process.
+        // The process has ended, or no descriptor is left: the closed socket shows it to the process.
         let Ok(link) = Link::new(socket, now_ns) else {
             return;
         };

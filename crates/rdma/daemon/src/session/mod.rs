@@ -1,6 +1,6 @@
 //! One process at the socket: its identity from the kernel, its messages, and its end.
 //!
-//! Problem: any local user may connect, send anything at any rate, and die at any instruction. Method: everything is
+//! Problem: any local user may connect, send anything at any rate, and end at any instruction. Method: everything is
 //! non-blocking. A connection is a *guest* until its `Hello` is answered; silent guests are disconnected. A session
 //! ends when the process's pidfd or its socket reports the end, whichever is first; a child that inherited the socket
 //! does not extend the session. Descriptors sent by a process are never received. A process that sends too many

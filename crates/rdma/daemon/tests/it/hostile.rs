@@ -157,7 +157,7 @@ fn a_container_that_fills_its_sessions_leaves_places_to_the_host() {
         return;
     };
     let taken: usize = said.parse().expect("a number");
-    // Sessions without a device give way to later ones of the same account.
+    // Later sessions of the same account replace sessions without a device.
     assert_eq!((taken, daemon.sessions()), (64, 16));
     let honest: Vec<Client> = (0..10)
         .map(|_| Client::start(&daemon.socket, "honest", Class::Auto))
@@ -188,7 +188,7 @@ fn sessions_that_never_open_a_device_are_shed_first() {
         .collect();
     for caller in &silent {
         let Some((ToShim::Refused { reason }, _)) = caller.hear() else {
-            panic!("it is not told");
+            panic!("no message arrives");
         };
         assert!(reason.contains("opened no device"), "{reason}");
     }

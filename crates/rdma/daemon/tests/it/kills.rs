@@ -4,9 +4,9 @@
 //! test's provider has no hardware, so ten thousand kills take minutes: `make kills`. Method: one daemon (this program
 //! with a role, one device of 800 Mb/s), two survivors of weights 1 and 2, and one victim per round. After a random
 //! time the victim, the daemon, or both are killed. Applications write through the shim to their own memory and check
-//! every byte. Processes that outlive a killed daemon end when the test tells them. Every 25 rounds the daemon's
-//! objects are counted. Limits: both ends of a queue pair are in one process; the lab tests dead peers. Times are
-//! printed; only a generous bound fails the test.
+//! every byte. Processes that outlive a killed daemon end at the test's request. Every 25 rounds the daemon's objects
+//! are counted. Limits: both ends of a queue pair are in one process; the lab tests dead peers. Times are printed; only
+//! a generous bound fails the test.
 #![allow(unsafe_code, clippy::undocumented_unsafe_blocks)]
 
 use crate::application;
@@ -203,7 +203,7 @@ impl Survivors {
             let stood = began.elapsed();
             assert!(
                 stood < PATIENCE,
-                "round {round}: a survivor stands still for {stood:?}"
+                "round {round}: a survivor makes no progress for {stood:?}"
             );
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -277,7 +277,7 @@ fn killed_at_random_nothing_leaks_and_survivors_go_on() {
     }
     let [light, heavy] = survivors.rates(Duration::from_secs(5));
     println!(
-        "{kills} kills ({daemons} of the daemon) in {round} rounds: survivors stood still for {:.3} s at most, {} times \
+        "{kills} kills ({daemons} of the daemon) in {round} rounds: survivors made no progress for {:.3} s at most, {} times \
          for more than 2 s; then {:.1} and {:.1} MB/s, weights 1 and 2",
         survivors.longest.as_secs_f64(),
         survivors.long,

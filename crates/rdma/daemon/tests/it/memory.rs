@@ -19,31 +19,30 @@ impl Daemon {
     /// Starts a daemon on the emulated machine below `directory` and waits until it serves.
     fn start(directory: &Path) -> Self {
         let file = directory.join("mem.toml");
-        std::fs::write(&file, format!("fake = {directory:?}\n"))
-            .expect("what tests stand on works");
+        std::fs::write(&file, format!("fake = {directory:?}\n")).expect("the fixture works");
         let child = Command::new(env!("CARGO_BIN_EXE_isolaned"))
             .args(["--mem", "--mem-config"])
             .arg(&file)
             .stderr(Stdio::null())
             .spawn()
-            .expect("what tests stand on works");
+            .expect("the fixture works");
         let daemon = Self(child);
         ask(directory, &Request::Status);
         daemon
     }
 
     fn kill(mut self) {
-        self.0.kill().expect("what tests stand on works");
-        self.0.wait().expect("what tests stand on works");
+        self.0.kill().expect("the fixture works");
+        self.0.wait().expect("the fixture works");
     }
 
     fn end(mut self) -> Option<i32> {
         let done = Command::new("kill")
             .arg(self.0.id().to_string())
             .status()
-            .expect("what tests stand on works");
+            .expect("the fixture works");
         assert!(done.success());
-        self.0.wait().expect("what tests stand on works").code()
+        self.0.wait().expect("the fixture works").code()
     }
 }
 
@@ -56,42 +55,39 @@ impl Cat {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
-            .expect("what tests stand on works");
+            .expect("the fixture works");
         let place = directory
             .join("cgroup")
             .join(cgroup.trim_start_matches('/'));
-        std::fs::create_dir_all(&place).expect("what tests stand on works");
+        std::fs::create_dir_all(&place).expect("the fixture works");
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id()))
-            .expect("what tests stand on works");
+            .expect("the fixture works");
         let started = stat
             .rsplit_once(')')
-            .expect("what tests stand on works")
+            .expect("the fixture works")
             .1
             .split_whitespace()
             .nth(19)
-            .expect("what tests stand on works")
+            .expect("the fixture works")
             .to_owned();
         std::fs::write(
             place.join("cgroup.procs"),
             format!("{} {started}\n", child.id()),
         )
-        .expect("what tests stand on works");
-        std::fs::write(place.join("cpu.max"), "max 100000").expect("what tests stand on works");
+        .expect("the fixture works");
+        std::fs::write(place.join("cpu.max"), "max 100000").expect("the fixture works");
         Self(child)
     }
 
     fn is_running(&mut self) -> bool {
-        self.0
-            .try_wait()
-            .expect("what tests stand on works")
-            .is_none()
+        self.0.try_wait().expect("the fixture works").is_none()
     }
 }
 
 impl Drop for Cat {
     fn drop(&mut self) {
         drop(self.0.stdin.take());
-        self.0.wait().expect("what tests stand on works");
+        self.0.wait().expect("the fixture works");
     }
 }
 
@@ -104,7 +100,7 @@ fn ask(directory: &Path, request: &Request) -> Answer {
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    panic!("nobody answers at {}", socket.display());
+    panic!("no service answers at {}", socket.display());
 }
 
 fn status(directory: &Path) -> Status {
@@ -130,7 +126,7 @@ fn submission(name: &str, priority: u32, place: Place) -> Request {
 
 #[test]
 fn a_daemon_that_is_killed_again_and_again_loses_and_leaves_nothing() {
-    let directory = tempfile::tempdir().expect("what tests stand on works");
+    let directory = tempfile::tempdir().expect("the fixture works");
     let directory = directory.path();
     let mut daemon = Daemon::start(directory);
     let mut cats: Vec<Cat> = (0..3)
@@ -147,7 +143,7 @@ fn a_daemon_that_is_killed_again_and_again_loses_and_leaves_nothing() {
     let seed: u64 = 0x5851_f42d_4c95_7f2d;
     for round in 0..10_u32 {
         let wait = (seed >> round) % 60;
-        // This process makes its own request. The daemon may die before, during or after it; nothing may remain.
+        // This process makes its own request. The daemon may be killed before, during or after it; nothing may remain.
         let asker = {
             let directory = directory.to_owned();
             std::thread::spawn(move || {
@@ -158,7 +154,7 @@ fn a_daemon_that_is_killed_again_and_again_loses_and_leaves_nothing() {
         };
         std::thread::sleep(Duration::from_millis(wait));
         daemon.kill();
-        asker.join().expect("what tests stand on works");
+        asker.join().expect("the fixture works");
         daemon = Daemon::start(directory);
         let mut names: Vec<String> = status(directory)
             .applications
@@ -190,7 +186,7 @@ fn a_daemon_that_is_killed_again_and_again_loses_and_leaves_nothing() {
     for number in 0..3 {
         let file = directory.join(format!("cgroup/kube/{number}/cpu.max"));
         assert_eq!(
-            std::fs::read_to_string(file).expect("what tests stand on works"),
+            std::fs::read_to_string(file).expect("the fixture works"),
             "max 100000"
         );
     }
@@ -198,15 +194,15 @@ fn a_daemon_that_is_killed_again_and_again_loses_and_leaves_nothing() {
 
 #[test]
 fn a_configuration_is_checked_and_its_mistakes_named() {
-    let directory = tempfile::tempdir().expect("what tests stand on works");
+    let directory = tempfile::tempdir().expect("the fixture works");
     let file = directory.path().join("mem.toml");
     let check = |text: &str| {
-        std::fs::write(&file, text).expect("what tests stand on works");
+        std::fs::write(&file, text).expect("the fixture works");
         let output = Command::new(env!("CARGO_BIN_EXE_isolaned"))
             .arg("--mem-check")
             .arg(&file)
             .output()
-            .expect("what tests stand on works");
+            .expect("the fixture works");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         (output.status.code(), said)
     };
@@ -222,7 +218,7 @@ fn a_configuration_is_checked_and_its_mistakes_named() {
 
 #[test]
 fn its_figures_are_served_on_a_unix_socket_without_devices() {
-    let directory = tempfile::tempdir().expect("what tests stand on works");
+    let directory = tempfile::tempdir().expect("the fixture works");
     let metrics = directory.path().join("metrics.sock");
     figures_are_served_at(&metrics.display().to_string(), || {
         std::os::unix::net::UnixStream::connect(&metrics)
@@ -244,20 +240,20 @@ fn figures_are_served_at<S: std::io::Read + std::io::Write>(
     metrics: &str,
     connect: impl Fn() -> std::io::Result<S>,
 ) {
-    let directory = tempfile::tempdir().expect("what tests stand on works");
+    let directory = tempfile::tempdir().expect("the fixture works");
     let directory = directory.path();
     let file = directory.join("mem.toml");
     std::fs::write(
         &file,
         format!("fake = {directory:?}\nmetrics = {metrics:?}\n"),
     )
-    .expect("what tests stand on works");
+    .expect("the fixture works");
     let child = Command::new(env!("CARGO_BIN_EXE_isolaned"))
         .args(["--mem", "--mem-config"])
         .arg(&file)
         .stderr(Stdio::null())
         .spawn();
-    let daemon = Daemon(child.expect("what tests stand on works"));
+    let daemon = Daemon(child.expect("the fixture works"));
     let scrape = || {
         let mut stream = connect().ok()?;
         stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").ok()?;

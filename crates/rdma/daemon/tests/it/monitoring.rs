@@ -1,4 +1,4 @@
-//! Dashboards and alerts of `packaging/monitoring` ask for metrics that the daemon has, and Debian's Prometheus scrapes
+//! Dashboards and alerts of `packaging/monitoring` use metrics that the daemon has, and Debian's Prometheus scrapes
 //! them. The latter needs `prometheus` and `promtool` on PATH, and is skipped with a reason elsewhere.
 #![allow(clippy::unwrap_used)]
 

@@ -54,7 +54,7 @@ fn role() {
 
 const STEPS: u32 = 8;
 
-/// Speaks to the daemon and is killed before one of [`STEPS`] steps.
+/// Connects to the daemon and is killed before one of [`STEPS`] steps.
 fn die_at(step: u32, socket: &Path) {
     let reached = |now| {
         if now == step {
@@ -249,7 +249,7 @@ fn who_talks_all_the_time_is_shown_out_and_the_others_are_served() {
             }
         });
         loop {
-            match talker.caller.hear().expect("it is told").0 {
+            match talker.caller.hear().expect("a message arrives").0 {
                 ToShim::Opened { .. } => {}
                 ToShim::Refused { reason } => break reason,
                 other => panic!("{other:?}"),

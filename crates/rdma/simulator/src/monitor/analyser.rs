@@ -3,7 +3,7 @@
 //! The switch forwards every packet at once and puts a copy of its header into a queue; search engines take headers
 //! from there. A search takes 7 cycles of 250 MHz when the first slot it reads is the right one, interconnect and
 //! counting included (harmonic 5.4.4), and [`HOP_CYCLES`] more for each further slot of a list. An engine does one
-//! search at a time. A header that finds the queue full is not counted for anybody: forwarding never waits.
+//! search at a time. A header that finds the queue full counts for no tenant: forwarding never waits.
 //!
 //! Units: picoseconds and cycles. The source gives no number of engines and no length of the queue, and says that
 //! inspection keeps up with the line. So each direction of the bus has an analyser, with as many engines as full

@@ -161,13 +161,13 @@ fn kind_of(object: u16, flags: u16) -> Option<ObjectKind> {
 pub struct Frame(u64);
 
 impl Frame {
-    /// The small page that `address` lies in.
+    /// The small page of `address`.
     #[inline]
     pub const fn small(address: u64) -> Self {
         Self(address / PAGE * 2)
     }
 
-    /// The huge page that `address` lies in.
+    /// The huge page of `address`.
     #[inline]
     pub const fn huge(address: u64) -> Self {
         Self(address / HUGE_PAGE * 2 + 1)

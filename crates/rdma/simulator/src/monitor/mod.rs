@@ -1,17 +1,18 @@
 //! A monitor on an RDMA NIC's PCIe port: usage per tenant, from packet headers alone.
 //!
-//! Problem: requests bypass the kernel, and what they cost inside the NIC is on no wire. But everything a NIC touches
-//! lies in pinned host memory, so the address in a bus packet's header says what it is and whose (harmonic 5.3).
-//! Method: a kernel driver sends a mapping entry for each object it creates ([`MappingUpdate`]); the monitor keeps
-//! them by page ([`MappingStore`]), looks the address of each packet up ([`Analyser`]), and adds to one of the 40
-//! counters of the page's tenant. A daemon polls them.
+//! Problem: requests bypass the kernel, and what they cost inside the NIC is on no wire. But everything that a NIC
+//! touches is in pinned host memory, so the address in a bus packet's header identifies the object and its tenant
+//! (harmonic 5.3). Method: a kernel driver sends a mapping entry for each object it creates ([`MappingUpdate`]); the
+//! monitor keeps them by page ([`MappingStore`]), looks the address of each packet up ([`Analyser`]), and adds to one
+//! of the 40 counters of the page's tenant. A daemon polls them.
 //!
 //! Nothing here sees the simulator's own books: a monitor knows headers ([`TlpHeaders`]) and updates, no more. What it
 //! cannot know, it does not count: an address that no entry covers goes to `unmapped`, a header that finds the queue
 //! full to `overflowed`.
 //!
-//! Units: bytes, picoseconds. Sources: harmonic 5.4, 5.11, 5.12. `docs/internals/monitor.md` tells the whole story.
-//! Limits: counters move when a transfer is booked on the bus, which is up to a microsecond or so before it is over.
+//! Units: bytes, picoseconds. Sources: harmonic 5.4, 5.11, 5.12. `docs/internals/monitor.md` describes the whole
+//! mechanism. Limits: counters move when a transfer is booked on the bus, which is up to a microsecond or so before it
+//! is over.
 
 mod analyser;
 pub mod cost;
@@ -64,7 +65,7 @@ pub struct Monitor {
 }
 
 impl Monitor {
-    /// A monitor that knows nothing yet.
+    /// A monitor without entries.
     pub fn new(options: MonitorOptions) -> Self {
         Self {
             store: MappingStore::new(options.store),

@@ -1,14 +1,14 @@
 //! The mapping store: from a physical address to its owner and use.
 //!
 //! Two levels (harmonic 5.4.3). Level one is a direct-mapped table: one hash of the page number picks the slot. Where
-//! several pages meet, that slot heads a linked list whose other entries lie in level two, a pool of slots that a
+//! several pages meet, that slot heads a linked list whose other entries are in level two, a pool of slots that a
 //! second hash picks from; a taken slot sends the search for a free one to the next. Deleting a head moves its
 //! successor up. All memory is there from the start: inserting, deleting and searching allocate nothing.
 //!
-//! Pages have two sizes. A search asks for the small page and the huge page of its address at once, as a memory with
+//! Pages have two sizes. A search looks up the small page and the huge page of its address at once, as a memory with
 //! two ports can; it is over when one of them is found.
 //!
-//! Limits: a full pool refuses entries that collide; whoever inserts must count them.
+//! Limits: a full pool rejects entries that collide; the caller must count them.
 
 use super::entry::{END, Frame, Mapping, Slot, VACANT};
 
@@ -33,7 +33,7 @@ impl StoreSize {
 /// The outcome of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// What lies there; `None` where nothing is known.
+    /// The object there; `None` where nothing is known.
     pub mapping: Option<Mapping>,
     /// Slots of level two that were read.
     pub hops: u32,
@@ -150,7 +150,7 @@ impl MappingStore {
         None
     }
 
-    /// What lies at an address.
+    /// The object at an address.
     #[inline]
     pub fn search(&self, address: u64) -> Found {
         let small = self.find(Frame::small(address));

@@ -41,7 +41,7 @@ pub(crate) enum Object {
     QueueContext,
     /// Translation and protection entries of a process's regions; the offset is that of the payload they cover.
     Translation,
-    /// Memory regions of a process; the offset counts from the first byte of the message at hand.
+    /// Memory regions of a process; the offset counts from the first byte of the current message.
     Memory,
     /// Mapping entries and counters of a monitor on the bus.
     Monitor,

@@ -51,7 +51,7 @@ impl World {
         self.send_frame((host, to), bytes, arrives, event);
     }
 
-    /// An acknowledgement arrives, or the last packet has left where nobody acknowledges.
+    /// An acknowledgement arrives, or the last packet has left on a transport without acknowledgements.
     pub(crate) fn acknowledged(&mut self, now: u64, pair: u32, upto: u32) {
         let queue_pair = &self.pairs[pair as usize];
         let host = usize::from(queue_pair.host);
@@ -65,7 +65,7 @@ impl World {
         }
     }
 
-    /// The position `upto` stands for, if it is news.
+    /// The position of `upto`, if it is new.
     pub(crate) fn fresh(&self, pair: u32, upto: u32) -> Option<u64> {
         let queue_pair = &self.pairs[pair as usize];
         let distance = upto.wrapping_sub(queue_pair.acknowledged as u32) as i32;
@@ -92,7 +92,7 @@ impl World {
         }
     }
 
-    /// Frees the slots below `upto` and writes the completions that were asked for.
+    /// Frees the slots below `upto` and writes the requested completions.
     pub(crate) fn finish(&mut self, now: u64, host: usize, pair: u32, upto: u64, at: u64) {
         let queue_pair = &mut self.pairs[pair as usize];
         let mut seen = None;

@@ -1,14 +1,14 @@
-//! Where a host's objects lie in physical memory.
+//! The physical addresses of a host's objects.
 //!
-//! Everything a NIC touches is pinned, so its physical address is fixed (harmonic 5.3). A monitor on the bus sees
-//! these addresses, and the kernel driver tells it what lies there; the NIC model itself needs none of them, so
-//! they exist only where a monitor does.
+//! Everything a NIC touches is pinned, so its physical address is fixed (harmonic 5.3). A monitor on the bus sees these
+//! addresses, and the kernel driver reports the objects at them. The NIC model itself needs no addresses, so they exist
+//! only where a monitor does.
 //!
-//! Units: bytes. Method: objects are laid out one after the other from the start of a host's memory, each on pages
-//! of its own: pages of 4 KiB below 2 MiB, huge pages of 2 MiB from there on. Contexts of one tenant share pages,
-//! which the firmware asks for tenant by tenant. Doorbells are registers of the NIC and lie above all memory.
-//! Limits: an object is contiguous; real ones consist of pieces. A device's own page tables are not modelled apart
-//! from translation entries: 64 B per region and 8 B per 4 KiB page.
+//! Units: bytes. Method: objects are laid out one after the other from the start of a host's memory, each on pages of
+//! its own: pages of 4 KiB below 2 MiB, huge pages of 2 MiB from there on. Contexts of one tenant share pages, which
+//! the firmware requests per tenant. Doorbells are registers of the NIC and are above all memory. Limits: an object is
+//! contiguous; real ones consist of pieces. A device's own page tables are not modelled apart from translation entries:
+//! 64 B per region and 8 B per 4 KiB page.
 
 use super::access::{Access, End, Object, Owner};
 use super::control::ControlLoop;
@@ -47,7 +47,7 @@ impl Span {
     }
 }
 
-/// A span that the driver tells a monitor about.
+/// A span that the driver reports to a monitor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PinnedObject {
     pub(crate) host: u8,
@@ -130,7 +130,7 @@ impl Default for Arena {
     }
 }
 
-/// Who asks for memory.
+/// The requester of memory.
 #[derive(Clone, Copy)]
 struct Asker {
     host: u8,

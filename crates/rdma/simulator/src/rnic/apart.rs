@@ -27,8 +27,8 @@ use super::arbiter::{Arbiter, Sharing};
 use super::event::Arrived;
 use std::collections::VecDeque;
 
-/// How far the receiving units, and the bus behind them, may be booked ahead of the clock before arrivals wait in
-/// their tenants' queues, ps: what a tenant's packet waits for whatever its turn.
+/// How far the receiving units, and the bus behind them, may be booked ahead of the clock before arrivals wait in their
+/// tenants' queues, ps: the wait of a tenant's packet in any turn.
 pub(crate) const RUN_AHEAD: u64 = 100_000;
 /// Time over which use of the bus towards the NIC is compared, ps.
 pub(crate) const WINDOW: u64 = 5_000_000;
@@ -45,7 +45,7 @@ pub(crate) struct Apart {
     arbiter: Arbiter,
     /// Until when each class's messages wait for firmware, ps.
     handling: Vec<u64>,
-    /// Bytes of the bus towards the NIC that each class has used in the window at hand, and its part of a window.
+    /// Bytes of the bus towards the NIC that each class has used in the current window, and its part of a window.
     bus_used: Vec<u64>,
     bus_part: Vec<u64>,
     window_ends: u64,

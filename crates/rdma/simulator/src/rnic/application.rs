@@ -207,7 +207,7 @@ impl World {
         (size - queue_pair.release_offset, size)
     }
 
-    /// Writes one work request for the next `bytes` of the message at hand.
+    /// Writes one work request for the next `bytes` of the current message.
     pub(crate) fn write_chunk(&mut self, pair: u32, bytes: u64) {
         let queue_pair = &mut self.pairs[pair as usize];
         let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];
@@ -216,10 +216,10 @@ impl World {
         let last = bytes >= entry.bytes - queue_pair.release_offset;
         let signalled = last && is_multiple(message + 1, plan.completion_every);
         let whole = bytes == entry.bytes;
-        // A responder acknowledges what asks for it: signalled requests, the last of a list, chunks of a split.
+        // A responder acknowledges requests with the flag: signaled requests, the last of a list, chunks of a split.
         let ends_list = is_multiple(message + 1, plan.post_list);
         let one_sided = matches!(queue_pair.verb, Verb::Write | Verb::Send);
-        // The window moves when a chunk's completion is seen, so each one asks for it.
+        // The window moves when a chunk's completion is seen, so each chunk is signaled.
         let windowed = queue_pair.window > 0 && !whole;
         queue_pair.chunks_out += u32::from(windowed);
         queue_pair.push(WorkRequest {

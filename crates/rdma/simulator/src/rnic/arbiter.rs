@@ -14,7 +14,7 @@
 //!   not paid back.
 //!
 //! Units: bytes on the wire. Method: a mask of the classes that can send comes in, a class and its *rank* come out;
-//! what a worse rank has read ahead of the wire gives way to a better one. A decision costs a few steps over at most
+//! data that a worse rank has read ahead of the wire waits for a better rank. A decision costs a few steps over at most
 //! [`CLASSES_MAX`] classes, and allocates nothing.
 
 /// Classes of one port at most (IB has 16 virtual lanes, IEEE 802.1Q eight priorities).
@@ -27,7 +27,7 @@ const WEIGHT_UNIT: i64 = 64;
 pub struct Choice {
     /// The class.
     pub class: u8,
-    /// Its packet's place on the wire: what was read ahead for a worse rank gives way to it.
+    /// Its packet's place on the wire: data that was read ahead for a worse rank waits for it.
     pub rank: u8,
 }
 
@@ -283,7 +283,7 @@ struct Tables {
     high_limit: Option<u64>,
     /// Bytes the high table has sent since the low one last had its chance.
     sent_high: u64,
-    /// The last choice came from the high table.
+    /// The last choice was from the high table.
     from_high: bool,
 }
 
@@ -327,7 +327,7 @@ struct Table {
     entries: Vec<(u8, u16)>,
     classes: u16,
     at: usize,
-    /// Bytes the entry at hand may still send.
+    /// Bytes that the current entry may still send.
     left: i64,
 }
 
@@ -514,7 +514,7 @@ mod tests {
             }
         }
 
-        /// Whoever has work, somebody sends at every step, and only who has work.
+        /// While any class has work, one class sends at every step, and only classes with work send.
         #[test]
         fn every_arbiter_conserves_work(
             masks in prop::collection::vec(0u16..16, 1..300),

@@ -1,13 +1,13 @@
-//! The model's hosts behind somebody else's network: their frames leave here and come back here.
+//! The model's hosts behind an external network: their frames leave and return here.
 //!
 //! With a border the world has no cable and no switch of its own. A frame that has left its NIC's wire is handed out
-//! ([`Leaf::leaving`]) with the time at which its last bit left; whoever owns the network gives it back when its last
-//! bit has reached the other host ([`Leaf::arrive`]), marked or not. Pauses cross in both directions: a full receive
-//! buffer asks the network's port to stop, a full switch asks the NIC to. What the model does inside a host is
-//! untouched: the same posts, fetches, caches, buses, buffers, rate limiters and policies.
+//! ([`Leaf::leaving`]) with the time at which its last bit left; the owner of the network returns it when its last bit
+//! has reached the other host ([`Leaf::arrive`]), marked or not. Pauses cross in both directions: a full receive buffer
+//! pauses the network's port, and a full switch pauses the NIC. What the model does inside a host is untouched: the
+//! same posts, fetches, caches, buses, buffers, rate limiters and policies.
 //!
 //! Both clocks advance in lock step: the owner takes the earlier of [`Leaf::next_time`] and its own next event. A frame
-//! leaves no earlier than the event that sent it, so neither side ever hears of its past.
+//! leaves no earlier than the event that sent it, so neither side ever gets an event in its past.
 //!
 //! Units: picoseconds, bytes on the wire. Limits: messages between daemons take the empty network's time and are never
 //! delayed by traffic; a frame that the network loses is gone, and the model repeats nothing, so the network must be
@@ -38,14 +38,14 @@ pub struct Frame {
     pub marks: bool,
 }
 
-/// A host's NIC asks the network's port towards it to stop or to go on.
+/// A host's NIC pauses or releases the network's port towards it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
     /// The host.
     pub host: u8,
     /// Stop, or go on.
     pub stop: bool,
-    /// When it asked.
+    /// The time of the request.
     pub at: Instant,
 }
 

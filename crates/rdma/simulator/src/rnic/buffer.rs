@@ -4,10 +4,10 @@
 //! the port pauses its link partner, below `resume_bytes` it lets it go on. Behind a switch, the switch holds what
 //! arrives meanwhile, marks it for ECN, and pauses the sender when it holds too much of it.
 //!
-//! With more than two hosts several ports feed one: the switch port towards a host sends one packet at a time at
-//! the link's rate, in order of arrival, and holds the rest. What the switch holds is accounted to the port it came
-//! in by, as priority flow control does it: a host is paused once the switch holds more than its buffer from that
-//! host, for whichever ports. With two hosts nothing can overrun a port but a pause, and nothing is held.
+//! With more than two hosts several ports feed one: the switch port towards a host sends one packet at a time at the
+//! link's rate, in order of arrival, and holds the rest. What the switch holds is accounted to the port it came in by,
+//! as priority flow control does it: a host is paused once the switch holds more than its buffer from that host, for
+//! any ports. With two hosts nothing can overrun a port but a pause, and nothing is held.
 //!
 //! Classes may have a receive buffer to themselves, with pauses and room in the switch of its own; buffers share the
 //! switch port packet by packet, in turn. Without such classes there is one buffer for all.
@@ -178,7 +178,7 @@ impl World {
             // Those that still wait for the units leave no earlier than these are free.
             at = at.max(nic.responder_free);
             if let Some(apart) = &nic.apart {
-                // What waits for its tenant's turn leaves no earlier than the units look at it, and is not asked after
+                // What waits for its tenant's turn leaves no earlier than the units look at it, and is not checked
                 // every picosecond meanwhile.
                 at = at.max(apart.looks_at().unwrap_or(0)).max(now + RUN_AHEAD);
             }

@@ -495,9 +495,9 @@ fn queue_pair(
     }
 }
 
-/// One completion in this many requests: as asked, unless the requests after the last completion could leave less
-/// room than the next list needs, which would stop the pair for ever. An application that polls in lists then
-/// asks for the last of each list.
+/// One completion in this many requests: as in the scenario, unless the requests after the last completion could leave
+/// less room than the next list needs, which would stop the pair forever. An application that polls in lists then
+/// signals the last of each list.
 fn completion_interval(asked: u32, post_list: u32, depth: u32) -> u32 {
     let asked = asked.clamp(1, depth);
     let step = greatest_common_divisor(asked, post_list);

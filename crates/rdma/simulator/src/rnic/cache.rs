@@ -7,16 +7,16 @@
 //! read that occupies one of a few slots for its latency: with free slots misses hide behind the pipeline, when
 //! all are busy the next miss waits (rnic-model stage 5; husky 4.3.2).
 //!
-//! Both can be shared out among owners, as no NIC on sale does it. An owner has a quota of ways in every set by
-//! weight, and borrows those that others leave free; who brings a key in takes a way from an owner above its quota,
-//! at worst its own. Slots are reserved by weight, rounded down; what is left over is for everybody. An owner lends what
-//! it does not use as long as one of its slots stays free.
+//! Both can be shared out among owners, as no NIC on sale does it. An owner has a quota of ways in every set by weight,
+//! and borrows those that others leave free; an owner that inserts a key takes a way from an owner above its quota, at
+//! worst its own. Slots are reserved by weight, rounded down; all owners share the remaining slots. An owner lends its
+//! unused slots as long as one of them stays free.
 
 /// Ways of one set.
 const WAYS: usize = 8;
 /// A way that holds nothing.
 const VACANT: u64 = u64::MAX;
-/// A slot that nobody has reserved.
+/// A slot without a reservation.
 const EVERYBODY: u16 = u16::MAX;
 
 /// The keys of one set, in one line of the processor's cache.
@@ -44,9 +44,9 @@ pub struct Cache {
     ways_of_last: usize,
     /// State of the replacement choice.
     choice: u64,
-    /// What the latest key brought in replaced.
+    /// The key that the latest insertion replaced.
     replaced: u64,
-    /// Whose key each way holds; empty where nobody has a quota.
+    /// Whose key each way holds; empty where no owner has a quota.
     owners: Vec<[u16; WAYS]>,
     /// Ways per set that each owner may keep.
     quotas: Vec<usize>,
@@ -84,7 +84,7 @@ impl Cache {
         cache
     }
 
-    /// Looks `key` up and brings it in for `owner`; true for a hit.
+    /// Looks `key` up and inserts it for `owner`; true for a hit.
     #[inline]
     pub fn touch(&mut self, key: u64, owner: u16) -> bool {
         let hit = self.insert(key, owner);
@@ -96,7 +96,7 @@ impl Cache {
         hit
     }
 
-    /// Brings `key` in for `owner` without counting a lookup (prefetch); true when it was there.
+    /// Inserts `key` for `owner` without counting a lookup (prefetch); true when it was there.
     #[inline]
     pub fn insert(&mut self, key: u64, owner: u16) -> bool {
         let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -137,12 +137,12 @@ impl Cache {
         }
     }
 
-    /// The key that the latest one brought in replaced; none where there was room.
+    /// The key that the latest insertion replaced; none where there was room.
     pub fn evicted(&self) -> Option<u64> {
         (self.replaced != VACANT).then_some(self.replaced)
     }
 
-    /// Forgets the keys of `owner`, or every key where nobody has a quota.
+    /// Forgets the keys of `owner`, or every key where no owner has a quota.
     pub fn invalidate(&mut self, owner: u16) {
         if self.owners.is_empty() {
             return self.invalidate_all();
@@ -191,7 +191,7 @@ pub struct MissSlots {
     pub busy: u64,
 }
 
-/// Where a miss stands.
+/// The state of a miss.
 #[derive(Clone, Copy, Debug)]
 pub struct Miss {
     /// When it got its slot, ps.
@@ -408,7 +408,7 @@ mod tests {
 
     #[test]
     fn an_owner_lends_slots_as_long_as_one_of_its_own_stays_free() {
-        // Two for each and one for everybody.
+        // Two for each and one shared.
         let mut slots = MissSlots::with_reserves(5, 100, &[1, 1]);
         let started: Vec<u64> = (0..5).map(|_| slots.take(0, 1).started).collect();
         assert_eq!(started, [0, 0, 0, 0, 100]);

@@ -33,7 +33,7 @@ pub(crate) struct ChunkSetup {
     pub(crate) per_queue_pair: bool,
 }
 
-/// What a lane has to know of a context it has not seen before.
+/// What a lane needs of a context that is new to it.
 #[derive(Clone, Copy, Debug)]
 struct Member {
     tenant: u32,

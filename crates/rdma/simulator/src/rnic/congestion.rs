@@ -9,11 +9,12 @@
 //! A queue pair has two of these: one at the requester for WRITEs, SENDs and atomics, one at the responder for
 //! the READ responses it sends, each slowed by the notifications of its own packets.
 //!
-//! Method: timers are no events. Whoever looks at a sender first lets it catch up with the clock, tick by tick
-//! ([`ReactionPoint::catch_up`]): of thousands of paced queue pairs most are looked at once in many ticks, and an event for
-//! each tick would fetch the pair into a cache for nothing. A tick at the very time of a look comes before it.
+//! Method: timers are no events. Code that reads a sender first advances it to the clock, tick by tick
+//! ([`ReactionPoint::catch_up`]): of thousands of paced queue pairs most are looked at once in many ticks, and an event
+//! for each tick would fetch the pair into a cache for nothing. A tick at the very time of a look comes before it.
 //!
-//! Harmonic's variant with explicit rates (harmonic 5.7) puts a cap on a sender, whatever DCQCN does: the lower one paces.
+//! Harmonic's variant with explicit rates (harmonic 5.7) puts a cap on a sender beside DCQCN's rate: the lower one
+//! paces.
 //!
 //! Units: rates are bits per second, times picoseconds, alpha is a fraction of 2^16; divisions round down.
 //! Source: Zhu et al., "Congestion Control for Large-Scale RDMA Deployments", SIGCOMM 2015, section 5;

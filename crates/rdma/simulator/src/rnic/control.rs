@@ -1,9 +1,9 @@
 //! Control verbs: loops that create and destroy objects through kernel, command queue and firmware (stage 10).
 //!
-//! One command takes its kernel and firmware time, plus a time per 4 KiB page for memory regions; the command
-//! queue runs `commands_in_parallel` of them at once for the whole NIC. Registration brings the new region's
-//! entries into the translation caches. Deregistration has priority in the NIC: it invalidates the translation
-//! and protection caches and blocks translation for `deregistration_stall_us` (husky 4.3.2, table 4.1).
+//! One command takes its kernel and firmware time, plus a time per 4 KiB page for memory regions; the command queue
+//! runs `commands_in_parallel` of them at once for the whole NIC. Registration inserts the new region's entries into
+//! the translation caches. Deregistration has priority in the NIC: it invalidates the translation and protection caches
+//! and blocks translation for `deregistration_stall_us` (husky 4.3.2, table 4.1).
 //!
 //! A run is much shorter than one real loop over thousands of objects, so threads start spread evenly over the
 //! loop: at any moment the same share of threads creates and destroys as in a long run.

@@ -1,11 +1,11 @@
 //! The adapter between policies and the model: what the shim and the daemon do on a real host.
 //!
-//! One daemon per host drives one policy instance. Daemons whose hosts share a tenant tell each other what their
-//! policies want told; a policy is handed one sum of the latest reports. Queue pairs map to flows by the chosen granularity. Work of a
-//! held flow waits here; a grant lets chunks of it through, splitting messages at the chunk size the policy set
-//! (RC and UC data verbs; datagrams and atomics are paced but never split), and costs the application's core
-//! what posting costs. Reference messages travel like any tenant's message, on a queue pair of their own.
-//! Daemons talk by SEND, which takes [`TELL_DELAY`] on top of the way.
+//! One daemon per host drives one policy instance. Daemons whose hosts share a tenant exchange the reports of their
+//! policies; a policy gets one sum of the latest reports. Queue pairs map to flows by the chosen granularity. Work of a
+//! held flow waits here; a grant lets chunks of it through, splitting messages at the chunk size the policy set (RC and
+//! UC data verbs; datagrams and atomics are paced but never split), and costs the application's core what posting
+//! costs. Reference messages travel like any tenant's message, on a queue pair of their own. Daemons exchange reports
+//! by SEND, which takes [`TELL_DELAY`] in addition to the path.
 
 mod act;
 
@@ -41,9 +41,9 @@ pub(crate) struct Daemon {
     pub(crate) flows: Vec<Flow>,
     timer: u64,
     reference: u32,
-    /// Messages under way to this daemon, and the host each comes from.
+    /// Messages under way to this daemon, and the source host of each.
     inbox: VecDeque<(u8, RemoteState)>,
-    /// Whom it talks to, and what they reported.
+    /// Its peers, and their reports.
     pub(crate) reports: Reports,
     remaps: VecDeque<(u64, u32, u8)>,
     pub(crate) chunk: u64,

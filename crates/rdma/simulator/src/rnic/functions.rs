@@ -1,11 +1,10 @@
 //! Virtual functions on the receiving side: each handles its receiver-not-ready errors by itself (stage 9).
 //!
-//! Problem: without SR-IOV the processing units that serve everybody wait while firmware handles a reliable
-//! connection's receiver-not-ready (husky 4.3.3). With a virtual function per tenant other functions go on (husky
-//! 4.5.1). Method: the message is thrown away at once, so it holds neither units nor buffer, and the exception waits
-//! for the earlier ones of its function; `rnr_stall_us` after those its NAK leaves. Pairs of the function whose
-//! messages find receives go on. Messages that unreliable transports drop take another path in firmware, which all
-//! functions share.
+//! Problem: without SR-IOV the shared processing units wait while firmware handles a reliable connection's
+//! receiver-not-ready (husky 4.3.3). With a virtual function per tenant other functions continue (husky 4.5.1). Method:
+//! the message is thrown away at once, so it holds neither units nor buffer, and the exception waits for the earlier
+//! ones of its function; `rnr_stall_us` after those its NAK leaves. Pairs of the function whose messages find receives
+//! go on. Messages that unreliable transports drop take another path in firmware, which all functions share.
 //!
 //! Units: picoseconds. Limits: that other functions go on is published, how is not; whether a function's own healthy
 //! pairs wait is not known, and here they do not.

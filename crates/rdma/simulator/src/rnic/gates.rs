@@ -5,10 +5,10 @@
 //! order. A queue pair keeps its place for one slice at least; then, while others wait, it starts no further
 //! message and leaves when its last one is acknowledged.
 //!
-//! **Receives.** With `receives` a SEND goes only when the sender has been told of a receive for it: the shim at the
-//! other end counts what is posted and tells after [`TELL_DELAY`]. So there is no receiver-not-ready. Unreliable
-//! transports promise their sender that it never waits for a receiver, so a pair without a receive may still send
-//! one message every [`TRICKLE`].
+//! **Receives.** With `receives` a SEND leaves only when the sender knows of a receive for it: the shim of the peer
+//! counts posted receives and reports them after [`TELL_DELAY`]. So there is no receiver-not-ready. Unreliable
+//! transports promise their sender that it never waits for a receiver, so a pair without a receive may still send one
+//! message every [`TRICKLE`].
 //!
 //! **Deregistrations** stop every tenant's translations for a while, so the driver delays those that come too fast, as
 //! Harmonic's does (harmonic 5.5.2): each tenant has its part of a rate, by weight.
@@ -29,7 +29,7 @@ pub(crate) struct Gates {
     pub(crate) receives: bool,
     /// Operations that one request counts for, by [`verb_index`]; everything counts once without.
     pub(crate) costs: Option<[u64; 5]>,
-    /// Deregistrations per second that all tenants of a host may ask for together.
+    /// Deregistrations per second that all tenants of a host may request together.
     pub(crate) deregistrations_per_s: Option<u64>,
 }
 

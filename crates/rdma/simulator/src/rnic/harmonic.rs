@@ -1,19 +1,18 @@
 //! The adapter between Harmonic's policy and the model: the daemon and the kernel driver of each host.
 //!
-//! The daemon polls the monitor on its NIC's bus, one tenant after the other, and knows nothing else of what
-//! happens: the policy is given the monitor's counters alone. Reading a counter keeps its core for a round trip to
-//! the switch, and the bus for what the monitor charges. The notifications of a batch go out one by one, each
-//! for the price of posting a request, round after round over the senders of the tenant's data: the requester of
-//! WRITE, SEND and atomics, the responder of READ, for every connection that ends at this host. One for a sender
-//! on the other host crosses the wire; one for this host's own NIC turns round inside it. A batch that finds the
-//! tenant's last one still going out is dropped.
+//! The daemon polls the monitor on its NIC's bus, one tenant after the other, and has no other input: the policy gets
+//! the monitor's counters alone. Reading a counter keeps its core for a round trip to the switch, and the bus for what
+//! the monitor charges. The notifications of a batch go out one by one, each for the price of posting a request, round
+//! after round over the senders of the tenant's data: the requester of WRITE, SEND and atomics, the responder of READ,
+//! for every connection that ends at this host. One for a sender on the other host crosses the wire; one for this
+//! host's own NIC turns round inside it. A batch that finds the tenant's last one still going out is dropped.
 //!
-//! The driver stands before the command queue: verbs that come too often wait, verbs that would give a tenant more
-//! than it may have are rejected and count as its errors. A loop that is rejected tries again after the time of
-//! one verb. What data workloads set up before the run is judged too: a connection beyond its tenant's limits
-//! never starts, and counts as one error.
+//! The driver is in front of the command queue: verbs that come too often wait, verbs that would give a tenant more
+//! than it may have are rejected and count as its errors. A loop that is rejected tries again after the time of one
+//! verb. What data workloads set up before the run is judged too: a connection beyond its tenant's limits never starts,
+//! and counts as one error.
 //!
-//! Units: picoseconds. The hosts' polls are spread over a period; their daemons do not talk. Source: harmonic
+//! Units: picoseconds. The hosts' polls are spread over a period; their daemons exchange no messages. Source: harmonic
 //! 5.5, 5.6.5, 5.12. Limits: the policy's own arithmetic takes no core time (tens of nanoseconds per tenant).
 
 mod act;

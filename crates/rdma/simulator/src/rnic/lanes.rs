@@ -45,11 +45,11 @@ pub(crate) struct Lane {
     work: u32,
     /// Waits for its limiter.
     limited: bool,
-    /// Stands in its class's ring.
+    /// Is in its class's ring.
     listed: bool,
 }
 
-/// What serving a context once came to.
+/// The result of serving a context once.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Served {
     /// A packet went out and there is more to send.
@@ -151,7 +151,7 @@ impl Lanes {
         self.busy |= 1 << class;
     }
 
-    /// Whether the lane stands in a ring of a class that may send.
+    /// Whether the lane is in a ring of a class that may send.
     #[inline]
     pub(crate) fn may_send(&self, lane: usize) -> bool {
         self.lanes[lane].listed && self.paused & (1 << self.class_of(lane)) == 0

@@ -1,12 +1,12 @@
-//! The model's NICs under work that somebody else posts: no scenario, no end, queue pairs that come and go.
+//! The model's NICs under work that a caller posts: no scenario, no end, queue pairs that are created and destroyed.
 //!
 //! Problem: an emulator runs real programs. What they post is known only when they post it. Method: a world without
 //! workloads. [`LiveNics::connect`] adds a queue pair, [`LiveNics::post`] writes work requests and rings the doorbell,
 //! [`LiveNics::next_report`] says what happened to them, in order of time. Everything between is the model as it is:
 //! post, doorbell, fetch, schedule, caches, PCIe, wire, receive, acknowledgement, completion.
 //!
-//! The caller owns the clock. It calls [`LiveNics::run_until`] before it posts, so that a post never lies in the past
-//! of an event. The same calls give the same reports.
+//! The caller owns the clock. It calls [`LiveNics::run_until`] before it posts, so a post is never before a processed
+//! event. The same calls give the same reports.
 //!
 //! Units: picoseconds, bytes. One queue pair of the model is one direction and one verb (`queue_pair.rs`).
 //! Limits: the caller decides about errors, memory and receives. To the model each SEND finds a receive, which the device
@@ -47,7 +47,7 @@ pub struct Connection {
     pub depth: u32,
     /// READs and atomics on their way at once.
     pub read_atomic_max: u32,
-    /// Bytes of the memory that its messages lie in: pages of the translation cache.
+    /// Bytes of the memory of its messages: pages of the translation cache.
     pub region_bytes: u64,
     /// The thread that posts.
     pub core: Core,

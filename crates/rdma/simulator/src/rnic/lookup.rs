@@ -1,8 +1,8 @@
 //! Looking up what a message needs: contexts, regions and translations (stage 5).
 //!
-//! Each lookup asks a cache; a miss takes a slot for its PCIe read, and says when the metadata is there. A pair
-//! that misses is set aside by the caller; when every slot is taken the processing unit waits for one. Only a
-//! message's first page can stall it: the later ones are read ahead.
+//! Each lookup reads a cache; a miss takes a slot for its PCIe read, and returns the time at which the metadata is
+//! there. A pair that misses is set aside by the caller; when every slot is taken the processing unit waits for one.
+//! Only a message's first page can stall it: the later ones are read ahead.
 
 use super::access::{Access, End, Object, Owner};
 use super::event::Event;
@@ -13,7 +13,7 @@ use super::trace::{CacheName, Resource};
 use super::world::World;
 
 impl World {
-    /// Asks the caches for what the next request needs; true when the pair has to wait and was set aside.
+    /// Looks up the metadata of the next request in the caches; true when the pair has to wait and was set aside.
     pub(crate) fn look_up_request(
         &mut self,
         now: u64,
@@ -56,7 +56,7 @@ impl World {
         done > 0
     }
 
-    /// Whether the request at hand is the first of its list.
+    /// Whether the current request is the first of its list.
     fn starts_list(&self, pair: u32) -> bool {
         let queue_pair = &self.pairs[pair as usize];
         let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];
@@ -195,8 +195,7 @@ impl World {
         (region + end, page)
     }
 
-    /// Later pages of the message at hand are translated ahead of use: they cost reads and
-    /// cache entries, not time.
+    /// Later pages of the current message are translated ahead of use: they cost reads and cache entries, not time.
     pub(crate) fn prefetch_translation(
         &mut self,
         host: usize,
@@ -229,7 +228,7 @@ impl World {
     }
 }
 
-/// The translation of byte `offset` of the message at hand.
+/// The translation of byte `offset` of the current message.
 const fn translation(pair: u32, remote: bool, offset: u64, bytes: u64) -> Access {
     let end = if remote {
         End::Responder

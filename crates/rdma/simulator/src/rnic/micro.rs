@@ -1,11 +1,12 @@
 //! Mechanisms that only some devices show: what they have, what a NIC and a pair keep for them, and the smaller ones.
 //!
-//! Problem: workloads that run at line rate on one RDMA NIC stall another one. Units: picoseconds and bytes. Method: each
-//! mechanism is a finite resource with parameters in the section `microarchitecture` of a profile, and is off where the
-//! profile has no such section: then no state here is touched. Receives and kept requests are in `micro_receives`; this file
-//! has the paths to far memory, ordered reads, reserved packet memory and contexts at hand.
-//! Limits: caches of receives and requests replace in order of arrival, so a working set that does not fit misses always;
-//! reads go before writes on a shared path. Sources: collie 3.11 (root causes), `docs/internals/rnic-anomalies.md`.
+//! Problem: workloads that run at line rate on one RDMA NIC stall another one. Units: picoseconds and bytes. Method:
+//! each mechanism is a finite resource with parameters in the section `microarchitecture` of a profile, and is off
+//! where the profile has no such section: then no state here is touched. Receives and kept requests are in
+//! `micro_receives`; this file has the paths to far memory, ordered reads, reserved packet memory and contexts in the
+//! packet processor. Limits: caches of receives and requests replace in order of arrival, so a working set that does
+//! not fit misses always; reads go before writes on a shared path. Sources: collie 3.11 (root causes),
+//! `docs/internals/rnic-anomalies.md`.
 
 mod paths;
 
@@ -58,7 +59,7 @@ pub struct Micro {
     pub translation_shift: u32,
     /// Fetching work requests needs the context.
     pub fetch_context: bool,
-    /// Contexts at hand in the packet processor.
+    /// Contexts inside the packet processor.
     pub hot_contexts: u64,
     /// Bringing another one in, ps.
     pub swap: u64,
@@ -161,11 +162,11 @@ pub(crate) struct MicroPair {
     pub(super) displaced: u64,
     /// Requests of one list of the sender's.
     pub(super) requests: u64,
-    /// How far its first list had come when the run began, as those of running applications have come to different points.
+    /// The progress of its first list when the run began, as running applications are at different points.
     pub(super) phase: u64,
     /// Requests below this, counted from the beginning of the first list, are no longer kept.
     pub(super) kept_from: u64,
-    /// The packet processors' count when its context was last at hand: at its host, and at its peer.
+    /// The packet processors' count when its context was last inside: at its host, and at its peer.
     at_hand: [u64; 2],
 }
 

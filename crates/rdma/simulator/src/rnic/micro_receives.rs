@@ -183,7 +183,7 @@ impl World {
         self.grant(now, pair);
     }
 
-    /// Tells the sender what has been read.
+    /// Reports the receives that have been read to the sender.
     pub(crate) fn grant(&mut self, now: u64, pair: u32) {
         if self.is_held_to_credits(pair) {
             let queue_pair = &self.pairs[pair as usize];

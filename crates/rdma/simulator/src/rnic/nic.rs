@@ -18,7 +18,7 @@ pub(crate) struct Nic {
     pub(crate) step_due: u64,
     pub(crate) paused_since: u64,
     pub(crate) requester_free: u64,
-    /// When the scheduler has written the work request at hand, ps; zero where that takes no time.
+    /// When the scheduler has written the current work request, ps; zero where that takes no time.
     pub(crate) turn_ready: u64,
     pub(crate) responder_free: u64,
     /// When the wire is free for each rank of the arbiter's, the best first: what waits below does not count.
@@ -27,7 +27,7 @@ pub(crate) struct Nic {
     pub(crate) ack_free: u64,
     pub(crate) pcie_in_free: u64,
     pub(crate) pcie_out_free: u64,
-    /// A monitor stands on its bus.
+    /// A monitor is on its bus.
     pub(crate) watched: bool,
     pub(crate) translation_blocked: u64,
     pub(crate) contexts: Cache,
@@ -42,7 +42,7 @@ pub(crate) struct Nic {
     /// Arrivals that wait for a processing unit.
     pub(crate) waiting: VecDeque<(u32, Arrived)>,
     pub(crate) buffers: Vec<Buffer>,
-    /// Buffers for which this host has asked its link partner to stop, a bit each.
+    /// Buffers for which this host has paused its link partner, a bit each.
     pub(crate) pausing: u16,
     /// Since when there is any, ps.
     pub(crate) pausing_since: u64,
@@ -52,7 +52,7 @@ pub(crate) struct Nic {
     pub(crate) next_buffer: usize,
     /// When that port has sent everything it let through, ps.
     pub(crate) port_free: u64,
-    /// Buffers for which the switch has asked this host to stop, a bit each.
+    /// Buffers for which the switch has paused this host, a bit each.
     pub(crate) switch_pauses: u16,
     pub(crate) commands: Vec<u64>,
     /// What a NIC that keeps its tenants apart has for each of them.

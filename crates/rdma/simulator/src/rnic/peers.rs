@@ -1,8 +1,8 @@
-//! Which hosts' daemons talk to each other, and what a policy is told of several peers.
+//! Which hosts' daemons exchange reports, and the input of a policy with several peers.
 //!
-//! Daemons talk where tenants meet: a tenant with queue pairs that end on both hosts joins their daemons. A policy
-//! knows one peer only, so it is handed one sum of all latest reports ([`RemoteState`] says how). The sum counts
-//! every sender of a peer, whomever it sends to: a policy grants rather too little than too much.
+//! Daemons with common tenants exchange reports: a tenant with queue pairs that end on both hosts joins their daemons.
+//! A policy has one peer only, so it gets one sum of all latest reports (see [`RemoteState`]). The sum counts every
+//! sender of a peer, for any receiver, so a policy grants rather too little than too much.
 
 use super::queue_pair::QueuePair;
 use isolane_common_quantities::units::BitRate;
@@ -10,10 +10,10 @@ use isolane_rdma_policy::RemoteState;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-/// What a daemon heard from others.
+/// The reports that a daemon received.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reports {
-    /// The hosts whose daemons it talks to.
+    /// The hosts of its peer daemons.
     pub(crate) peers: Vec<u8>,
     /// The latest report of each host.
     latest: Vec<RemoteState>,
@@ -92,7 +92,7 @@ impl Talks {
         favourite.expect("at least two hosts are in use")
     }
 
-    /// The hosts whose daemons this one's talks to: those with a tenant in common. Two hosts always talk.
+    /// The hosts of this daemon's peers: those with a common tenant. Two hosts are always peers.
     pub(crate) fn peers(&self, host: usize) -> Vec<u8> {
         let at = |host: usize| -> BTreeSet<u16> {
             let sent = self.sends[host].iter().flatten();

@@ -40,7 +40,7 @@ struct Program {
 struct Actor {
     program: u32,
     cpu_free: u64,
-    /// Messages that came from the ring's predecessor, or from the tree's children.
+    /// Messages from the ring's predecessor, or from the tree's children.
     received: u64,
     /// Operations finished.
     finished: u64,

@@ -1,8 +1,8 @@
 //! One direction of one connection: the requester's send queue and what the responder keeps of it.
 //!
-//! A queue pair here posts requests from `host` to `peer` (equal for loopback). Traffic in both directions is
-//! two of them. All positions are counts since the start, so that an outstanding amount is a difference; the
-//! rings hold what lies between `acknowledged` and `posted`.
+//! A queue pair here posts requests from `host` to `peer` (equal for loopback). Traffic in both directions is two of
+//! them. All positions are counts since the start, so that an outstanding amount is a difference; the rings hold the
+//! requests between `acknowledged` and `posted`.
 
 use super::access::End;
 use super::sizes::{PAGE, PAGES_PER_REGION_MAX, REMOTE_END};
@@ -23,9 +23,9 @@ pub(crate) struct WorkRequest {
     pub(crate) elements: u16,
     /// The last (or only) chunk of its message.
     pub(crate) last: bool,
-    /// Asks for a completion.
+    /// Requests a completion.
     pub(crate) signalled: bool,
-    /// Asks the responder for an acknowledgement.
+    /// Requests an acknowledgement of the responder.
     pub(crate) wants_ack: bool,
     /// Payload rides in the work request.
     pub(crate) inline: bool,
@@ -65,8 +65,8 @@ pub(crate) enum Membership {
 
 /// State of one queue pair; see the module comment for its positions.
 ///
-/// Of thousands of pairs none stays in a cache, so what one event looks at lies together: each of the first four groups is a
-/// line of 64 B.
+/// Of thousands of pairs none stays in a cache, so the fields that one event reads are together: each of the first four
+/// groups is a line of 64 B.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(crate) struct QueuePair {
@@ -87,7 +87,7 @@ pub(crate) struct QueuePair {
     pub(crate) scheduled: bool,
     /// Waits for a cache miss.
     pub(crate) parked: bool,
-    /// The caches have been asked for the request at hand.
+    /// The caches have been read for the current request.
     pub(crate) resolved: bool,
     /// Waits for the RNR timer.
     pub(crate) backing_off: bool,
@@ -99,7 +99,7 @@ pub(crate) struct QueuePair {
     pub(crate) reference: bool,
     /// Slots of the send queue, a power of two.
     pub(crate) slots: u32,
-    /// Where its messages lie at its host, and at its peer.
+    /// The place of its messages at its host, and at its peer.
     pub(crate) memory: MemoryPlace,
     pub(crate) remote_memory: MemoryPlace,
     /// Its work requests, by position. It grows up to `slots`, so that pairs that never use most of them leave no memory behind.
@@ -152,9 +152,9 @@ pub(crate) struct QueuePair {
     pub(crate) receives: u64,
     /// Receives used in total.
     pub(crate) receives_used: u64,
-    /// When the metadata of the message at hand is there, ps.
+    /// When the metadata of the current message is there, ps.
     pub(crate) receive_ready: u64,
-    /// Payload of the message at hand already written to memory, bytes.
+    /// Payload of the current message already written to memory, bytes.
     pub(crate) landed: u64,
     /// Page being translated at the receiver.
     pub(crate) remote_page: u64,
@@ -194,7 +194,7 @@ pub(crate) struct QueuePair {
     pub(crate) cost: Cost,
     /// Since when it has its place in the working set, ps.
     pub(crate) member_since: u64,
-    /// Receives posted for it and not yet claimed by a message, as far as the sender has been told.
+    /// Receives posted for it and not yet claimed by a message, as far as the sender knows.
     pub(crate) receives_known: u64,
     /// When the last message left that had no receive, ps.
     pub(crate) trickled_at: u64,
@@ -221,7 +221,7 @@ const _: () = {
 };
 
 impl QueuePair {
-    /// Where byte `offset` of the message at hand lies within the memory of its process at one end.
+    /// The place of byte `offset` of the current message within the memory of its process at one end.
     pub(crate) const fn memory_offset(&self, end: End, offset: u64) -> u64 {
         let page = match end {
             End::Requester => self.local_page,
@@ -231,7 +231,7 @@ impl QueuePair {
         page.wrapping_sub(first).wrapping_mul(PAGE) + offset
     }
 
-    /// Whether someone waits for each of its messages to arrive.
+    /// Whether a program waits for each of its messages to arrive.
     #[inline]
     pub(crate) fn tells(&self) -> bool {
         self.twin != NONE || self.link != NONE
@@ -312,7 +312,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever was not yet received or whose slot is not free is read as it was written, however the ring grows.
+        /// Requests that were not yet received, or whose slot is not free, are read as written after any growth of the
+        /// ring.
         #[test]
         fn the_ring_keeps_what_is_under_way(
             depth in 1u64..40,

@@ -212,7 +212,7 @@ impl World {
         written
     }
 
-    /// The last packet of a WRITE or SEND is in: acknowledge it, complete the receive, tell the application.
+    /// The last packet of a WRITE or SEND is in: acknowledge it, complete the receive, notify the application.
     fn message_received(&mut self, now: u64, host: usize, pair: u32, at: u64, written: u64) {
         let queue_pair = &self.pairs[pair as usize];
         let (position, answers) = (queue_pair.received, queue_pair.twin == NONE);
@@ -360,7 +360,7 @@ impl World {
             self.refuse(host, pair, done);
             return at;
         }
-        // What firmware does beside the units stalls nobody else.
+        // Work of firmware beside the units stalls no other tenant.
         let stalled = if self.handled_apart(host, pair, at + stall) {
             0
         } else {

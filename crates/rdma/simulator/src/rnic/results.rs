@@ -55,7 +55,7 @@ impl World {
         counts.translation_waited = nic.translation_slots.waited;
         counts.context_busy = nic.context_slots.busy;
         counts.translation_busy = nic.translation_slots.busy;
-        // Stalls are charged when they begin; what lies ahead of `now` has not happened yet.
+        // Stalls are charged when they begin; the part after `now` has not happened yet.
         let ahead = nic.responder_free.saturating_sub(now);
         if counts.rnr_stall > 0 {
             counts.rnr_stall -= ahead.min(counts.rnr_stall);

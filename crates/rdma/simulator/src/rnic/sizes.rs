@@ -1,7 +1,7 @@
 //! Sizes that the specifications of verbs, RoCE and PCIe fix or that all modelled devices share, and the key spaces of
 //! the translation caches.
 
-/// Bytes that one PCIe read request asks for at most (the usual Max_Read_Request_Size).
+/// The most bytes of one PCIe read request (the usual Max_Read_Request_Size).
 pub(crate) const READ_REQUEST_MAX: u64 = 512;
 /// Bytes of an atomic's extended header (IB specification: AtomicETH).
 pub(crate) const ATOMIC_HEADER: u64 = 28;

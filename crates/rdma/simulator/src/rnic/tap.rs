@@ -1,8 +1,8 @@
 //! The adapter between a NIC's bus and the monitor on it ([`crate::monitor`]).
 //!
-//! Two parts of the host meet here. The bus gives the monitor what passes it: of each transfer the address of what
-//! it touches, its length and its direction. The kernel driver tells the monitor what lies where: when a tenant
-//! starts, and when a control loop creates or destroys an object; each entry is a posted write on the same bus.
+//! Two parts of the host report to the monitor. The bus reports each transfer: the address of its object, its length
+//! and its direction. The kernel driver reports the objects and their addresses: when a tenant starts, and when a
+//! control loop creates or destroys an object; each entry is a posted write on the same bus.
 //!
 //! A transfer is one call for all of its packets. Reads are packets of at most `READ_REQUEST_MAX`, seen where their
 //! data passes; writes are packets of the bus's largest payload; a doorbell is one.
@@ -48,7 +48,7 @@ impl World {
         for (nic, monitor) in self.nics.iter_mut().zip(&self.monitors) {
             nic.watched = monitor.is_some();
         }
-        // The daemons' own pairs belong to nobody who starts later.
+        // The daemons' own pairs belong to no tenant that starts later.
         let daemons = self.running.len() as u16 - 1;
         self.announce(0, daemons);
     }
@@ -97,7 +97,7 @@ impl World {
         }
     }
 
-    /// The driver tells the monitors what a tenant has pinned.
+    /// The driver reports a tenant's pinned memory to the monitors.
     pub(crate) fn announce(&mut self, now: u64, tenant: u16) {
         for host in 0..self.monitors.len() {
             let Some(monitor) = &mut self.monitors[host] else {
@@ -111,7 +111,7 @@ impl World {
         }
     }
 
-    /// The driver tells the monitor what a control loop has made before it starts.
+    /// The driver reports to the monitor the objects that a control loop has made before it starts.
     pub(crate) fn announce_loop(&mut self, now: u64, index: u32) {
         let host = usize::from(self.loops[index as usize].host);
         let Some(monitor) = &mut self.monitors[host] else {
@@ -125,7 +125,7 @@ impl World {
         self.charge_updates(now, host, sent, Owner::Loop(index));
     }
 
-    /// The driver tells the monitor of the object that a control verb has just made or is about to take away.
+    /// The driver reports to the monitor the object that a control verb has just made or is about to destroy.
     pub(crate) fn announce_control(&mut self, now: u64, index: u32) {
         let command = &self.loops[index as usize];
         let host = usize::from(command.host);
@@ -185,7 +185,7 @@ fn send(monitor: &mut Monitor, operation: Operation, object: &PinnedObject) -> u
         };
         monitor
             .update(&update.encode())
-            .expect("objects lie on whole pages");
+            .expect("objects are on whole pages");
         address += bytes;
         sent += 1;
     }

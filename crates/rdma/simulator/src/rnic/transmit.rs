@@ -465,7 +465,7 @@ impl World {
             let time = self.device.link.of(bytes);
             let lower = nic.wire_free[rank + 1..].iter().copied().max().unwrap_or(0);
             let start = nic.wire_free[rank].max(ready).max(nic.turn_ready);
-            // A worse rank's frame that is already leaving finishes first; those behind it give way.
+            // A worse rank's frame that is already leaving finishes first; those behind it wait.
             let rest = if lower > start {
                 (lower - start) % self.device.link.of(self.mtu_default + self.device.frame)
             } else {
@@ -482,7 +482,7 @@ impl World {
         }
     }
 
-    /// Sends one packet of the READ response at hand.
+    /// Sends one packet of the current READ response.
     fn send_response(&mut self, now: u64, host: usize, pair: u32, rank: usize) -> (Served, u64) {
         let queue_pair = &mut self.pairs[pair as usize];
         let position = *queue_pair

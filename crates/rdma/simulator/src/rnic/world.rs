@@ -22,7 +22,7 @@ use isolane_common_quantities::units::{Duration, Instant};
 use isolane_rdma_policy::harmonic::statistics::BusDirection;
 use isolane_rdma_scenario::model::{MemoryPlace, Topology};
 
-/// How often a run tells how far it is.
+/// How often a run reports its progress.
 const LOOKS: u64 = 1_000;
 
 /// So many pairs stay in a cache of 256 KiB by themselves.
@@ -60,23 +60,23 @@ pub(crate) struct World {
     pub(crate) horizon: u64,
     pub(crate) baseline: Baseline,
     pub(crate) sample_interval: u64,
-    /// Per tenant: some of its work arrives whatever the NIC does.
+    /// Per tenant: some of its work arrives independent of completions.
     pub(crate) open_loop: Vec<bool>,
     /// Per tenant: the rate its paced processes offer, bit/s; zero without any.
     pub(crate) paced: Vec<u64>,
     pub(crate) mtu_default: u64,
     /// Per host: what watches its bus.
     pub(crate) monitors: Vec<Option<Box<Monitor>>>,
-    /// Where things lie, for monitors.
+    /// The addresses of objects, for monitors.
     pub(crate) layout: Addresses,
     /// Per host and tenant: payload bytes that passed a monitor, by the model's own books.
     #[cfg(test)]
     pub(crate) moved: Vec<Vec<u64>>,
     /// Where frames leave for a network that is not the world's own.
     pub(crate) border: Option<Box<Border>>,
-    /// Records who waits for whom, when asked to.
+    /// Records which tenant waits for which, on request.
     pub(crate) trace: Option<Box<Tracer>>,
-    /// What a world without applications of its own reports to whoever posts.
+    /// The reports of a world without applications of its own to the code that posts.
     pub(crate) live: Option<Box<super::live::Reports>>,
 }
 
@@ -108,7 +108,7 @@ impl World {
         }
     }
 
-    /// Lets memory bring the pair of the next event while this one is handled: thousands of pairs do not fit a cache.
+    /// Prefetches the pair of the next event while this one is handled: thousands of pairs do not fit a cache.
     #[inline]
     pub(crate) fn look_ahead(&self) {
         if self.pairs.len() <= PAIRS_IN_CACHE {
@@ -231,7 +231,7 @@ impl World {
         free
     }
 
-    /// Lets the recorder and the monitor know that `access`, asked for at `at`, had the bus from `before` to `free`.
+    /// Lets the recorder and the monitor know that `access`, requested at `at`, had the bus from `before` to `free`.
     #[cold]
     #[inline(never)]
     fn bus_used(

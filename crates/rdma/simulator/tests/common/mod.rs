@@ -1,4 +1,4 @@
-//! Scenarios as short texts, and the figures the tests ask for.
+//! Scenarios as short texts, and the figures for the tests.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
 
 use isolane_rdma_scenario::library::Library;

@@ -1,4 +1,4 @@
-//! Distributed applications: what they must do whatever the parameters.
+//! Distributed applications: what they must do with any parameters.
 use crate::common::{goodput, of, run};
 use isolane_study_results::rdma::RunResult;
 

@@ -1,8 +1,8 @@
 //! Harmonic on the device it was built for: contention for each resource, the control law, control verbs.
 //!
 //! The four contention cases follow harmonic 5.6.3: two tenants with equal parts of the NIC, 12.5 Gb/s and 15 M
-//! requests/s. What they get is printed (`--nocapture`); a guarantee is asserted only where it holds, and the
-//! comment says what stands in the way where it does not.
+//! requests/s. What they get is printed (`--nocapture`); a guarantee is asserted only where it holds, and the comment
+//! names the reason where it does not.
 use crate::common::{self, counter, goodput, of, run, scenario, tenant};
 use isolane_rdma_scenario::model::Host::{A, B};
 use isolane_study_results::rdma::RunResult;
@@ -77,8 +77,8 @@ fn sixteen_connections_do_not_crowd_out_one() {
         case.beta[2] < 1.1 * 12.5,
         "the greedy tenant keeps to its part"
     );
-    // Two parts of 12.5 Gb/s of payload are more than the link carries with headers, 23.1 Gb/s; what is missing
-    // is missing for the tenant that waits for the link, not for the one that is told to stop at 12.5.
+    // Two parts of 12.5 Gb/s of payload are more than the link carries with headers, 23.1 Gb/s; what is missing is
+    // missing for the tenant that waits for the link, not for the one that is limited to 12.5.
     assert!(case.alpha[2] > 5.0 * case.alpha[1] && case.alpha[2] > 0.9 * (23.1 - case.beta[2]));
 }
 

@@ -62,7 +62,7 @@ fn results_have_the_hosts_in_use_and_the_first_two() {
     assert_eq!(hosts(&writes("t", 'a', 'd', "4KiB")), [A, B, D]);
 }
 
-/// Several senders to one host: its port carries no more than the link, everyone gets a part, and what was sent
+/// Several senders to one host: its port carries no more than the link, every sender gets a part, and what was sent
 /// arrives but for what the switch holds and what is under way.
 #[test]
 fn many_senders_share_the_port_of_one_receiver() {

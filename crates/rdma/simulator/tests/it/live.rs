@@ -1,4 +1,4 @@
-//! NICs whose work comes from outside behave as the scenarios' NICs do.
+//! NICs with work from outside behave as the scenarios' NICs do.
 
 use crate::common;
 use isolane_common_quantities::units::Instant;

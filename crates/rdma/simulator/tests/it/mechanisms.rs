@@ -56,7 +56,7 @@ fn bulk_reaches_line_rate() {
 
 #[test]
 fn packet_round_robin_gives_each_pair_one_packet() {
-    // Pairs share equally whatever the size of their messages, and tenants in proportion to their pairs.
+    // Pairs share equally at any size of their messages, and tenants in proportion to their pairs.
     let result = run(&format!(
         "{}{}",
         bulk("three", "1MiB", 3),

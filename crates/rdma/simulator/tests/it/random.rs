@@ -1,4 +1,4 @@
-//! Whatever a small scenario contains, the model ends, stays finite and within capacity, and repeats itself.
+//! With any small scenario, the model ends, stays finite and within capacity, and repeats itself.
 use crate::common::profile;
 use isolane_rdma_scenario::library::Library;
 use isolane_study_results::rdma::RunResult;
@@ -12,7 +12,7 @@ const PROFILES: [&str; 5] = [
     "t62100-40g-iwarp",
 ];
 
-/// Every part the simulator has, and every two of them that may stand together.
+/// Every part the simulator has, and every two of them that may be combined.
 fn policies() -> Vec<String> {
     let parts = isolane_rdma_simulator::rnic::POLICIES;
     let pairs = parts
@@ -149,7 +149,7 @@ proptest! {
 
     #[test]
     fn any_small_scenario_runs_and_repeats(text in experiment()) {
-        // Some combinations are not allowed on some devices; the parser says so.
+        // Some combinations are not allowed on some devices; the parser rejects them.
         let Ok(parsed) = isolane_rdma_scenario::parse(&text, "random.toml", &Library::embedded()) else { return Ok(()) };
         let profile = profile(&parsed.profile);
         let result = isolane_rdma_simulator::rnic::run(&parsed, &profile).expect("policies exist");

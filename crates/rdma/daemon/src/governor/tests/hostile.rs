@@ -1,4 +1,4 @@
-//! Lying processes, many of them, and determinism: one history gives one result.
+//! Processes with false claims, many of them, and determinism: one history gives one result.
 
 use super::*;
 use proptest::prelude::*;

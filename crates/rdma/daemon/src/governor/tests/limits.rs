@@ -93,11 +93,7 @@ fn a_device_without_a_policy_paces_those_with_a_limit_only() {
     host.start_bulk(process(1, "a"));
     host.start_bulk(process(2, "b"));
     host.run(10);
-    assert_eq!(
-        host.governor.next_deadline_ns(),
-        None,
-        "nobody is looked at"
-    );
+    assert_eq!(host.governor.next_deadline_ns(), None, "no meter is read");
     host.governor.limit_tenant(0, 1_000_000);
     host.governor.limit_process(1, 0);
     host.run(50);

@@ -96,8 +96,8 @@ impl Daemon {
             server
                 .attach(Box::new(probe))
                 .expect("a descriptor to watch");
-            started.send(()).expect("somebody waits");
-            server.run().expect("it runs until told to stop");
+            started.send(()).expect("the receiver waits");
+            server.run().expect("it runs until the stop signal");
         });
         start.recv_timeout(PATIENCE).expect("it starts");
         Self {
@@ -119,7 +119,7 @@ impl Daemon {
         let question = move |now_ns: u64, governor: &mut Governor| {
             sender
                 .send(question(now_ns, governor))
-                .expect("somebody waits");
+                .expect("the receiver waits");
         };
         self.questions
             .send(Box::new(question))

@@ -57,7 +57,7 @@ impl Leaf {
         self.border().leaving.pop_front()
     }
 
-    /// The next pause or release that a host asked for.
+    /// The next pause or release that a host requested.
     pub fn asks(&mut self) -> Option<Ask> {
         self.border().asks.pop_front()
     }
@@ -145,7 +145,7 @@ impl World {
         self.border.as_ref().map(|border| border.way)
     }
 
-    /// Asks the network's port towards `host`; false without a border.
+    /// Sends the request to the network's port towards `host`; false without a border.
     pub(crate) fn ask_network(&mut self, now: u64, host: usize, stop: bool) -> bool {
         let Some(border) = &mut self.border else {
             return false;

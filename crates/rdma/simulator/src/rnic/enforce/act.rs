@@ -12,7 +12,7 @@ use isolane_rdma_scenario::model::{Class, Transport, Verb};
 use std::ops::Range;
 
 impl World {
-    /// Tells the daemons of a tenant that starts or stops.
+    /// Notifies the daemons of a tenant that starts or stops.
     pub(crate) fn tenant_joins_or_leaves(&mut self, now: u64, tenant: u16, starts: bool) {
         for host in 0..self.enforcer.daemons.len() {
             let Some(mut daemon) = self.enforcer.daemons[host].take() else {
@@ -173,7 +173,7 @@ impl World {
         false
     }
 
-    /// Tells the policy what waits beyond what it has granted.
+    /// Reports to the policy the waiting work beyond its grants.
     fn report_backlog(&self, now: u64, daemon: &mut Daemon, flow: u32) {
         let state = &daemon.flows[flow as usize];
         let signal = Signal::Backlog {

@@ -183,7 +183,7 @@ impl World {
         queue_pair.trickle_watched = false;
     }
 
-    /// The other end has posted receives and tells the sender.
+    /// The peer has posted receives and reports them to the sender.
     pub(crate) fn tell_receives(&mut self, now: u64, pair: u32, count: u16) {
         if self.enforcer.gates.receives {
             let at = now + self.one_way() + TELL_DELAY;

@@ -1,4 +1,4 @@
-//! NICs whose work comes from outside.
+//! NICs with work from outside.
 
 use super::{Connection, Core, HOSTS_MAX, LivePair, LiveRequest, Report, Reports};
 use crate::rnic::event::Event;
@@ -14,7 +14,7 @@ use isolane_rdma_scenario::profile::Profile;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-/// RDMA NICs on one switch, or two on a cable, whose work comes from outside.
+/// RDMA NICs on one switch, or two on a cable, with work from outside.
 pub struct LiveNics {
     world: World,
     /// How far the caller let it run, ps.
@@ -100,7 +100,7 @@ impl LiveNics {
         state.receives = RECEIVES_ALL;
         // Its receives take no place in the device, which would never be free again.
         state.micro.receive = 0;
-        // Someone waits for each message: any number but NONE says so.
+        // Any number but NONE means that a program waits for each message.
         state.link = 0;
         debug_assert_ne!(state.link, NONE);
         self.live().core_of.push(connection.core.0);

@@ -1,4 +1,4 @@
-//! Paths to far memory, ordered reads, reserved packet memory and contexts at hand.
+//! Paths to far memory, ordered reads, reserved packet memory and contexts in the packet processor.
 
 use super::MicroPair;
 use crate::rnic::access::Access;

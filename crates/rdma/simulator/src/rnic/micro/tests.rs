@@ -76,7 +76,7 @@ fn a_path_carries_its_rate_and_goodput_differs_by_what_waits_at_its_ends() {
         let crossed = after.read - before.read + after.delivered - before.delivered;
         let packets = crossed / 1_024;
         let carried = rate.of(crossed).saturating_sub(packets);
-        // Of each host the window, and what lies on its path beyond it, less what lay on it before.
+        // Of each host the window, and the bytes on its path after it, less the bytes on the path before.
         let host = |host: usize| {
             let start = before.carried_at[host].max(WINDOW.0);
             after.carried_at[host].max(WINDOW.1) - start

@@ -21,7 +21,7 @@ pub(crate) struct HarmonicSetup {
     allocations: Vec<Allocation>,
     /// Each tenant's limits on control verbs.
     pub(crate) control: Vec<ControlProfile>,
-    /// The CPU's read of one counter: there and back to the switch, which stands before the NIC.
+    /// The CPU's read of one counter: there and back to the switch in front of the NIC.
     pub(crate) counter_read: Duration,
 }
 

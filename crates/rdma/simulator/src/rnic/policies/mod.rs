@@ -49,7 +49,7 @@ pub enum SimError {
     /// No policy has this name.
     #[error("policy {name:?} is not one of the simulator's: choose one of {}", POLICIES.join(", "))]
     UnknownPolicy {
-        /// The name asked for.
+        /// The requested name.
         name: String,
     },
     /// Parts that do not make a policy.

@@ -1,4 +1,4 @@
-//! The switch with a monitor that stands in front of each NIC.
+//! The switch with a monitor in front of each NIC.
 
 use super::parameter;
 use isolane_common_quantities::units::Duration;

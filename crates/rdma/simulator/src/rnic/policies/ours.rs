@@ -42,7 +42,7 @@ pub(super) fn software(
     Ok(())
 }
 
-/// Part of the time for which deregistrations may stop everybody's translations, a twentieth.
+/// Part of the time for which deregistrations may stop the translations of all tenants, a twentieth.
 const STALLED_PART: f64 = 0.05;
 
 /// Deregistrations per second that stop translations for [`STALLED_PART`] of the time; no limit where they stop none.

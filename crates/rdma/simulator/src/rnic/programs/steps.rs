@@ -204,7 +204,7 @@ impl World {
         }
     }
 
-    /// A worker of a tree has the result: it passes it down and begins anew.
+    /// A worker of a tree has the result: it passes the result down and starts again.
     fn spread(&mut self, now: u64, actor: u32) {
         for index in 0..self.programs.actors[actor as usize].out.len() {
             let link = self.programs.actors[actor as usize].out[index];
@@ -360,5 +360,5 @@ fn data(application: &ApplicationTraffic, sizes: &[Message]) -> DataTraffic {
 /// Messages of a link under way at most: twice the largest window, and two per worker of the largest ring.
 const DEPTH: u32 = 1024;
 
-/// Datagrams ask for one completion in this many.
+/// Datagrams have one signaled request in this many.
 const DATAGRAMS_PER_COMPLETION: u32 = 16;

@@ -61,9 +61,9 @@ impl Log {
         });
     }
 
-    /// Cuts `from..to` where work began and ended. `each` takes the pieces that were filled with work, `gap` those
-    /// kept free for work that was booked ahead, or behind all work: from, to, and for whom, if for anybody. The
-    /// pieces add up to `to - from`.
+    /// Cuts `from..to` where work began and ended. `each` takes the pieces that were filled with work, `gap` those kept
+    /// free for work that was booked ahead, or behind all work: from, to, and the tenant, if there is one. The pieces
+    /// add up to `to - from`.
     pub(crate) fn cut(
         &self,
         from: u64,

@@ -1,4 +1,4 @@
-//! Where the model tells the recorder what happens. Nothing here changes the model.
+//! The calls of the model to the recorder. Nothing here changes the model.
 
 use super::record::{Hold, Place, Timeline, Tracer};
 use super::story::{FETCH, Phase, REQUEST, RESPOND};
@@ -127,7 +127,7 @@ impl World {
         }
     }
 
-    /// A cache of `host` was asked for `key` (`counts`), or told of it.
+    /// A lookup of `key` in a cache of `host` (`counts`), or an insertion of it.
     #[inline]
     pub(crate) fn trace_lookup(
         &mut self,

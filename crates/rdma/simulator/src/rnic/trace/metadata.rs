@@ -7,7 +7,7 @@ use super::{CacheName, Part, Resource, Stage};
 use crate::rnic::cache::Miss;
 
 impl Tracer {
-    /// A cache was asked for `key`, or, without `counts`, told of it; `evicted` had to go for it.
+    /// A lookup of `key` in a cache, or, without `counts`, an insertion; `evicted` was removed for it.
     pub(crate) fn looked_up(
         &mut self,
         host: usize,
@@ -65,8 +65,8 @@ impl Tracer {
         }
     }
 
-    /// A lookup missed at `at` and got its slot at `miss.started`; the unit on `lane` was free at `before` and
-    /// stands still until then.
+    /// A lookup missed at `at` and got its slot at `miss.started`; the unit on `lane` was free at `before` and is
+    /// stalled until then.
     pub(crate) fn missed(
         &mut self,
         host: usize,

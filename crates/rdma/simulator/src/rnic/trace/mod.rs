@@ -1,7 +1,7 @@
 //! Blame: where a victim's time goes, on which resource, and whose work was there first.
 //!
-//! Problem: counters say that something was busy. Whoever asks why a tenant lost half of its rate also wants to
-//! know who kept it busy, and how long the tenant waited for it. Method: a recorder beside the model listens to
+//! Problem: counters say that something was busy. To explain why a tenant lost half of its rate, it takes also the
+//! tenant that kept the resource busy, and the wait for the resource. Method: a recorder beside the model listens to
 //! the same steps (one-line hooks; nothing when it is off) and follows sampled messages of one tenant, the victim.
 //!
 //! * **Sampling.** One message per queue pair at a time, from the call to post to the moment at which the
@@ -10,9 +10,10 @@
 //!   Messages with several packets are followed along the packet that leaves last.
 //! * **Timelines.** A resource that is free at T keeps a log of what filled it: work from when to when, of a tenant. A
 //!   wait from t to T is cut there, and each piece is blamed on the tenant whose work filled it. A gap in which the
-//!   resource was kept free for work booked ahead is blamed on what held that work at the timeline in front: bus towards
-//!   the NIC and then requester units for the wire, responder units for the bus towards the host. What is left of a gap
-//!   is the way of data from memory, which fills the pipeline again, blamed on whom it was booked for. The pieces add up to T - t.
+//!   resource was kept free for work booked ahead is blamed on what held that work at the timeline in front: bus
+//!   towards the NIC and then requester units for the wire, responder units for the bus towards the host. The rest of a
+//!   gap is the time of data from memory, which fills the pipeline again, blamed on the tenant that it was booked for.
+//!   The pieces add up to T - t.
 //! * **Schedule queue.** While contexts wait, the transmitter is held by one of its resources (requester units,
 //!   wire, bus, loopback path, a pause). Each interval is blamed as a wait for that resource, and a message that
 //!   waits in the queue has the sum of the intervals that it was there. Time behind earlier requests of its own
@@ -94,7 +95,7 @@ pub enum Resource {
     RateLimiter,
     /// The congestion control of the pair.
     Pacing,
-    /// Earlier READs or atomics of the pair, of which only some may be outstanding.
+    /// Earlier READs or atomics of the pair; only some of them may be outstanding.
     ReadLimit,
     /// The timer after a receiver-not-ready NAK.
     RetryTimer,
@@ -311,7 +312,7 @@ pub struct Lookups {
     pub host: u8,
     /// Which cache.
     pub cache: CacheName,
-    /// Who asked: an index into [`Trace::tenants`].
+    /// The requester: an index into [`Trace::tenants`].
     pub tenant: u16,
     /// Per point: lookups that found their key.
     pub hits: Vec<u64>,

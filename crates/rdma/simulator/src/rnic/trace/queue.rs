@@ -171,7 +171,7 @@ impl Tracer {
         // A pair that was moved to another lane has no account of the first one.
         if story.place == place && story.held.len() == held.len() {
             let total: u64 = held.iter().sum::<u64>() - story.held.iter().sum::<u64>();
-            // What lies before the message was posted is not its own.
+            // Time before the message was posted is not its own.
             let mut skip = total.saturating_sub(now.saturating_sub(probe.cursor()));
             for (index, (after, before)) in held.iter().zip(&story.held).enumerate() {
                 let ps = after - before;

@@ -11,7 +11,7 @@ use crate::rnic::queue_pair::{NONE, QueuePair};
 use isolane_rdma_scenario::model::Scenario;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Parts of the run from each of which messages are kept.
+/// Parts of the run; messages of each part are kept.
 pub(super) const PERIODS: usize = 16;
 
 /// A timeline of one NIC.
@@ -102,8 +102,8 @@ pub(super) struct NicTrace {
 
 impl NicTrace {
     /// Cuts a wait for `timeline` into pieces of blame. Where the timeline was kept free for work booked ahead, that
-    /// work was still at the timeline in front: what held it there is to blame. Where none did it was on its way,
-    /// and where nothing was booked `own` waited for nobody.
+    /// work was still at the timeline in front: what held it there is to blame. Where none did it was on its way, and
+    /// where nothing was booked, `own` waited for no other tenant.
     pub(super) fn cut(
         &self,
         timeline: Timeline,
@@ -310,7 +310,7 @@ impl Tracer {
         }
     }
 
-    /// The event at hand happens at `now`.
+    /// The current event happens at `now`.
     pub(crate) fn begins(&mut self, now: u64) {
         self.now = now;
     }
@@ -327,7 +327,7 @@ impl Tracer {
         self.pair = NONE;
     }
 
-    /// No message of the pair at hand waits for what follows.
+    /// No message of the current pair waits for what follows.
     pub(crate) fn nobody_waits(&mut self) {
         self.pair = NONE;
     }
@@ -368,7 +368,7 @@ impl Tracer {
         self.tenants as u16 - 1
     }
 
-    /// The point of the series in which `at` lies.
+    /// The point of the series that contains `at`.
     pub(super) fn point(&self, at: u64) -> Option<usize> {
         let point = (at.checked_sub(self.start)? / self.bucket) as usize;
         (point < self.points).then_some(point)
@@ -473,7 +473,7 @@ impl Tracer {
     pub(crate) fn buffered(&mut self, host: usize, pair: u32, bytes: u64) {
         let tenant = self.tenant_of[pair as usize];
         self.nics[host].buffered[usize::from(tenant)] += bytes;
-        // Until it is processed nobody knows when it leaves; that time is added then.
+        // Until it is processed its departure is unknown; that time is added then.
     }
 
     /// A processed packet leaves the receive buffer at `released`.
