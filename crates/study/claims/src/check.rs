@@ -1,7 +1,7 @@
 //! The change under which, if the reason of a miss is true, its claim holds.
 //!
-//! Problem: a reason that nobody runs is a guess. So a claim's file has `[check]` beside `miss_reason`, and [`Check::apply`] gives
-//! the changed claim, which is run like any other. Units: those of the claim.
+//! Problem: a reason without a run is a guess. So a claim's file has `[check]` beside `miss_reason`, and
+//! [`Check::apply`] gives the changed claim, which is run like any other. Units: those of the claim.
 
 use crate::claim::{Claim, ClaimRun};
 use crate::device::DeviceChanges;

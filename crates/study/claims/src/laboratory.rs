@@ -1,4 +1,4 @@
-//! The world of claims on a testbed: the library's profiles, and whatever runs scenarios.
+//! The world of claims on a testbed: the library's profiles, and a runner of scenarios.
 
 use crate::audit::{self, AuditRequest, Findings};
 use crate::device::DeviceChanges;

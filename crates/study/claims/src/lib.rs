@@ -130,7 +130,7 @@ fn short_name(path: &str) -> &str {
         .unwrap_or(path)
 }
 
-/// Where scenarios lie that only claims need, inside the repository.
+/// The path, inside the repository, of scenarios that only claims need.
 const SCENARIO_FOLDER: &str = "scenarios/claims/";
 
 #[cfg(test)]

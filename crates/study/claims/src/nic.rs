@@ -4,10 +4,9 @@
 //! run of a claim says just that, `nic = { config = "C6", flows = 12 }`, or `{ config = "T1", hosts = 6 }` for hosts that
 //! all send to each other, and what else it changes of the paper's experiment.
 //!
-//! Units end the names. Method: [`NicRun::study`] fills in the paper's experiment; [`NicNumbers`] flattens a result, so that
-//! the runs of several seeds can be averaged before a formula sees them, as the paper does.
-//! Limits: measured times are shorter than the paper's; a claim says so in its note where that matters.
-//! Source: titan 3 and 6.
+//! Units end the names. Method: [`NicRun::study`] fills in the paper's experiment; [`NicNumbers`] flattens a result, so
+//! that the runs of several seeds can be averaged before a formula sees them, as the paper does. Limits: measured times
+//! are shorter than the paper's; a claim's note states this where it matters. Source: titan 3 and 6.
 
 use crate::error::nearest;
 use isolane_common_quantities::units::{BitRate, Bytes, Duration};
@@ -84,7 +83,7 @@ pub struct NicRun {
     /// Megabytes that each connection of a cluster sends.
     #[serde(default)]
     pub megabytes: Option<u64>,
-    /// Whether the card is told the weights of queues, instead of what the configuration says.
+    /// Whether the NIC gets the weights of queues; overrides the configuration.
     #[serde(default)]
     pub queue_weights: Option<bool>,
     /// KiB of a segment while queues are shared; 0 leaves segments whole.

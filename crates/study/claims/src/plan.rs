@@ -23,7 +23,7 @@ pub type ScenarioFiles<'a> = BTreeMap<&'a str, &'a str>;
 /// What a claim asks to be run, for one seed, or why it cannot be.
 type Planned = Result<Work, String>;
 
-/// One run, whoever needs it.
+/// One run, for all claims that need it.
 #[derive(Clone, Debug)]
 enum Work {
     /// A scenario as text, what is changed of its device, and both as text, by which equal ones are known.
@@ -505,7 +505,7 @@ fn assign(root: &mut toml::Value, path: &str, value: &toml::Value) -> Result<(),
                     .ok_or_else(|| format!("the list has no member {segment:?}"))?;
                 &mut members[at]
             }
-            other => return Err(format!("{segment:?} lies inside a {}", other.type_str())),
+            other => return Err(format!("{segment:?} is inside a {}", other.type_str())),
         };
     }
     *place = value.clone();

@@ -84,7 +84,7 @@ pub enum Relation {
 }
 
 impl ClaimReport {
-    /// Of a claim for another testbed than the one at hand.
+    /// Of a claim for another testbed than the present one.
     pub fn elsewhere(claim: &Claim) -> Self {
         Self {
             ran: false,
@@ -251,8 +251,8 @@ impl Tally {
     }
 }
 
-/// The table a terminal shows: columns padded to their widest member, reasons of misses below their row. Where that is wider
-/// than `width`, the table folds and the reasons stand below it.
+/// The table a terminal shows: columns padded to their widest member, reasons of misses below their row. Where that is
+/// wider than `width`, the table folds and the reasons are below it.
 pub fn table(reports: &[ClaimReport], width: Option<usize>) -> String {
     let head = ["claim", "kind", "published", "ours", "tolerance", "verdict"].map(str::to_owned);
     let rows: Vec<[String; 6]> = reports.iter().map(row).collect();
@@ -317,7 +317,7 @@ fn folded(
 }
 
 impl ClaimReport {
-    /// Why it misses, where it does and the claim says so.
+    /// Why it misses, where it misses and the claim has a reason.
     fn reason_of_miss(&self) -> Option<&str> {
         let missed = self.within == Some(false);
         self.reason.as_deref().filter(|_| missed)

@@ -1,6 +1,6 @@
 //! Whether our number agrees with the published one.
 //!
-//! Defaults come from the unit: ratios and latencies 25 %, shares and rates 10 %. Bounds and orderings are exact.
+//! Defaults depend on the unit: ratios and latencies 25 %, shares and rates 10 %. Bounds and orderings are exact.
 
 use crate::expression::Value;
 use serde::{Deserialize, Serialize};

@@ -23,7 +23,7 @@ pub enum RunOutcome {
     Hosts(Box<RunResult>),
     /// Of a network, which a scenario with a `[fabric]` table describes.
     Network(Box<FabricResult>),
-    /// Of a host's network card; the mean of several where the claim asks for that.
+    /// Of a host's network card; the mean of several where the claim requests it.
     Nic(NicNumbers),
     /// Of tiered memory, which a scenario with a `[memory]` table describes.
     Memory(Box<MemResult>),
@@ -49,13 +49,13 @@ pub trait World: Sync {
     /// What running the network's scenario in `text` gives; `file` names it in messages.
     fn network(&self, text: &str, file: &str) -> Result<FabricResult, String>;
 
-    /// What running the scenario of tiered memory in `text` gives; `file` names it in messages. Worlds without such memory
-    /// say so.
+    /// What running the scenario of tiered memory in `text` gives; `file` names it in messages. Worlds without such
+    /// memory return an error.
     fn memory(&self, _text: &str, file: &str) -> Result<MemResult, String> {
         Err(format!("{file} needs a testbed with tiered memory"))
     }
 
-    /// What running the study of a network card gives. Worlds without cards say so.
+    /// What running the study of a network card gives. Worlds without cards return an error.
     fn nic(&self, study: &NicStudy) -> Result<NicResult, String> {
         Err(format!("{} needs a testbed with network cards", study.name))
     }
@@ -65,17 +65,17 @@ pub trait World: Sync {
         Err("device: only simulated cards can be changed".to_owned())
     }
 
-    /// What a hunt with this seed gives. Worlds without hunts say so.
+    /// What a hunt with this seed gives. Worlds without hunts return an error.
     fn hunt(&self, _run: &HuntRun, _seed: u64) -> Result<HuntNumbers, String> {
         Err("run by `isolane hunt bench --check-claims`".to_owned())
     }
 
-    /// What a proof of the lab measured. Worlds without a lab say so.
+    /// What a proof of the lab measured. Worlds without a lab return an error.
     fn lab(&self, _run: &LabRun) -> Result<LabNumbers, String> {
         Err("measured by `make lab`, checked by `isolane claims --lab out/lab`".to_owned())
     }
 
-    /// What an audit finds; `progress` is told (runs done, runs of this audit).
+    /// What an audit finds; `progress` is called with (runs done, runs of this audit).
     fn audit(
         &self,
         request: &AuditRequest,

@@ -1,14 +1,14 @@
 //! What an application has to do with the anomalies that a hunt found: which it can reach, and what gets it out.
 //!
-//! Problem: a developer knows what an application may ask for, not which of it a device cannot stand. Method: the
-//! application is a restricted space; an anomaly is reachable where a workload can be drawn from the intersection of
-//! both. Breaking one condition of an anomaly ends it, so every condition is a way out: the values outside of it, first
-//! those that the application can ask for already, else those that the device has. For each way the anomalies that
-//! would still be reachable are found by the same intersection, so that a way into another anomaly is not advised.
-//! Ways that open no other anomaly come first, of those the ones within what the application can do, then by what they
-//! cost a developer ([`Effort`]).
-//! Limits: what no hunt found is unknown; a region whose random members seldom show the anomaly is said with its
-//! share. Drawing is random, so a sliver of an intersection may be missed. Source: collie 3.5.2, 3.12.
+//! Problem: a developer knows what an application may request, but not which requests cause an anomaly on a device.
+//! Method: the application is a restricted space; an anomaly is reachable where a workload can be drawn from the
+//! intersection of both. Breaking one condition of an anomaly ends it, so every condition is a way out: the values
+//! outside of it, first those that the application can request already, else those that the device has. For each way
+//! the anomalies that would still be reachable are found by the same intersection, so that a way into another anomaly
+//! is not advised. Ways that open no other anomaly come first, of those the ones within what the application can do,
+//! then by what they cost a developer ([`Effort`]). Limits: what no hunt found is unknown; a region whose random
+//! members seldom show the anomaly is said with its share. Drawing is random, so a sliver of an intersection may be
+//! missed. Source: collie 3.5.2, 3.12.
 
 use crate::compare;
 use crate::known::{Known, KnownSet};
@@ -20,10 +20,10 @@ use serde::{Deserialize, Serialize};
 
 /// Seed of the draws.
 const SEED: u64 = 1;
-/// Ways out that are told of each anomaly.
+/// Ways out that are reported for each anomaly.
 const WAYS_MAX: usize = 4;
 
-/// What a change costs whoever makes it, the least first.
+/// The effort of a change, the least first.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
@@ -37,11 +37,11 @@ pub enum Effort {
     Messages,
     /// How many connections and regions there are.
     Resources,
-    /// Where memory lies.
+    /// The place of memory.
     Placement,
     /// Transport or verb.
     Transport,
-    /// Which hosts talk to which.
+    /// Which hosts send to which.
     Topology,
 }
 
@@ -72,9 +72,9 @@ impl Effort {
             Self::Constant => "a constant of the program",
             Self::Messages => "the layout of messages",
             Self::Resources => "the number of connections or regions",
-            Self::Placement => "where memory lies",
+            Self::Placement => "place of memory",
             Self::Transport => "transport or verb",
-            Self::Topology => "which hosts talk",
+            Self::Topology => "which hosts send",
         }
     }
 }
@@ -86,7 +86,7 @@ pub struct Way {
     pub feature: Feature,
     /// What it costs.
     pub effort: Effort,
-    /// Whether the application can already ask for it: then it only has to keep to it.
+    /// Whether the application can already request it: then it only has to keep to it.
     pub within: bool,
     /// The condition to keep: `queue_pairs <= 32`.
     pub keep: String,
@@ -107,7 +107,7 @@ pub struct Reached {
     pub conditions: String,
     /// A workload of the application that has them all.
     pub example: String,
-    /// Whether everything that the application can ask for has them.
+    /// Whether every request of the application meets them.
     pub always: bool,
     /// What else is known of it.
     pub note: Option<String>,
@@ -115,7 +115,7 @@ pub struct Reached {
     pub tried: Option<u32>,
     /// So many showed it.
     pub shown: Option<u32>,
-    /// The hunt ended before it tested the conditions: they come from single runs.
+    /// The hunt ended before it tested the conditions: they follow from single runs.
     #[serde(default)]
     pub untested: bool,
     /// Single changes that end it, the cheapest first.
@@ -258,7 +258,7 @@ fn covers(region: &Region, application: &Space) -> bool {
         })
 }
 
-/// The values of `feature` outside of `inside`, and whether the application can ask for them: the side with more room
+/// The values of `feature` outside of `inside`, and whether the application can request them: the side with more room
 /// of a range, so that one bound says it.
 fn outside(
     application: &Space,

@@ -1,10 +1,10 @@
 //! The bench: experiments in batches, on several cores, counted against a budget and written to a journal.
 //!
-//! An experiment is a point and the number of its repeat; its random numbers follow from both and from the seed of
-//! the hunt. Its result is therefore looked up before it is measured: a journal from an interrupted hunt is a table
-//! of answers, and a hunt that is started again asks the same questions in the same order until it asks something
-//! new. An experiment costs once, whoever answers. Batches are formed by the caller, so the number of workers can
-//! not show in any result. Limits: a target that measures differently each time is deterministic only as far as the
+//! An experiment is a point and the number of its repeat; its random numbers follow from both and from the seed of the
+//! hunt. Its result is therefore looked up before it is measured: a journal from an interrupted hunt is a table of
+//! answers, and a hunt that is started again runs the same experiments in the same order until it reaches a new one. An
+//! experiment costs once, from the journal or from a run. Batches are formed by the caller, so the number of workers
+//! can not show in any result. Limits: a target that measures differently each time is deterministic only as far as the
 //! journal goes.
 
 use crate::HuntError;
@@ -116,7 +116,7 @@ pub struct BenchOptions<'a> {
     pub budget: Budget,
     /// Set it to stop.
     pub cancel: &'a AtomicBool,
-    /// Told after every batch.
+    /// Called after every batch.
     pub on_progress: Box<dyn FnMut(Spent) + 'a>,
 }
 

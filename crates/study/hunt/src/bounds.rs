@@ -1,12 +1,12 @@
 //! What a sound device reaches: the upper bounds that throughput is held against.
 //!
 //! The link's rate is known; the packet rate, and for every service the latency of one message and the rate of one
-//! queue pair, come from simple benchmarks at the start of a hunt. The last two bound what an application can offer:
-//! with n queue pairs in p processes no more than n windows per round trip, and no more than p times what one
-//! process posts. Units: microseconds, messages and packets per second, Gb/s. Limits: an offer is an upper bound
-//! with a factor for round trips under load, so a workload just above its window may pass for one that its own
-//! window limits. Source: collie 3.5.2 (maximum bits and packets per second, "verified by running simple
-//! benchmarks"); the offer is ours, because a workload of one message at a time is slow and no anomaly.
+//! queue pair, are measured by simple benchmarks at the start of a hunt. The last two bound what an application can
+//! offer: with n queue pairs in p processes no more than n windows per round trip, and no more than p times what one
+//! process posts. Units: microseconds, messages and packets per second, Gb/s. Limits: an offer is an upper bound with a
+//! factor for round trips under load, so a workload just above its window may pass for one that its own window limits.
+//! Source: collie 3.5.2 (maximum bits and packets per second, "verified by running simple benchmarks"); the offer is
+//! ours, because a workload of one message at a time is slow and no anomaly.
 
 use crate::HuntError;
 use crate::experiment::{Measured, Target};

@@ -1,13 +1,13 @@
 //! Searchers compared: which published anomalies each finds, and after how much.
 //!
-//! Problem: a hunt on a model finds what the model does, in its own numbering; a comparison of searchers needs to know
-//! that two of them found the same. Method: what a hunt found counts as the published anomaly whose conditions its
-//! witness meets with the same symptom; of several, the one with the fewest conditions, since that is cause enough. The
-//! witness is what is left when every feature that does not matter is mild. Where it meets none, or the search does no
-//! reduction, the workload that showed the anomaly has to do: the model's borders lie elsewhere than a device's, so a witness may
-//! have left the published ones (128 queue pairs for deep queues) though the workload it came from is inside. What meets
-//! no published conditions is counted apart. Times are those at which the
-//! first experiment that led there was done, and everything that was spent before counts, reductions included.
+//! Problem: a hunt on a model finds what the model does, in its own numbering; a comparison of searchers must recognise
+//! that two of them found the same anomaly. Method: what a hunt found counts as the published anomaly whose conditions
+//! its witness meets with the same symptom; of several, the one with the fewest conditions, since that is cause enough.
+//! The witness is what is left when every feature that does not matter is mild. Where it meets none, or the search does
+//! no reduction, the workload that showed the anomaly has to do: the model's borders are elsewhere than a device's, so
+//! a witness may have left the published ones (128 queue pairs for deep queues) though the workload it came from is
+//! inside. What meets no published conditions is counted apart. Times are those at which the first experiment that led
+//! there was done, and everything that was spent before counts, reductions included.
 //!
 //! Units: experiments, and hours on real hardware as modelled. Limits: conditions are the published ones, so an anomaly
 //! whose threshold the model has elsewhere may count as another or as none. Source: collie 3.7.2, figures 3.4 to 3.6.
@@ -327,8 +327,8 @@ impl Comparison {
     }
 }
 
-/// Median experiments and hours to the `nth` discovery; none where more than half of the races never came to it. A race
-/// that did not counts as longer than all others.
+/// Median experiments and hours to the `nth` discovery; none where more than half of the races never reached it. A race
+/// that did not reach it counts as longer than all others.
 pub fn median_time(races: &[&Race], nth: usize) -> Option<(f64, f64)> {
     let mut times: Vec<Option<Spent>> = races
         .iter()

@@ -38,7 +38,7 @@ pub struct Counter {
     pub up: bool,
 }
 
-/// The counters that `--counters` asks for: `perf`, `diag` or names, of which `known` is what `target` has.
+/// The counters of `--counters`: `perf`, `diag` or names; `known` are the counters of `target`.
 ///
 /// # Errors
 /// A name that the target does not have.

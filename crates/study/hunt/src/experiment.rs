@@ -1,10 +1,10 @@
 //! One experiment: a point is run until it is steady, and what matters of the result is kept.
 //!
-//! Units: wire gigabits per second, packets and messages per second; counters that count are per second and summed
-//! over hosts, ratios are those of the host where they are largest. Method: one run; where the goodput of its four
-//! quarters differs by more than a tenth of their mean, it is measured again for twice as long, up to a limit, after which
-//! the last counts though it says so. Limits: packets on the loopback path have no counter. Source: collie 3.6 (metrics
-//! are read four times per iteration, and traffic has to be stable).
+//! Units: wire gigabits per second, packets and messages per second; counters that count are per second and summed over
+//! hosts, ratios are those of the host where they are largest. Method: one run; where the goodput of its four quarters
+//! differs by more than a tenth of their mean, it is measured again for twice as long, up to a limit, after which the
+//! last run counts and is marked. Limits: packets on the loopback path have no counter. Source: collie 3.6 (metrics are
+//! read four times per iteration, and traffic has to be stable).
 
 use crate::HuntError;
 use crate::space::benchmark::simple;
@@ -87,7 +87,7 @@ impl Measured {
     }
 }
 
-/// Whatever experiments can be done on.
+/// A target of experiments.
 pub trait Target: Sync {
     /// Its name in results: `sim:cx6-200g-roce`.
     fn name(&self) -> &str;
@@ -241,7 +241,7 @@ fn pause_ratio(result: &RunResult) -> f64 {
     paused_us.unwrap_or(0) as f64 / (result.measured_s * 1e6)
 }
 
-/// Messages that a 99th percentile needs, so that ten lie above it.
+/// Messages that a 99th percentile needs, so ten are above it.
 const P99_SAMPLES_MIN: u64 = 1_000;
 
 fn p99_us(result: &RunResult) -> Option<f64> {

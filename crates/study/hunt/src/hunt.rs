@@ -1,12 +1,13 @@
 //! The hunt as a whole: rank the counters, search, reduce what is found, go on outside of it.
 //!
-//! Every decision follows from the seed and from results of experiments, in a fixed order: batches are proposed by
-//! the searcher, judged in their order, and each anomaly is reduced before the next is looked at. The same target,
-//! space, settings and seed therefore give the same result whatever the number of workers, and a larger budget only
-//! adds to it until conditions are tested. While it searches, what is found is reduced roughly; the conditions are tested
-//! when the budget leaves just enough for all of them, but not before half of it is used: who searches longer finds more, and
-//! what was found can still be tested by a hunt that goes on. Limits: an anomaly whose reduction the budget cut short is
-//! reported without a minimal feature set, one that was not tested without checks; a larger budget moves the tests. Source: collie 3.5, algorithm 1; deferring is ours.
+//! Every decision follows from the seed and from results of experiments, in a fixed order: batches are proposed by the
+//! searcher, judged in their order, and each anomaly is reduced before the next is looked at. The same target, space,
+//! settings and seed therefore give the same result for any number of workers, and a larger budget only adds to it
+//! until conditions are tested. While it searches, what is found is reduced roughly; the conditions are tested when the
+//! budget leaves just enough for all of them, but not before half of it is used: who searches longer finds more, and
+//! what was found can still be tested by a hunt that goes on. Limits: an anomaly whose reduction the budget cut short
+//! is reported without a minimal feature set, one that was not tested without checks; a larger budget moves the tests.
+//! Source: collie 3.5, algorithm 1; deferring is ours.
 
 mod reduction;
 
@@ -165,7 +166,7 @@ pub fn hunt(
     hunt_watched(bench, space, settings, &mut |_| {})
 }
 
-/// As [`hunt`]; `on_found` is told what is known whenever that changes.
+/// As [`hunt`]; `on_found` is called with the known anomalies after each change.
 ///
 /// # Errors
 /// As [`hunt`].
@@ -388,7 +389,7 @@ impl Run<'_> {
         ended.map(|()| observed)
     }
 
-    /// Numbers the anomalies, tells the search where they are, and whoever watches what is known.
+    /// Numbers the anomalies, passes their regions to the search, and reports the known anomalies to the observer.
     fn remember(&mut self, bench: &Bench<'_>) {
         for (number, anomaly) in (1..).zip(&mut self.result.anomalies) {
             anomaly.number = number;

@@ -53,7 +53,7 @@ pub struct Known {
     pub note: Option<String>,
     /// How the conditions were verified.
     pub checks: Option<Checks>,
-    /// A hunt ended before it tested them: they come from single runs.
+    /// A hunt ended before it tested them: they follow from single runs.
     pub untested: bool,
 }
 
@@ -111,7 +111,7 @@ impl KnownSet {
             .transpose()
     }
 
-    /// The profiles of which anomalies were published.
+    /// The profiles with published anomalies.
     pub fn published_profiles() -> impl Iterator<Item = &'static str> {
         EMBEDDED.iter().map(|(name, _, _)| *name)
     }
@@ -199,8 +199,8 @@ mod tests {
             let set = KnownSet::published(name, &device(name)).unwrap().unwrap();
             set.known.len()
         };
-        // Rows 11 and 12 of the table are two each, as either host's memory may lie elsewhere, and so are those about receive
-        // requests: the paper's work queue is both ends'.
+        // Rows 11 and 12 of the table are two each, as either host's memory may be elsewhere, and so are those about
+        // receive requests: the paper's work queue is both ends'.
         assert_eq!([count("cx6-200g-roce"), count("p2100-100g-roce")], [19, 7]);
         for (name, file, text) in EMBEDDED {
             assert_eq!(KnownSet::profile_of(text, file).unwrap(), name);

@@ -1,12 +1,12 @@
-//! When a latency is anomalous: the third kind of anomaly, for those who ask for it.
+//! When a latency is anomalous: the third kind of anomaly, on request.
 //!
-//! Problem: no specification says what latency a loaded card has, so the paper leaves latency out (collie 3.3). Method: a
-//! device is held against itself. A message waits for what its own application has outstanding, which is what a
-//! workload's `depth` asks for, and no anomaly. So of every experiment the 99th percentile is divided by what that wait
-//! explains: the idle 99th percentile of the service, and the time in which everything outstanding drains at the
+//! Problem: no specification says what latency a loaded card has, so the paper leaves latency out (collie 3.3). Method:
+//! a device is held against itself. A message waits for the outstanding messages of its own application, as the
+//! workload's `depth` requests; this is no anomaly. So of every experiment the 99th percentile is divided by what that
+//! wait explains: the idle 99th percentile of the service, and the time in which everything outstanding drains at the
 //! device's own bounds. Plain loaded workloads (every service, three sizes, with short and with deep queues, under
-//! several seeds) give the quotients of a device that is loaded and sound; their logarithms have a mean and a deviation,
-//! and the baseline is the upper end of the interval in which [`COVERED`] of such quotients lie, with
+//! several seeds) give the quotients of a device that is loaded and sound; their logarithms have a mean and a
+//! deviation, and the baseline is the upper end of the interval in which [`COVERED`] of such quotients lie, with
 //! [`CONFIDENCE`]. An experiment is anomalous where its quotient is more than [`ABOVE`] times that.
 //!
 //! Units: microseconds. Limits: a 99th percentile needs a thousand messages, so workloads of large messages are not
@@ -56,14 +56,14 @@ impl Baseline {
     /// Measures the baseline of `target`, a device with `bounds`.
     ///
     /// # Errors
-    /// Where a run fails, or no latency was told.
+    /// Where a run fails, or has no latency.
     pub fn measure(target: &dyn Target, bounds: &Bounds, seed: u64) -> Result<Self, HuntError> {
         let mut idle_p99_us = Vec::new();
         for (service, known) in (0..SERVICES.len() as u64).zip(&bounds.services) {
             let alone = Feature::Depth.set(&simple(service, 1, 1), 1);
             let idle = match known {
                 // A run of hundreds of microseconds ends fewer single messages than a percentile needs; alone they
-                // hardly differ, so that the mean stands for it.
+                // hardly differ, so the mean replaces it.
                 Some(known) => target
                     .measure(&alone, seed)?
                     .p99_us
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn the_bound_covers_what_it_says_as_often_as_it_says() {
-        // Of many samples of 36 the bound lies above the 99th percentile of the distribution in 19 of 20.
+        // Of many samples of 36 the bound is above the 99th percentile of the distribution in 19 of 20.
         let mut stream = Stream::named(1, "test");
         let kept = (0..2_000)
             .filter(|_| {

@@ -86,7 +86,7 @@ pub enum HuntError {
         /// Which.
         benchmark: &'static str,
     },
-    /// A target of which no plain workload ended enough messages.
+    /// A target on which no plain workload ended enough messages.
     #[error(
         "target {target}: no plain workload ended enough messages for a 99th percentile, so no latency is known: hunt \
          without --latency"
@@ -142,14 +142,14 @@ pub enum HuntError {
         ours: String,
     },
     /// A journal of another hunt.
-    #[error("journal {} belongs to a hunt with other settings ({found}; asked were {ours}): resume with those, or use another --report",
+    #[error("journal {} belongs to a hunt with other settings ({found}; these are {ours}): resume with those, or use another --report",
         .path.display())]
     OtherHunt {
         /// Which.
         path: PathBuf,
         /// Its settings.
         found: String,
-        /// Those of whoever reads it.
+        /// The version of this reader.
         ours: String,
     },
     /// A journal that is not one.

@@ -1,10 +1,10 @@
 //! When an experiment is anomalous.
 //!
-//! Two rules. A NIC that pauses its link for more than 0.1 % of the time does so though nothing is congested: two
-//! hosts share one switch, and nobody else sends. Throughput that stays more than 20 % under both the bit bound and
-//! the packet bound is limited by something that no specification names. The second rule makes an exception for
-//! workloads that do not offer more ([`crate::bounds`]). Where both hold it is a pause anomaly, since pauses lower
-//! throughput too. Source: collie 3.5.2; the exception is ours.
+//! Two rules. A NIC that pauses its link for more than 0.1 % of the time does so though nothing is congested: two hosts
+//! share one switch, and no other host sends. Throughput that stays more than 20 % under both the bit bound and the
+//! packet bound is limited by something that no specification names. The second rule makes an exception for workloads
+//! that do not offer more ([`crate::bounds`]). Where both hold it is a pause anomaly, since pauses lower throughput
+//! too. Source: collie 3.5.2; the exception is ours.
 
 use crate::bounds::Bounds;
 use crate::experiment::Measured;
@@ -56,7 +56,7 @@ pub struct Judgement {
     pub of_packets: f64,
     /// Of what the workload offers; above 1 where round trips are shorter than assumed.
     pub of_offer: f64,
-    /// Of the baseline of latencies, where it was told to count.
+    /// Of the baseline of latencies, where an option requests it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of_latency: Option<f64>,
     /// What the victim kept of what it does alone.

@@ -19,14 +19,14 @@ pub struct Region {
 }
 
 impl Region {
-    /// Whether `point` lies inside.
+    /// Whether `point` is inside.
     pub fn has(&self, point: &Point) -> bool {
         self.features
             .iter()
             .all(|(feature, allowed)| feature.is_active(point) && allowed.has(feature.of(point)))
     }
 
-    /// Whether all of `other` lies inside.
+    /// Whether all of `other` is inside.
     pub fn covers(&self, other: &Self) -> bool {
         self.features.iter().all(|(feature, ours)| {
             let theirs = other.features.get(feature);

@@ -1,10 +1,10 @@
 //! Known reproducers as a suite: does each anomaly still show, on one device or on several states of it?
 //!
-//! Problem: a new firmware, driver or setting may bring an anomaly back. Method: a corpus of minimal workloads, from hunts or the
-//! published triggers, runs on every profile with a few seeds; each profile has bounds of its own. A reproducer *shows* where every run
-//! shows its symptom, is *sound* where no run shows any, and is *unsteady* else. The first profile is the baseline: a reproducer that shows
-//! on a later profile and not on the first is a regression. Limits: a profile stands for firmware, driver and settings; simulated
-//! devices only. Source: ours.
+//! Problem: a new firmware, driver or setting may bring an anomaly back. Method: a corpus of minimal workloads, from
+//! hunts or the published triggers, runs on every profile with a few seeds; each profile has bounds of its own. A
+//! reproducer *shows* where every run shows its symptom, is *sound* where no run shows any, and is *unsteady* else. The
+//! first profile is the baseline: a reproducer that shows on a later profile and not on the first is a regression.
+//! Limits: a profile represents firmware, driver and settings; simulated devices only. Source: ours.
 
 use crate::HuntError;
 use crate::bounds::Bounds;

@@ -1,7 +1,7 @@
 //! What a hunt calls anomalous: the rules that judge its experiments.
 //!
-//! A device alone is held against its bounds ([`crate::monitor`]), and where it was asked for also against its own
-//! latency ([`crate::latency`]). A victim beside an attacker is held against what an audit says that it is owed
+//! A device alone is compared with its bounds ([`crate::monitor`]), and on request also with its own latency
+//! ([`crate::latency`]). A victim beside an attacker is compared with what it is owed by the audit's predicate
 //! ([`crate::victim`]). One hunt has one of the two.
 
 use crate::bounds::Bounds;

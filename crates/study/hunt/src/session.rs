@@ -21,7 +21,7 @@ pub struct Session {
 }
 
 impl Session {
-    /// Begins the hunt of `header` in `directory` with what `first` measures, or goes on with it where `resume` says so.
+    /// Begins the hunt of `header` in `directory` with the measurements of `first`, or resumes it with `resume`.
     ///
     /// # Errors
     /// Where the directory holds another hunt, or `first` fails.

@@ -48,7 +48,7 @@ impl Header {
         }
     }
 
-    /// Whether the journal in `directory` is of a hunt with these settings, by whichever build.
+    /// Whether the journal in `directory` is of a hunt with these settings, by any build.
     pub fn describes(&self, directory: &Path) -> bool {
         let Ok(file) = File::open(directory.join(JOURNAL_NAME)) else {
             return false;

@@ -1,8 +1,8 @@
 //! The result as text for a terminal: one row per anomaly, in the columns of the paper's table 3.2.
 //!
-//! A dash stands for a feature that does not matter. Conditions that the paper's table has no column for (memory,
-//! regions, receive queues) stand in the last but one. Below each row's number: how it was found, what the experiment
-//! showed, and what the verification said.
+//! A dash marks a feature that does not matter. Conditions without a column in the paper's table (memory, regions,
+//! receive queues) are in the last but one. Below each row's number: how it was found, what the experiment showed, and
+//! what the verification said.
 
 use crate::hunt::{Anomaly, Ended, HuntResult};
 use crate::monitor::Symptom;
@@ -100,7 +100,7 @@ pub fn render(result: &HuntResult, space: &Space, width: Option<usize>) -> Strin
     text
 }
 
-/// A row for each anomaly that was reduced to its conditions; the others stand in the details with their workload.
+/// A row for each anomaly that was reduced to its conditions; the others are in the details with their workload.
 fn rows(text: &mut String, result: &HuntResult, space: &Space, width: Option<usize>) {
     let mut headings = vec!["#"];
     headings.extend(COLUMNS.map(|(name, _)| name));

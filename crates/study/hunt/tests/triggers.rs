@@ -1,9 +1,9 @@
 //! The published triggers on the simulated devices: each shows its symptom, and loses it with any one of its conditions.
 //!
-//! Problem: a model that shows an anomaly for a wrong reason shows it too often or not often enough; what tells is whether
-//! each published condition is necessary. Method: the data of `anomalies/triggers.toml`, each point judged by the hunt's own
-//! monitor; the whole table is compared with what was last looked at and accepted. Limits: one seed; a condition is broken
-//! by one value far from it, so borders are not tested. Source: collie, table 3.2 and 3.11.
+//! Problem: a model that shows an anomaly for a wrong reason shows it too often or not often enough; the test is
+//! whether each published condition is necessary. Method: the data of `anomalies/triggers.toml`, each point judged by
+//! the hunt's own monitor; the whole table is compared with what was last looked at and accepted. Limits: one seed; a
+//! condition is broken by one value far from it, so borders are not tested. Source: collie, table 3.2 and 3.11.
 
 use expect_test::expect_file;
 use isolane_rdma_scenario::library::Library;

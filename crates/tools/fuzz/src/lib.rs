@@ -1,8 +1,8 @@
 //! Fuzz targets: every decoder, journal, page and message that this project reads from others.
 //!
-//! Problem: a program that stops or takes all memory on bytes from a tenant, a peer or a file harms everyone that it
-//! serves. Method: a [`Target`] takes any bytes, gives them to one decoder as the product does, and checks what must
-//! hold of the result, such as "an encoded value decodes to itself". Two drivers run the targets:
+//! Problem: a program that stops or takes all memory on bytes from a tenant, a peer or a file harms all its users.
+//! Method: a [`Target`] takes any bytes, gives them to one decoder as the product does, and checks what must hold of
+//! the result, such as "an encoded value decodes to itself". Two drivers run the targets:
 //!
 //! * [`driver`] - deterministic: it changes seeds at random, with a seed of its own. `make test` runs it for seconds;
 //! * `src/bin/coverage.rs` (feature `coverage`) - libFuzzer, which keeps the inputs that reach new code. `make fuzz

@@ -1,10 +1,10 @@
 //! Services by seed: the quota server under random faults, with its real book, ledger and journal.
 //!
 //! Problem: what goes wrong when a server is killed in the middle of a write, while one client's clock is slow and an
-//! answer to another is lost? Nobody writes that test. Method ([`vopr`]): one run is one seed. Time, clients, the network
-//! and the disk are simulated; the server is the product's. Faults come at random, and after each event the invariants are
-//! checked. A seed that fails is run again alone and fails again. The folder `tests` has models of four protocols that
-//! the checker stateright runs through all interleavings.
+//! answer to another is lost? No hand-written test covers this. Method ([`vopr`]): one run is one seed. Time, clients,
+//! the network and the disk are simulated; the server is the product's. Faults come at random, and after each event the
+//! invariants are checked. A seed that fails is run again alone and fails again. The folder `tests` has models of four
+//! protocols that the checker stateright runs through all interleavings.
 //!
 //! Limits: the quota server is in; daemon, enforcer, guardian, peers and memory service are not. One thread: races within
 //! the server are the ledger's own tests.

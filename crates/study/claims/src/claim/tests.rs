@@ -116,7 +116,7 @@ fn a_claim_lies_where_its_id_says() {
 }
 
 proptest! {
-    /// Whatever a file holds, reading it ends in a claim or in an error.
+    /// Reading a file with any content gives a claim or an error.
     #[test]
     fn no_text_makes_reading_panic(rest in "(unit|metric|published|tolerance|\\[\\[run\\]\\]|label|[=\"{} .0-9a-z\n-]){0,60}") {
         let _ = Claim::parse(&format!("{HEAD}{rest}"), "claims/justitia/x.toml");

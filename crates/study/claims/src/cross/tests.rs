@@ -60,7 +60,7 @@ impl World for Proportional {
     }
 }
 
-/// The processor time of `flows` flows, of which `published` is printed.
+/// The processor time of `flows` flows; `published` of them are printed.
 fn claim(id: &str, flows: u32, published: f64) -> Claim {
     let text = format!(
         "id = {id:?}\nsystem = \"titan\"\npaper = \"p\"\nstatement = \"s\"\nkind = \"prediction\"\nunit = \"%\"\n\

@@ -54,7 +54,7 @@ impl Evaluation<'_> {
             }
             Expression::And(left, right) => match (self.value(left)?, self.value(right)?) {
                 (Value::Truth(left), Value::Truth(right)) => Ok(Value::Truth(left && right)),
-                _ => Err("`and` stands between comparisons only".to_owned()),
+                _ => Err("`and` is allowed between comparisons only".to_owned()),
             },
             _ => self.number(expression).map(Value::Number),
         }

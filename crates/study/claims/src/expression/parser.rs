@@ -79,7 +79,7 @@ impl Parser {
             self.next += 1;
             let right = self.comparison()?;
             if !left.is_ordering() || !right.is_ordering() {
-                return Err(self.error("`and` stands between comparisons only".to_owned()));
+                return Err(self.error("`and` is allowed between comparisons only".to_owned()));
             }
             left = Expression::And(Box::new(left), Box::new(right));
         }

@@ -278,7 +278,7 @@ fn mistakes_are_named() {
             r:small.offered_gbps  ->  error: tenant "small" is a closed loop: it offers what it gets
             1 / 0  ->  error: 1 divided by zero
             (1 < 2) + 1  ->  syntax: a comparison is no number to calculate with (character 12 of the metric)
-            1 and 2  ->  syntax: `and` stands between comparisons only (character 8 of the metric)
+            1 and 2  ->  syntax: `and` is allowed between comparisons only (character 8 of the metric)
             counter(r, c, x)  ->  error: run "r" has no counters of that host
             counter(r, b, x)  ->  error: run "r" has no counters of that host
             counter(r, a, tx_byte)  ->  error: run "r" has no counter "tx_byte", did you mean "tx_bytes"?

@@ -95,7 +95,7 @@ fn unknown_places_are_named() {
         run "r": copies of "bulk": must be 1 to 1024
         run "r": no tenant is called "bul", did you mean "bulk"?
         run "r": set "tenant.nobody.weight": the list has no member "nobody"
-        run "r": set "profile.name": "name" lies inside a string"#]]
+        run "r": set "profile.name": "name" is inside a string"#]]
     .assert_eq(&lines.join("\n"));
 }
 

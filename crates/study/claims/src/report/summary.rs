@@ -162,7 +162,7 @@ fn systems(reports: &[ClaimReport]) -> Vec<&str> {
     systems
 }
 
-/// What stands behind a miss: its reason if a run confirmed or refuted it, or why it could not hold.
+/// The cause of a miss: its reason if a run confirmed or refuted it, or why it could not hold.
 fn remark(report: &ClaimReport) -> String {
     match &report.reason {
         Some(reason) if !report.is_of_unknown_cause() => format!(". {}", one_line(reason)),

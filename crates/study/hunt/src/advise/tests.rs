@@ -134,6 +134,6 @@ fn tensors_with_meta_data_meet_the_published_anomaly() {
           way out     keep elements <= 2 (the layout of messages)
           or          keep 2KiB <= smallest <= 64KiB (the layout of messages)
           or          change to largest <= 32KiB (the layout of messages)
-          or          change to direction = one-way (which hosts talk)
+          or          change to direction = one-way (which hosts send)
     "#]].assert_eq(&advice.text());
 }

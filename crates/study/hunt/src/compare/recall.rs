@@ -23,7 +23,7 @@ pub struct Recall {
 }
 
 impl Recall {
-    /// Of `races`, of which each says how many mechanisms there were.
+    /// Of `races`; each has its number of mechanisms.
     pub fn of(races: &[&Race]) -> Self {
         let all: u32 = races.iter().map(|race| race.mechanisms).sum();
         let mut times: Vec<u64> = races

@@ -203,7 +203,7 @@ fn searchers_on_the_published_conditions() {
 }
 
 #[test]
-#[ignore = "minutes: prints how the searchers compare on conditions that nobody published"]
+#[ignore = "minutes: prints how the searchers compare on unpublished conditions"]
 fn searchers_on_conditions_made_up() {
     let comparison = compared("made-up conditions, others for each seed", &made_up);
     assert!(comparison.races.iter().all(|race| race.others < 40));

@@ -62,7 +62,7 @@ fn loopback_anomaly_ends_without_traffic_inside_the_host() {
 
         changes of the workload that end it
           service = rc-read instead of rc-write (transport or verb): pauses 0.0 % of the time, reaches 121 % of the link, 2 % of the packet rate
-          direction = one-way instead of loopback (which hosts talk): pauses 0.0 % of the time, reaches 100 % of the link, 4 % of the packet rate
+          direction = one-way instead of loopback (which hosts send): pauses 0.0 % of the time, reaches 100 % of the link, 4 % of the packet rate
 
         changes of the device or host that end it
           no RDMA traffic inside a host beside traffic that arrives: shared memory, or a limit on the traffic inside [loopback]: pauses 0.0 % of the time, reaches 100 % of the link, 4 % of the packet rate

@@ -57,7 +57,7 @@ fn is_choice(space: &Space, feature: Feature) -> bool {
     matches!(space.allowed(feature), Allowed::Set(_))
 }
 
-/// Features that are ranges for `witness`. In a uniform pattern the smallest element stands for all.
+/// Features that are ranges for `witness`. In a uniform pattern the smallest element represents all.
 fn numeric(witness: &Point) -> Vec<Feature> {
     let uniform = witness.is_uniform();
     Feature::ALL

@@ -1,10 +1,10 @@
 //! Two minimal feature sets of one cause become one.
 //!
-//! A new set that lies inside a known one is that one. Otherwise the smallest region around both is sampled between
-//! the two, outside of all other known ones: where every sample shows the symptom, the region is one anomaly. A region in
-//! which a workload lies that was tested and found sound is none: what is skipped inside of it would be lost. Limits: two
-//! causes whose regions touch look like one, as they would to anybody who sees the device from outside. Source: collie 3.5.2
-//! names the problem (several sets may belong to one fault) and leaves it open.
+//! A new set inside a known one is the known one. Otherwise the smallest region around both is sampled between the two,
+//! outside of all other known ones: where every sample shows the symptom, the region is one anomaly. A region with a
+//! workload that was tested and found sound is none: anomalies inside it would be skipped and lost. Limits: two causes
+//! whose regions touch look like one, as for every observer of the device from outside. Source: collie 3.5.2 names the
+//! problem (several sets may belong to one fault) and leaves it open.
 
 use super::{Checks, FIRST_REPEAT, FeatureSet};
 use crate::bench::{Bench, Stop};
@@ -59,7 +59,7 @@ pub fn merge(
         let all: Vec<&Region> = known.iter().map(|set| &set.region).collect();
         let between = between(space, &hull, (old, new), &all, stream);
         if between.len() < BETWEEN {
-            // A region hardly larger than the two: nothing lies between them.
+            // A region hardly larger than the two: nothing is between them.
             if new.region.covers(&old.region) {
                 return Ok(Merged::Joined(index, joined((old, new), hull, 0)));
             }

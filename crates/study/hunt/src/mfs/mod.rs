@@ -8,9 +8,10 @@
 //! Decisions are sequential tests ([`crate::sprt`]); steps inside a bisection are single runs, whose outcome the
 //! sequential test of the last anomalous value confirms. It works alike for both symptoms.
 //!
-//! Limits: features are varied one at a time, so the region is a box through one point; [`FeatureSet::checks`] says how many
-//! random points inside of it are anomalous. A number that is anomalous at both ends counts as free, whatever lies between.
-//! Another anomaly of the same symptom that a simplification runs into is taken for this one. Source: collie 3.5.2.
+//! Limits: features are varied one at a time, so the region is a box through one point; [`FeatureSet::checks`] says how
+//! many random points inside of it are anomalous. A number that is anomalous at both ends counts as free, with any
+//! result between. Another anomaly of the same symptom that a simplification runs into is taken for this one. Source:
+//! collie 3.5.2.
 
 mod limits;
 mod merge;
@@ -51,7 +52,7 @@ pub struct FeatureSet {
     pub witness: Point,
     /// For each condition a sound point that breaks it and no other; the edges of a range have one each.
     pub outside: BTreeMap<Feature, Vec<Point>>,
-    /// Features of which a test ran out of repeats: here the symptom comes and goes.
+    /// Features whose test ran out of repeats: here the symptom is not stable.
     pub unsure: Vec<Feature>,
     /// The verification; absent where the budget ended before it.
     pub checks: Option<Checks>,

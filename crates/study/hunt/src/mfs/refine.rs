@@ -2,10 +2,11 @@
 //!
 //! Problem: features are tested one at a time around one witness, so a condition that only shows together with another
 //! (deep queues matter once there are many) is not seen, and a simplification that slid into another anomaly leaves a
-//! region that covers both. Either hides what is left in it, since known regions are skipped. Method: random points inside are run.
-//! Where more than one does not show the symptom, the features in which it differs from the witness are carried over
-//! half by half, until one is left whose change ends the symptom; the region loses that value and what lies behind it. A
-//! few rounds of that are made, each with new points. Source: ours; counterexamples refine abstractions in the same way.
+//! region that covers both. Either hides what is left in it, since known regions are skipped. Method: random points
+//! inside are run. Where more than one does not show the symptom, the features in which it differs from the witness are
+//! carried over half by half, until one is left whose change ends the symptom; the region loses that value and the
+//! values beyond it. A few rounds of that are made, each with new points. Source: ours; counterexamples refine
+//! abstractions in the same way.
 
 use super::{FRESH_REPEAT, FeatureSet};
 use crate::bench::{Bench, Stop};
@@ -129,7 +130,7 @@ pub(super) fn path(space: &Space, from: &Point, to: &Point) -> Vec<(Option<Featu
     steps
 }
 
-/// `allowed` without `other` and what lies behind it, seen from `own`; none where nothing changes.
+/// `allowed` without `other` and the values beyond it, seen from `own`; none where nothing changes.
 pub(super) fn without(allowed: &Allowed, own: u64, other: u64) -> Option<Allowed> {
     match allowed {
         Allowed::Set(values) => {

@@ -94,7 +94,7 @@ struct Reverts<'a, 'b> {
 }
 
 impl Reverts<'_, '_> {
-    /// Whether `point` shows the symptom, and not because it lies in a known region.
+    /// Whether `point` shows the symptom, and not because it is in a known region.
     fn shows(&mut self, point: &Point) -> Result<bool, Stop> {
         if self.start.known.iter().any(|region| region.has(point)) {
             return Ok(false);

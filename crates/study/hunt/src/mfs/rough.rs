@@ -1,12 +1,12 @@
 //! A first idea of an anomaly's region, at a third of what the tested one costs.
 //!
-//! Problem: a hunt that reduces with tests as it goes spends most of its experiments on reductions, and what is left finds
-//! few anomalies. For the search it is enough to know roughly where a known anomaly lies, so that it looks elsewhere; that
-//! the conditions are right can be tested when the search is over. Method: every feature goes to its mildest value where
-//! that keeps the symptom. What would not go has its limit towards the mild side, found by bisection; its other choices
-//! are tried. Everything else counts as free until a random point inside is sound: on the way there from the witness one
-//! feature ends it, and its limit is found likewise. Three points in a row that show it end this. A point inside with another
-//! symptom says nothing: there something else comes first.
+//! Problem: a hunt that reduces with tests as it goes spends most of its experiments on reductions, and what is left
+//! finds few anomalies. For the search a rough region of a known anomaly is enough, so the search continues elsewhere;
+//! that the conditions are right can be tested when the search is over. Method: every feature goes to its mildest value
+//! where that keeps the symptom. What would not go has its limit towards the mild side, found by bisection; its other
+//! choices are tried. Everything else counts as free until a random point inside is sound: on the way there from the
+//! witness one feature ends it, and its limit is found likewise. Three points in a row that show it end this. A point
+//! inside with another symptom says nothing: there something else comes first.
 //!
 //! All of it is single runs, without error rates; `crate::mfs::reduce` starts from the witness and tests. Limits: points of
 //! other known anomalies of the symptom are left out, those of unknown ones make the region too broad until it is tested.
@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 const IN_A_ROW: u32 = 3;
 /// Points inside that are tried at most.
 const TRIED_MAX: u32 = 24;
-/// Draws for a point inside that lies in no other known anomaly.
+/// Draws for a point inside that is in no other known anomaly.
 const DRAWS_MAX: u32 = 30;
 
 /// Reduces `point`, an experiment that showed `symptom`, roughly; none where it does not show it again. `known` are regions
@@ -290,7 +290,7 @@ mod tests {
         };
         let mut drawn = (0..100_000).map(|_| start(stream));
         let found = drawn.find(|point| fault.region.has(point));
-        found.expect("the fault lies in the space")
+        found.expect("the fault is in the space")
     }
 
     #[test]

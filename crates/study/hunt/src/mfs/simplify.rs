@@ -1,10 +1,10 @@
 //! The simplest point that still shows the symptom.
 //!
-//! Candidates are tried in a fixed order, queue pairs and whole dimensions before single features, one run each; the symptom's
-//! staying adopts the candidate. Where the symptom needs queue pairs, bisection finds how many, and the point keeps one step of
-//! the grid more than that: whatever is tested from there sets up hundreds of them and not thousands, which takes
-//! less of a budget and less time to simulate. The point that comes out is tested sequentially, and where it fails the start is
-//! kept, which was.
+//! Candidates are tried in a fixed order, queue pairs and whole dimensions before single features, one run each; the
+//! symptom's staying adopts the candidate. Where the symptom needs queue pairs, bisection finds how many, and the point
+//! keeps one step of the grid more than that: each later test sets up hundreds of them and not thousands, which costs
+//! less budget and less simulation time. The resulting point is tested sequentially; where it fails, the start is kept,
+//! which was tested.
 
 use super::FIRST_REPEAT;
 use crate::bench::{Bench, Stop};

@@ -22,7 +22,7 @@ fn inside(fault: &Fault, space: &Space, stream: &mut Stream) -> Point {
             }
             fault.region.has(&point).then_some(point)
         })
-        .expect("the fault lies in the space")
+        .expect("the fault is in the space")
 }
 
 fn reduced(target: &Synthetic, seed: u64, index: usize) -> (FeatureSet, u64) {

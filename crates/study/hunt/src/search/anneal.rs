@@ -1,13 +1,13 @@
 //! Simulated annealing, algorithm 1 of the paper.
 //!
-//! A chain holds a point and its counters. It mutates the point; a neighbour inside a known anomaly is skipped and
-//! uses up a step; any other is measured. Less energy is taken, more energy with probability exp(-dE / T). After an
-//! anomaly the chain goes on at a random point. After n steps T becomes alpha T, and below the least T the chain
-//! begins anew with the next counter. Limits: the paper gives no values for T, alpha and n; ours let a run last 60
-//! steps and still take a doubling of energy once in some 20,000 steps at its end. Several chains run side by side, so that a
-//! batch is worth several cores; they share known anomalies and nothing else, and take every k-th counter. One
-//! chain is the paper's. Source: collie algorithm 1. Unlike the public prototype, a chain keeps its old point until
-//! the new one has been measured, and heat makes it more tolerant, not less.
+//! A chain holds a point and its counters. It mutates the point; a neighbour inside a known anomaly is skipped and uses
+//! up a step; any other is measured. Less energy is taken, more energy with probability exp(-dE / T). After an anomaly
+//! the chain goes on at a random point. After n steps T becomes alpha T, and below the least T the chain restarts with
+//! the next counter. Limits: the paper gives no values for T, alpha and n; ours let a run last 60 steps and still take
+//! a doubling of energy once in some 20,000 steps at its end. Several chains run side by side, so that a batch is worth
+//! several cores; they share known anomalies and nothing else, and take every k-th counter. One chain is the paper's.
+//! Source: collie algorithm 1. Unlike the public prototype, a chain keeps its old point until the new one has been
+//! measured, and heat makes it more tolerant, not less.
 
 use super::{Ground, Observed, Searcher, unit};
 use crate::experiment::Measured;

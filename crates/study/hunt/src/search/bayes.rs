@@ -2,9 +2,10 @@
 //!
 //! Method: a Gaussian process through the latest samples of the current counter; of some hundred candidates (random
 //! points and neighbours of the best) the one with the largest expected improvement is next. A batch takes several,
-//! each assumed to give what the process expects before the next is chosen. Numbers enter on a logarithmic scale
-//! from 0 to 1, choices as one input per value. Limits: the latest 120 samples count, which bounds the cubic cost. Source:
-//! collie 3.7.2 compares with it and gives no settings; it blames sudden changes between choices for its failure.
+//! each assumed to give what the process expects before the next is chosen. Numbers enter on a logarithmic scale from 0
+//! to 1, choices as one input per value. Limits: the latest 120 samples count, which bounds the cubic cost. Source:
+//! collie 3.7.2 compares with it and gives no settings; it names sudden changes between choices as the cause of its
+//! failure.
 
 use super::gaussian::Gaussian;
 use super::{Ground, Observed, Searcher};

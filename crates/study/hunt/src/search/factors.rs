@@ -30,7 +30,7 @@ const BATCH: usize = 4;
 const FACTORS_MAX: u64 = 6;
 /// Attempts at a point outside the known anomalies and not proposed before.
 const ATTEMPTS_MAX: usize = 400;
-/// Seeds of which the one that was used least is taken.
+/// Number of seeds; the least used one is taken.
 const SEEDS: u64 = 5;
 /// One proposal in so many of the others is a uniform point, after isolation.
 const UNIFORM_ONE_IN: u64 = 2;
@@ -38,9 +38,9 @@ const UNIFORM_ONE_IN: u64 = 2;
 const SHARES: u64 = 16;
 /// The first turn that follows no counter.
 const OTHERS: u64 = 13;
-/// One workload in so many is proposed though it lies in a known region in which all were anomalous.
+/// One workload in so many is proposed although it is in a known region in which all were anomalous.
 const INSIDE_ONE_IN: u64 = 12;
-/// Drawn topologies of which the one with most new pairs is taken.
+/// Number of drawn topologies; the one with most new pairs is taken.
 const TOPOLOGIES: usize = 32;
 /// Levels of a ratio from 0 to 1.
 const RATIO_LEVELS: f64 = 20.0;
@@ -301,7 +301,7 @@ impl Factors {
         for (index, counter) in ground.counters.iter().enumerate() {
             let value = seen.measured.counter(&counter.name);
             if value > 0.0 {
-                // Powers of two, which tell counts and ratios apart alike.
+                // Powers of two, which distinguish counts and ratios alike.
                 let level = libm::floor(libm::log2(value)) as i64;
                 new |= self.seen.insert((service, index, level));
             }

@@ -3,8 +3,8 @@
 //! Zero mean after subtraction of the samples' own, Matern 5/2 covariance of one length, noise on the diagonal,
 //! Cholesky factorisation. The length is the one of a short list under which the samples are likeliest. Limits: cubic
 //! in the number of samples, so callers keep to some hundred; one length for all inputs. Source: Rasmussen and
-//! Williams, Gaussian Processes for Machine Learning (2006), algorithm 2.1, equations 4.17 and 5.8. No dependency:
-//! this is a hundred lines, and the crates that do it bring linear algebra libraries with them.
+//! Williams, Gaussian Processes for Machine Learning (2006), algorithm 2.1, equations 4.17 and 5.8. No dependency: this
+//! is a hundred lines, and crates for it depend on linear algebra libraries.
 
 /// A process with samples.
 #[derive(Clone, Debug)]

@@ -1,8 +1,8 @@
 //! Where to look next: searchers behind one trait.
 //!
-//! A searcher proposes a batch of points outside all known anomalies and is told what they gave. Batch sizes belong
-//! to the searcher, never to the machine, and every searcher draws from named streams of its own: the same seed and
-//! the same results lead to the same proposals. Source: collie 3.5.1 (annealing), 3.7.2 (its rivals).
+//! A searcher proposes a batch of points outside all known anomalies and gets their results. Batch sizes belong to the
+//! searcher, never to the machine, and every searcher draws from named streams of its own: the same seed and the same
+//! results lead to the same proposals. Source: collie 3.5.1 (annealing), 3.7.2 (its rivals).
 
 mod effects;
 
@@ -115,7 +115,7 @@ impl Ground<'_> {
         self.known.iter().all(|region| !region.has(point))
     }
 
-    /// The mildest workload of `service` that lies in no known anomaly; where all of them do, the mildest.
+    /// The mildest workload of `service` that is in no known anomaly; where all of them are in one, the mildest.
     pub fn mild(&self, service: u64) -> Option<Point> {
         mild(self.space, self.known.iter(), service)
     }
@@ -143,7 +143,8 @@ impl Ground<'_> {
     }
 }
 
-/// The mildest workload of `service` in `space` that lies in none of the `known` regions; where all of them do, the mildest.
+/// The mildest workload of `service` in `space` that is in none of the `known` regions; where all of them are in one,
+/// the mildest.
 pub(crate) fn mild<'a>(
     space: &Space,
     known: impl Iterator<Item = &'a Region> + Clone,

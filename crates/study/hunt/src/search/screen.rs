@@ -4,13 +4,14 @@
 //! climbs one counter spends its time in the structure (transport, direction, memory) where it happens to be. Method: a
 //! proposal has points of three kinds.
 //!
-//! * *Design*: of some random corner points (numbers on their low or high side, patterns of distinct kinds) the one whose
-//!   combinations of the service with three other feature levels were shown least often. That is a covering array of
-//!   strength four that goes on to balance once all is covered: whatever needs few conditions is met in a number of
-//!   experiments that grows with the largest features only, and what needs more is met more often than by chance.
-//! * *Climb*: an archive keeps for each structure and each objective the best sound experiment. An objective is a counter
-//!   or the margin to an anomaly (how little of the bounds was reached). Of a few archived points the one that has
-//!   disappointed least takes one to three mutations, of which each may be a feature of another archived point.
+//! * *Design*: of some random corner points (numbers on their low or high side, patterns of distinct kinds) the one
+//!   whose combinations of the service with three other feature levels were shown least often. That is a covering array
+//!   of strength four that goes on to balance once all is covered: an anomaly with few conditions is met in a number of
+//!   experiments that grows with the largest features only, and an anomaly with more conditions is met more often than
+//!   by chance.
+//! * *Climb*: an archive keeps for each structure and each objective the best sound experiment. An objective is a
+//!   counter or the margin to an anomaly (how little of the bounds was reached). Of a few archived points the one that
+//!   has disappointed least takes one to three mutations; each may be a feature of another archived point.
 //! * *Relatives*: a finite resource is often used by more than one service. The witness of a known anomaly takes another
 //!   service, direction or MTU, and up to two mutations.
 //!
@@ -29,9 +30,9 @@ const DESIGNED: usize = 4;
 const CLIMBING: usize = 2;
 /// Relatives of known anomalies in a proposal.
 const RELATIVES: usize = 2;
-/// Corner points of which the one that shows most new combinations is taken.
+/// Number of corner points; the one that shows most new combinations is taken.
 const CANDIDATES: usize = 16;
-/// Archived points of which the one that has disappointed least is taken.
+/// Number of archived points; the one with the fewest failed mutations is taken.
 const CELLS: usize = 6;
 /// Mutations of an archived point at most.
 const STEPS_MAX: u64 = 3;

@@ -158,7 +158,7 @@ fn the_budget_is_kept_but_for_the_last_batch() {
     }
 }
 
-/// A hunt in `directory` that goes on with what is there; killed after some runs where `stop_after` says so.
+/// A hunt in `directory` that resumes the state there; with `stop_after` it is killed after that many runs.
 fn resumed(directory: &Path, stop_after: Option<usize>) -> HuntResult {
     let cancel: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
     let mut target = target();

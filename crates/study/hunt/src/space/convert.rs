@@ -129,7 +129,7 @@ fn control(point: &Point, name: &str, from: Host) -> Workload {
             objects: small(point.regions.div_ceil(threads)),
             protection_domains: 1,
             region_bytes: match point.control {
-                // Other objects have no regions; the format's default stands for none.
+                // Other objects have no regions; the format's default means none.
                 2.. => Bytes::new(4_096),
                 _ => Bytes::new(point.region_bytes),
             },

@@ -1,12 +1,12 @@
 //! Factors: a workload as a few deviations from a mild one of its service.
 //!
-//! Problem: a uniform point differs from a plain workload in everything, so that several anomalies show at once and none of
-//! them can be told apart. Method: every service has a mild workload that fills the link and asks for nothing special. A
+//! Problem: a uniform point differs from a plain workload in everything, so several anomalies show at once and cannot
+//! be distinguished. Method: every service has a mild workload that fills the link and has no special feature. A
 //! *factor* is what varies as one: a feature, both lists, both queues, or the message pattern. A point is then a set of
 //! deviating factors; one may be added ([`Space::deviate`]) or taken back ([`Space::revert`]). A value that is set last
-//! stays, and what excludes it gives way: a deep queue takes fewer pairs, and many regions are short.
-//! Limits: what a mild workload has counts as no deviation, so a condition that the mild workload meets stays unseen
-//! until conditions are tested. Source: ours; one factor at a time, then few at once, is what screening designs do.
+//! stays, and values that exclude it change: a deep queue takes fewer pairs, and many regions are short. Limits: what a
+//! mild workload has counts as no deviation, so a condition that the mild workload meets stays unseen until conditions
+//! are tested. Source: ours; one factor at a time, then few at once, is what screening designs do.
 
 use super::{Allowed, Feature, MEMORY_MAX, Point, Space, WORK_REQUESTS_MAX, point};
 use isolane_common_quantities::rng::Stream;
@@ -236,7 +236,7 @@ impl Space {
         Some(next)
     }
 
-    /// Lets what excludes the value of `kept` give way.
+    /// Changes the values that exclude the value of `kept`.
     fn make_room(&self, point: &mut Point, kept: Feature) {
         if kept == Feature::Depth && point.queue_pairs * point.depth > WORK_REQUESTS_MAX {
             let room = WORK_REQUESTS_MAX / point.depth;
@@ -339,7 +339,7 @@ impl Space {
         self.check(&next).is_ok().then_some(next)
     }
 
-    /// The side of a number's range on which `value` lies, seen from `mild`, and the far end of that side.
+    /// The side of a number's range of `value`, seen from `mild`, and the far end of that side.
     pub(crate) fn far_end(&self, feature: Feature, value: u64, mild: u64) -> u64 {
         let (least, most) = match self.allowed(feature) {
             Allowed::Range(least, most) => (*least, *most),

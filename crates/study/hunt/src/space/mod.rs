@@ -1,12 +1,11 @@
 //! The search space: which workloads there are, and how one is drawn or changed.
 //!
-//! Method: every feature has the list or the range of its allowed values, and a grid over it (powers of two and the
-//! two ends) from which points are drawn. Rules say which combinations no application can ask for. A drawn point is
+//! Method: every feature has the list or the range of its allowed values, and a grid over it (powers of two and the two
+//! ends) from which points are drawn. Rules name the combinations that no application can request. A drawn point is
 //! repaired towards the rules and drawn again where that is not enough, so every point that leaves here is valid.
 //! Limits: inter-arrival time, control verbs and the network's behaviour are outside, as in the paper; elements per
-//! request and requests per vector are bounded by 16 (the paper's bound is units times pipeline stages, which no
-//! device tells). Source: collie 3.4; ranges by 3.4 (20,000 queue pairs, 200,000 regions) and 3.11 (depth, batches,
-//! sizes).
+//! request and requests per vector are bounded by 16 (the paper's bound is units times pipeline stages, which no device
+//! reports). Source: collie 3.4; ranges by 3.4 (20,000 queue pairs, 200,000 regions) and 3.11 (depth, batches, sizes).
 
 pub(crate) mod benchmark;
 pub mod convert;
@@ -93,7 +92,7 @@ pub struct Space {
 }
 
 impl Space {
-    /// Everything that the device of `profile` can be asked for.
+    /// All workloads that the device of `profile` accepts.
     pub fn of(profile: &Profile) -> Self {
         let limits = DeviceLimits::of(profile);
         let named = |feature: Feature| first(feature.names().map_or(0, <[&str]>::len) as u64);
@@ -128,8 +127,8 @@ impl Space {
     }
 
     /// What a tenant beside a victim may do on the device of `profile`: besides data also control verbs, atomics, SENDs
-    /// that meet no receive, and either host as the sender. Memory lies at the card's socket; queue pairs and regions end at
-    /// what a tenant is granted ([`ATTACKER_QUEUE_PAIRS`], [`ATTACKER_REGIONS`]).
+    /// that meet no receive, and either host as the sender. Memory is at the card's socket; queue pairs and regions end
+    /// at what a tenant is granted ([`ATTACKER_QUEUE_PAIRS`], [`ATTACKER_REGIONS`]).
     pub fn attackers(profile: &Profile) -> Self {
         let mut space = Self::of(profile);
         let all = |feature: Feature| first(feature.names().map_or(0, <[&str]>::len) as u64);
@@ -186,7 +185,7 @@ impl Space {
                 .copied()
                 .filter(|&v| runs(&plain(v)))
                 .collect();
-            // Where nothing is taken the choice is not to blame: the run itself will say what is wrong.
+            // Where nothing is taken, the choice is not the cause: the run itself reports the error.
             if !taken.is_empty() {
                 self.narrow(feature, Allowed::Set(taken));
             }
@@ -194,7 +193,7 @@ impl Space {
         self
     }
 
-    /// Whether `point` lies in the space; the rule that it breaks if not.
+    /// Whether `point` is in the space; the rule that it breaks if not.
     pub fn check(&self, point: &Point) -> Result<(), Broken> {
         self.limits(point)?;
         rules(point)
@@ -231,9 +230,9 @@ impl Space {
         Err(broken)
     }
 
-    /// A random valid point whose numbers lie on their low or on their high side, with a pattern of a distinct kind: all
-    /// small, all of a middle size, all large, or small and large mixed. Where two numbers exclude each other, either gives
-    /// way.
+    /// A random valid point whose numbers are on their low or on their high side, with a pattern of a distinct kind:
+    /// all small, all of a middle size, all large, or small and large mixed. Where two numbers exclude each other,
+    /// either one changes.
     ///
     /// # Errors
     /// As [`Space::draw`].
@@ -467,6 +466,6 @@ fn plain_data(point: Point) -> Point {
     }
 }
 
-/// MTU and size that a point of control verbs carries: every device has them, and nobody reads them.
+/// MTU and size that a point of control verbs carries: every device has them, and no code reads them.
 const CONTROL_MTU: u64 = 1_024;
 const CONTROL_SIZE: u64 = 64;

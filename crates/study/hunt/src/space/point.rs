@@ -66,9 +66,9 @@ pub const ELEMENT_LEAST: u64 = 32;
 pub struct Point {
     /// Index into [`DIRECTIONS`].
     pub direction: u64,
-    /// Where host A's buffers lie: index into [`MEMORIES`].
+    /// The place of host A's buffers: index into [`MEMORIES`].
     pub memory_a: u64,
-    /// Where host B's buffers lie.
+    /// The place of host B's buffers.
     pub memory_b: u64,
     /// Memory regions at each end of a direction, over all queue pairs.
     pub regions: u64,

@@ -1,9 +1,9 @@
 //! A search space cut down to what one application can do, from a TOML file.
 //!
 //! One key per feature. A named choice takes a name or a list of names; `mtu` takes a number or a list; every other
-//! feature takes one value or `[least, most]`, sizes also as text with a unit. `sizes` stands for `smallest` and
-//! `largest` together. What is not mentioned stays free. Limits: ranges of single features only; that two features
-//! never meet cannot be said. Source: collie 3.5.2 (developers restrict the space to represent their workloads).
+//! feature takes one value or `[least, most]`, sizes also as text with a unit. `sizes` sets `smallest` and `largest`
+//! together. What is not mentioned stays free. Limits: ranges of single features only; that two features never meet
+//! cannot be said. Source: collie 3.5.2 (developers restrict the space to represent their workloads).
 
 use super::{Allowed, Feature, Space};
 use crate::HuntError;
@@ -50,7 +50,7 @@ pub(crate) const KEYS: &[Key] = &[
 const PROBE_SEED: u64 = 1;
 
 impl Space {
-    /// This space with the restrictions of `text`, which comes from `file`.
+    /// This space with the restrictions of `text`, from the file `file`.
     ///
     /// # Errors
     /// A mistake in the text with its line; [`HuntError::Empty`] where nothing is left.
@@ -70,7 +70,7 @@ impl Space {
         if table.has("sizes") {
             let ends = ["smallest", "largest"];
             if let Some(both) = ends.into_iter().find(|name| table.has(name)) {
-                let expected = "sizes stands for smallest and largest: drop one of them";
+                let expected = "sizes sets smallest and largest: drop one of them";
                 return Err(table.wrong(both, expected));
             }
             self.read(table, "sizes", Feature::Smallest)?;
@@ -103,7 +103,7 @@ impl Space {
     }
 }
 
-/// The values at a key, of which there is at least one.
+/// The values at a key: at least one.
 fn values(
     table: &Table<'_>,
     name: &str,
@@ -169,12 +169,12 @@ fn range(
     let (low, high) = match *values {
         [one] => (one, one),
         [low, high] if low <= high => (low, high),
-        [_, _] => return Err(table.wrong(name, "the least value stands first: swap the two")),
+        [_, _] => return Err(table.wrong(name, "the least value is first: swap the two")),
         _ => return Err(table.wrong(name, "must be one value or [least, most]")),
     };
     if low < least || high > most {
         let (least, most) = (feature.shown(least), feature.shown(most));
-        return Err(table.wrong(name, format!("must lie within {least} to {most}")));
+        return Err(table.wrong(name, format!("must be within {least} to {most}")));
     }
     Ok(Allowed::Range(low, high))
 }

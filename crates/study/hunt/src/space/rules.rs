@@ -1,4 +1,4 @@
-//! Rules that every point keeps, whatever the ranges of its features are: what no application can post, and limits of memory.
+//! Rules that every point keeps, for any ranges of its features: what no application can post, and limits of memory.
 
 use super::point::{self, Feature, Point};
 use isolane_rdma_scenario::model::ATOMIC_BYTES;
@@ -21,7 +21,7 @@ pub(super) fn receives_least(point: &Point) -> u64 {
     point.depth + point.receive_batch + point.depth.min(RECEIVES_ON_THE_WAY)
 }
 
-/// The rules that hold whatever the ranges are.
+/// The rules that hold for any ranges.
 pub(super) fn rules(point: &Point) -> Result<(), Broken> {
     let broken = |holds: bool, rule: &dyn Fn() -> String| match holds {
         true => Ok(()),

@@ -141,17 +141,15 @@ fn bad_restrictions_say_where_and_what_to_do() {
     );
     refuses(
         "queue_pairs = [64, 16]",
-        expect!["app.toml:1: queue_pairs = [64, 16]: the least value stands first: swap the two"],
+        expect!["app.toml:1: queue_pairs = [64, 16]: the least value is first: swap the two"],
     );
     refuses(
         "\nqueue_pairs = 30000",
-        expect!["app.toml:2: queue_pairs = 30000: must lie within 1 to 20000"],
+        expect!["app.toml:2: queue_pairs = 30000: must be within 1 to 20000"],
     );
     refuses(
         "sizes = 64\nlargest = 128",
-        expect![
-            "app.toml:2: largest = 128: sizes stands for smallest and largest: drop one of them"
-        ],
+        expect!["app.toml:2: largest = 128: sizes sets smallest and largest: drop one of them"],
     );
     refuses(
         "region_bytes = \"64\"",

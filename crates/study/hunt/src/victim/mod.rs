@@ -1,11 +1,12 @@
 //! A victim beside an attacker: what it is owed, what it got, and what the attacker took.
 //!
-//! Problem: the catalogue's attackers hurt the victims that their authors had in mind; whoever runs another one, or
-//! trusts another policy, wants to know who could hurt it. Method: the victim runs alone under the policy, which says by
-//! the audit's predicate what it is owed ([`isolane_study_audit::predicate`]); then every experiment is the victim with one
-//! workload of the space of attackers ([`crate::space::Space::attackers`]) beside it. An attack counts where the victim
-//! gets less than it is owed though the attacker stays within its own guarantee: its part of the link. Taking more than
-//! that is no attack on anything hidden but the absence of a limit, so it counts only where that was asked for.
+//! Problem: the catalogue's attackers hurt the victims that their authors had in mind; an operator of another victim or
+//! another policy needs to know which attackers could hurt it. Method: the victim runs alone under the policy, which
+//! says by the audit's predicate what it is owed ([`isolane_study_audit::predicate`]); then every experiment is the
+//! victim with one workload of the space of attackers ([`crate::space::Space::attackers`]) beside it. An attack counts
+//! where the victim gets less than it is owed though the attacker stays within its own guarantee: its part of the link.
+//! Taking more than that is no attack on anything hidden but the absence of a limit, so it counts only where that was
+//! asked for.
 //!
 //! Units: gigabits per second, messages per second, microseconds; shares are fractions. Limits: one attacker; the
 //! victim is no distributed application; traffic that stays inside a host takes nothing of a link. Source: husky 4.4

@@ -1,4 +1,4 @@
-//! What comes from the kernel or in packets: netlink, verbs, frames, tables.
+//! Input from the kernel or in packets: netlink, verbs, frames, tables.
 //!
 //! The kernel is trusted, but its releases differ, a device's driver adds attributes, and a tenant writes the packets and
 //! the memory that these decoders read.

@@ -236,7 +236,7 @@ fn metrics_http(bytes: &[u8]) {
     }
 }
 
-/// A request to the scheduler extender and its answer, which is JSON whatever comes.
+/// A request to the scheduler extender and its answer, which is JSON for any request.
 fn extender_http(bytes: &[u8]) {
     let held = AtomicU64::new(0);
     let answer = respond(bytes, &held, 1_000).expect("a slice does not fail");
