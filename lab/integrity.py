@@ -37,7 +37,7 @@ INLINE_MAX = 64
 SGE_MAX = 4
 ACCESS = e.IBV_ACCESS_LOCAL_WRITE | e.IBV_ACCESS_REMOTE_WRITE | e.IBV_ACCESS_REMOTE_READ | e.IBV_ACCESS_REMOTE_ATOMIC
 SENDS = (e.IBV_WR_SEND, e.IBV_WR_SEND_WITH_IMM)
-# How long a batch may take, and how long we go on looking once it is late, to tell slow from stuck.
+# How long a batch may take, and for how long the check continues once it is late, to distinguish slow from stuck.
 PATIENCE_S, AFTERWARDS_S = 45, 30
 # The link loses nothing (lab/devices), so nothing has to be sent twice; but Soft-RoCE may forget to go on, and its timer, of
 # 17 s (4 us * 2^22) here, wakes it. It runs on from earlier messages and would fire at new ones that are under way; what is
@@ -307,7 +307,7 @@ class Trial:
 
 
 def snapshot() -> str:
-    """What isolaned knows of sessions, leases and queue pairs, where there is one."""
+    """The sessions, leases and queue pairs of isolaned, where it runs."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as control:
             control.settimeout(5)

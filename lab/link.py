@@ -72,7 +72,7 @@ class Rate:
     begin_s: float = 0.0
 
     def start(self) -> Rate:
-        """Starts anew."""
+        """Starts again."""
         self.begin_bytes, self.begin_s = sent_bytes(self.interface), time.monotonic()
         return self
 
@@ -128,7 +128,7 @@ class LinkQueue:
             while at < len(data):
                 length, kind = struct.unpack_from("=IH", data, at)
                 if kind == self._ERROR:
-                    raise OSError("the kernel does not tell of its queues")
+                    raise OSError("the kernel does not report its queues")
                 if kind == self._DONE:
                     if found is None:
                         raise OSError(f"interface {self.index} has no root discipline")
@@ -159,7 +159,7 @@ class Meter:
     """
 
     INTERFACE = "v1"
-    # Of the classifier that stays, the last one a packet comes to.
+    # Of the classifier that stays, the last one of a packet.
     STAYS = 65535
 
     @classmethod
@@ -167,7 +167,7 @@ class Meter:
         """Makes the place of the classifiers and one that matches nothing and stays, before there is traffic.
 
         The first classifier that is made and the last that is deleted make the kernel patch its own code. An emulated
-        processor that runs that very code while another one patches it may see a breakpoint that nobody expects any
+        processor that runs that very code while another one patches it may see a breakpoint that is not expected any
         more ("Oops: int3" in __dev_queue_xmit or tc_run), and the machine ends.
         """
         if "clsact" not in output("tc", "qdisc", "show", "dev", cls.INTERFACE):
@@ -192,7 +192,7 @@ class Meter:
         self.start()
 
     def start(self) -> None:
-        """Starts anew."""
+        """Starts again."""
         self.begin, self.begin_s = self._bytes(), time.monotonic()
 
     def read(self) -> list[float]:

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Holds memory: SIZE MiB in all, of which the first HOT MiB are touched again and again, and counts the rounds.
+"""Holds memory: SIZE MiB in all. It reads the first HOT MiB repeatedly, and counts the rounds.
 
     memory_tenant.py SIZE HOT FILE
 
-Writes the number of rounds over the hot part to FILE, eight bytes, so that whoever measures reads it at any time.
+Writes the number of rounds over the hot part to FILE, eight bytes, so a measuring program can read it at any time.
 """
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     /usr/bin/python3 lab/not_ready.py SECONDS GID_INDEX PAIRS
 
-Queue pairs of r0 send to r1, where nobody has posted a receive; each is told to try again after 10 us, for ever. Prints one
+Queue pairs of r0 send to r1, which has no posted receive; each gets a NAK that requests a retry after 10 us, without end. Prints one
 line of JSON: the queue pairs that it could make, and how often per second r1 was not ready.
 """
 import json

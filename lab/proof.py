@@ -7,9 +7,9 @@ A proof prints one line per measured quantity, seven words apart by single blank
 EXPECTATION is `-`, a bound such as `>=0.97`, or `aim>=0.97`. VERDICT is
   held    the bound was kept
   broken  a bound that must be kept was not: the proof fails
-  missed  an aim was not reached: the table says so, and the proof does not fail
+  missed  an aim was not reached: the table shows it, and the proof does not fail
   told    there is no expectation
-Everything else that a proof prints is for whoever looks into it. Exit: 0, 1 when a line is broken or the proof could not
+All other output of a proof is for its reader. Exit: 0, 1 when a line is broken or the proof could not
 be carried out, 77 when it does not apply here, after a line `skip REASON`.
 """
 from __future__ import annotations

@@ -3,9 +3,9 @@
     /usr/bin/python3 lab/windows.py SEED ROUNDS GID_INDEX
 
 A round has fresh queue pairs. The responder (r1) posts one chain: a large WRITE, the binding of a window of type 2 to a random
-range, and a SEND that says so. The requester (r0) posts another: a WRITE and a READ through the window, and a message that ends
+range, and a SEND with the key. The requester (r0) posts another: a WRITE and a READ through the window, and a message that ends
 the window's life (`remote`: SEND with invalidation; `local`: a plain SEND, after which the responder invalidates). In the third kind
-of round, `forbidden`, the window is for reading, and a WRITE follows the READ. Whoever let a binding or an invalidation overtake
+of round, `forbidden`, the window is for reading, and a WRITE follows the READ. A device that let a binding or an invalidation overtake
 the work before it would fail a good request. Then a WRITE with the dead key must be refused and leave the memory as it was.
 Limits: Soft-RoCE checks the range of the registration, not the window's, so no request goes past a window here.
 Prints one line of JSON, whose `outcomes` is a digest of every status and all memory; ends with a traceback on a difference.
@@ -113,7 +113,7 @@ class Trial:
         if ending == "remote":
             # The key alone: the kernel's flag for it is another bit than the library's, and Soft-RoCE passes it on as it is.
             told, swapped = found[0].imm_data, int.from_bytes(key.to_bytes(4, "little"), "big")
-            assert told in (key, swapped), f"the receiver was told of the end of {told:#x}, not {key:#x}"
+            assert told in (key, swapped), f"the receiver got the invalidation of {told:#x}, not {key:#x}"
         if ending == "local":
             word = SendWR(wr_id=4, opcode=e.IBV_WR_LOCAL_INV, send_flags=e.IBV_SEND_SIGNALED)
             word.imm_data = key
@@ -143,7 +143,7 @@ class Trial:
         return found
 
     def expect_flushed(self, end: End) -> None:
-        """The receive that nobody used comes back with an error once the request before it was refused."""
+        """The unused receive completes with an error once the request before it was refused."""
         self.expect(end, [(900, e.IBV_WC_WR_FLUSH_ERR)])
 
     def compare(self) -> None:
