@@ -124,7 +124,7 @@ def test_mistakes_in_an_own_query_that_is_profiled(
     assert not output.exists(), "what was not measured leaves no file"
 
 
-def test_a_profile_that_cannot_be_written_is_told_before_it_is_measured(
+def test_a_profile_that_cannot_be_written_is_reported_before_it_is_measured(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from isolane.queries.__main__ import main

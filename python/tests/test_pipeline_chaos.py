@@ -47,7 +47,7 @@ async def disturb(draw: random.Random, runner: Runner, spaces: Spaces) -> str:
 
 @pytest.mark.skipif(bool(SPACES), reason=f"tiers cannot be made here: {SPACES}")
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_happens_every_item_has_one_fate(seed: int) -> None:
+def test_every_item_has_one_fate(seed: int) -> None:
     draw = random.Random(seed)
 
     async def body() -> None:

@@ -48,7 +48,7 @@ def test_an_exception_that_passes_costs_nothing() -> None:
     run(body())
 
 
-def test_an_operator_that_always_raises_rests_and_says_so() -> None:
+def test_an_operator_that_always_raises_rests_and_reports_it() -> None:
     async def body() -> None:
         broken = ",".join(str(number) for number in range(BREAK_AFTER + 10))
         async with Runner(pipeline(stage("bad", "Raises", on=broken)), None, OPTIONS) as r:
@@ -123,7 +123,7 @@ def test_a_hang_fails_the_item_and_the_others_go_on() -> None:
     run(body())
 
 
-def test_a_process_that_stands_still_is_replaced() -> None:
+def test_a_process_without_progress_is_replaced() -> None:
     """SIGSTOP: the kernel still acknowledges bytes, so only its silence shows."""
 
     async def body() -> None:
@@ -180,7 +180,7 @@ def test_a_foreign_service_that_answers_nonsense_costs_its_items_and_no_more(ans
     run(body())
 
 
-def test_nobody_there_opens_the_circuit_and_items_fail_at_their_deadline_with_the_reason(tmp_path: pathlib.Path) -> None:
+def test_without_a_listener_the_circuit_opens_and_items_fail_at_their_deadline_with_the_reason(tmp_path: pathlib.Path) -> None:
     async def body() -> None:
         link = Link("next", f"unix:{tmp_path}/nobody")
         sends = [link.send(f"k{n}", b"item", time.monotonic() + 4.0) for n in range(WAITING_MAX + 1)]

@@ -67,7 +67,7 @@ def limited(monkeypatch: pytest.MonkeyPatch, limits: Limits) -> None:
     monkeypatch.setattr(Server.listen, "__defaults__", (False, limits))
 
 
-def test_strangers_without_a_certificate_have_bounded_places_and_keep_nobody_out(tmp_path: pathlib.Path) -> None:
+def test_strangers_without_a_certificate_have_bounded_places_and_exclude_no_peer(tmp_path: pathlib.Path) -> None:
     ours, next_one = certificates(tmp_path, "a", "b")
     batch = encode_batch(items(1))
 
@@ -236,7 +236,7 @@ def test_a_peer_that_sends_a_byte_now_and_then_loses_its_place(say: bytes, monke
 
 
 @pytest.mark.parametrize("say", [b"", b"POST /process HTT", HUGE, b"GET / HTTP/1.1\r\n\r\nGET"])
-def test_an_exchange_that_stands_still_ends_its_connection(say: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_exchange_without_progress_ends_its_connection(say: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "HEAD_S", 0.1)
     monkeypatch.setattr(server, "STANDSTILL_S", 0.1)
 

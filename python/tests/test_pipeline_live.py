@@ -188,7 +188,7 @@ def test_a_fast_camera_gives_the_plan_its_rate(tmp_path: pathlib.Path) -> None:
     run(body())
 
 
-def test_frames_that_nobody_takes_are_dropped_and_counted(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_frames_without_a_reader_are_dropped_and_counted(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(live, "QUEUE", 3)
     path = clip(tmp_path / "clip.ts", 300)
 

@@ -75,7 +75,7 @@ def mark(entry: rayserve.Entry) -> Any:
 
 
 @pytest.mark.parametrize("said", [{}, {"authorization": f"Bearer {TOKEN[:-1]}"}, {"authorization": "Bearer "}, {"authorization": TOKEN}])
-def test_without_the_token_nobody_changes_knobs(entry: rayserve.Entry, said: dict[str, str]) -> None:
+def test_without_the_token_no_client_changes_knobs(entry: rayserve.Entry, said: dict[str, str]) -> None:
     answer = send(entry, "PUT", "/test/config", ORDER, **said)
     assert (answer.status, mark(entry), answer.read) == (403, 0, [])
 

@@ -484,7 +484,7 @@ def test_a_verdict_counts_what_failed_and_says_why_it_judges_no_accuracy() -> No
     assert found.missed[3] == "latency: median 6000.0 ms, limit 500 ms"
 
 
-def test_a_refused_knob_is_told_and_the_run_goes_on(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_refused_knob_is_reported_and_the_run_goes_on(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["run", written(tmp_path), "--tiers", "local", "--items", "30", "--rate", "20", "--json"]
     words += ["--set", "model.mark=-1@0.1", "--set", "model.work_s=0.001@0.2", "--records", str(tmp_path / "records")]
     assert cli.main(words) == 2

@@ -94,7 +94,7 @@ def test_a_live_query_is_planned_with_the_configuration_that_is_accurate() -> No
         assert plan.configuration["big"] == {"least": 0} and plan.configuration["model"] == {"size": "large"}
 
 
-def test_the_reference_stands_in_for_truth() -> None:
+def test_the_reference_replaces_the_truth() -> None:
     live = Live(query())
     reference = Reference(live, query().template, period=10, burst=4)
     assert [number for number in range(12) if reference.wanted(number)] == [0, 1, 2, 3, 10, 11]

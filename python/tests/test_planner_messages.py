@@ -128,7 +128,7 @@ def test_a_wrong_workload_is_bad_input_that_is_named(
     assert error.startswith(f"isolane: query numbers: workload test_planner_messages:{workload}: ") and message in error
 
 
-def test_live_launches_say_what_they_found_unless_told_to_be_quiet(
+def test_live_launches_print_what_they_found_without_quiet(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command(tmp_path, "planner_operators:Data", "--searcher", "isolane", "--json") == cli.DONE
@@ -164,7 +164,7 @@ def test_a_live_budget_is_of_wall_time(monkeypatch: pytest.MonkeyPatch) -> None:
         plan_query(numbers(), data.four_tiers(), live, "isolane", options=Options(budget_s=25.0))
 
 
-def test_a_budget_that_does_not_cover_the_orders_says_so() -> None:
+def test_a_budget_that_does_not_cover_the_orders_is_reported() -> None:
     spec = numbers().operators
     two = dataclasses.replace(numbers(), operators=(*spec[:2], dataclasses.replace(spec[1], name="again", knobs=()), spec[2]))
     live = Live(two, Slow(), budget_s=0.0)
@@ -234,7 +234,7 @@ def test_a_price_that_is_too_low_names_the_least() -> None:
     assert "at a price of at most" in between and f"can be met with price_max_per_hour = {both:g}" in between
 
 
-def test_capacity_is_not_blamed_on_a_price_that_nobody_asked_for() -> None:
+def test_an_unrequested_price_is_not_the_cause_of_a_lack_of_capacity() -> None:
     query = dataclasses.replace(data.traffic(), rate_items_per_s=1e6)
     text = best_possible(planned(query).problem)
     assert "no placement has the capacity" in text and "price" not in text

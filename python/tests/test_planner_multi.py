@@ -152,7 +152,7 @@ def test_nothing_waits_alone_and_everything_at_a_full_resource() -> None:
     assert np.isinf(stations.wait(np.ones(2))).all()
 
 
-def test_a_newcomer_breaks_nobodys_objective() -> None:
+def test_a_newcomer_breaks_no_objective() -> None:
     tiers = data.four_tiers()
     queries = [named(f"q{index}", latency_max_ms=150.0) for index in range(4)]
     result = multi.plan_jointly([planned(query, tiers) for query in queries], tiers)

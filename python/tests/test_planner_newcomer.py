@@ -81,7 +81,7 @@ def play(paths: dict[str, tuple[float, list[tuple[str, float, float, float]]]], 
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_nobody_misses_because_of_a_newcomer(seed: int) -> None:
+def test_no_query_misses_because_of_a_newcomer(seed: int) -> None:
     draw = random.Random(seed)
     tiers = narrow(draw.uniform(15.0, 60.0), draw.choice([1.0, 2.0]))
     queries = [

@@ -130,7 +130,7 @@ def test_a_bounded_price_is_not_got_around_by_more_of_a_tier() -> None:
     assert missed is not None and all("a rate of" in words for words in missed.remedies), missed
 
 
-def test_a_query_refused_among_others_is_told_too() -> None:
+def test_a_query_refused_among_others_gets_the_reason_too() -> None:
     tiers = data.four_tiers(0.05)
     query = dataclasses.replace(data.traffic(latency_max_ms=30.0), accuracy_min=0.75)
     refused = multi.plan_jointly([exhaustive(query, tiers)], tiers).refused[0]

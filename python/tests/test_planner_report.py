@@ -138,7 +138,7 @@ def test_names_from_outside_are_inert(name: str) -> None:
     assert data is not None and len(json.loads(data[1])["steps"]) == 3
 
 
-def test_a_plan_that_misses_says_so() -> None:
+def test_a_plan_that_misses_is_marked() -> None:
     page = report.render(dataclasses.replace(plan(), meets=False, accuracy=0.4), QUERY, TIERS)
     assert "misses an objective" in page and "No plan meets" in page
 

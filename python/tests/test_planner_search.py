@@ -171,7 +171,7 @@ def test_utility_of_just_the_objectives_is_zero_and_a_function_may_replace_it() 
 @pytest.mark.parametrize(
     ("name", "message"), [("fails", "failed: ZeroDivisionError"), ("flat", r"returned shape \(1,\)"), ("endless", "returned a number that is not finite")]
 )
-def test_a_broken_utility_of_somebodys_own_is_named(name: str, message: str) -> None:
+def test_a_broken_utility_of_the_users_is_named(name: str, message: str) -> None:
     query = dataclasses.replace(traffic(), utility=f"planner_operators:{name}")
     with pytest.raises(PlanError, match=f"utility planner_operators:{name} {message}"):
         plan_query(query, four_tiers(), traffic_replay(query), "vulcan")
@@ -268,7 +268,7 @@ def test_the_posterior_passes_through_what_was_seen_and_is_unsure_elsewhere() ->
     assert deviation[:3].max() < 0.02 < deviation[3]
 
 
-def test_objectives_that_nobody_can_meet_say_what_is_possible() -> None:
+def test_impossible_objectives_give_what_is_possible() -> None:
     replay = traffic_replay(traffic(latency_max_ms=20.0))
     hard = dataclasses.replace(traffic(latency_max_ms=20.0), accuracy_min=0.8)
     planned = plan_query(hard, four_tiers(), replay, "vulcan")

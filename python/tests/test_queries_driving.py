@@ -36,7 +36,7 @@ def test_points_of_an_object_lie_on_it() -> None:
         assert int(((kinds == truth.kind) & near).sum()) >= truth.points
 
 
-def test_what_stands_behind_is_hidden() -> None:
+def test_points_behind_are_hidden() -> None:
     """Along each direction a box hides points that are farther and lower: nothing shines through."""
     points, _, kinds = Street(6, Conditions(noise_m=0.0, lost=0.0, clutter=0)).step()
     angle = np.round((np.arctan2(points[:, 1], points[:, 0]) % (2 * np.pi)) / (2 * np.pi) * 900 - 0.5).astype(int)

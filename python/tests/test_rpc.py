@@ -198,7 +198,7 @@ def test_the_servers_own_time_is_not_the_networks(server: Server) -> None:
     assert admission.probability(server.address, 0) == 1.0
 
 
-def test_shadow_mode_tells_and_does_not_act(server: Server) -> None:
+def test_shadow_mode_reports_and_does_not_act(server: Server) -> None:
     admission = rpc.Admission('mode = "shadow"\n' + SETTINGS)
     overload(admission, server.address)
     outcomes: list[rpc.Outcome] = []

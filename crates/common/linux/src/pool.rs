@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn silent_strangers_keep_nobody_out() {
+    fn silent_strangers_exclude_no_client() {
         let bench = Bench::new(4, 2);
         let silent: Vec<Entry> = (0..100).map(|name| bench.enter(1, name)).collect();
         let mut honest = bench.enter(1, 1_000);

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_stand_right_and_text_left() {
+    fn numbers_are_aligned_right_and_text_left() {
         expect![[r#"
               tenant  goodput Gb/s  p99 us  cores
               cache         0.0123    2.10      0
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn columns_that_do_not_fit_stand_below_beside_the_key() {
+    fn columns_that_do_not_fit_are_below_beside_the_key() {
         check(
             &tenants(),
             32,

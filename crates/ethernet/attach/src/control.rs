@@ -465,7 +465,7 @@ mod tests {
     use crate::options::Options;
 
     #[test]
-    fn programs_that_stood_aside_are_told_of_as_many_queues_as_before() {
+    fn programs_that_left_the_choice_get_as_many_queues_as_before() {
         assert!(is_news(1, 8, false) && is_news(8, 8, true) && is_news(4, 8, false));
         assert!(!is_news(1, 8, true) && !is_news(8, 8, false));
     }

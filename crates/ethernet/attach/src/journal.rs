@@ -483,7 +483,7 @@ mod tests {
     /// Goal: of many concurrent callers, one at a time holds the lock although each removes the file. Method: the
     /// holder changes a counter in two steps.
     #[test]
-    fn a_removed_file_lets_nobody_in_twice() {
+    fn a_removed_file_admits_no_process_twice() {
         use std::sync::atomic::{AtomicU32, Ordering};
         let directory = tempfile::tempdir().unwrap();
         let system = System::at(directory.path());

@@ -96,7 +96,7 @@ mod tests {
     use expect_test::expect;
 
     #[test]
-    fn a_device_is_told_in_families() {
+    fn a_device_is_described_in_families() {
         let report = Report {
             version: 1,
             device: "eth0".to_owned(),

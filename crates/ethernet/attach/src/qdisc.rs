@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_is_told_in_a_few_words() {
+    fn a_tree_is_described_in_a_few_words() {
         let leaves = (1..=8u32).map(|queue| message("pfifo_fast", 0, 0x1_0000 | queue));
         let all: Vec<Discipline> = leaves
             .chain([

@@ -193,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_gets_larger_segments_than_before() {
+    fn no_flow_gets_larger_segments_than_before() {
         let before = Sizes {
             general: 65_536,
             ipv4: Some(8_192),

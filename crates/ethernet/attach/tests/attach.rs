@@ -129,7 +129,7 @@ fn a_forged_journal_writes_to_no_other_device() {
 /// Goal: after the kill of a controller, traffic and queue assignment go on; a detach undoes everything, and a new
 /// attach starts from the device's original state.
 #[test]
-fn a_killed_controller_harms_nobody() {
+fn a_killed_controller_harms_no_flow() {
     let Some(mut lab) = Lab::new(4) else { return };
     let system = lab.enter();
     let before = state(&system, "v0");

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_is_told_with_key_value_and_remedy() {
+    fn a_mistake_is_reported_with_key_value_and_remedy() {
         let wrong = message("[nic]\nconfig = \"C66\"\n[flows]\ncount = 3");
         assert!(wrong.contains("C66") && wrong.contains("C6"), "{wrong}");
         let wrong = message("[nic]\nconfig = \"C6\"\nqueues = 65\n[flows]\ncount = 3");
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn an_override_that_names_no_configuration_is_told_with_the_nearest() {
+    fn an_override_that_names_no_configuration_is_reported_with_the_nearest() {
         let overrides = NicOverrides {
             config: Some("TX4".into()),
             ..NicOverrides::default()

@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn an_ordinary_machine_is_told_what_it_lacks() {
+    fn an_ordinary_machine_gets_what_it_lacks() {
         let tree = Tree::two_tiers();
         tree.write("/proc/sys/kernel/osrelease", "6.18.44");
         tree.write("/sys/devices/system/node/has_memory", "0\n");

@@ -384,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_named_and_never_taken_for_nothing() {
+    fn damage_is_named_and_never_counts_as_nothing() {
         let directory = tempfile::tempdir().unwrap();
         let mut store = FileStore::open(directory.path(), "now").unwrap();
         let said = |store: &mut FileStore, text: &str| {

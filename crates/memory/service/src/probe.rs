@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_elses_damon_is_left_alone_and_the_next_best_is_taken() {
+    fn a_foreign_damon_is_left_alone_and_the_next_best_is_taken() {
         let tree = tree("6.19.0");
         tree.write("/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "1\n");
         let reports = look(&tree.host());
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn version_1_is_told_with_the_boot_option() {
+    fn version_1_is_reported_with_the_boot_option() {
         let tree = tree("6.18.44");
         tree.write("/sys/fs/cgroup/cgroup.controllers", "cpu\n");
         tree.write(

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_says_where_a_page_of_ours_lies() {
+    fn the_kernel_reports_the_node_of_a_page_of_ours() {
         let page = vec![1_u8; 8192];
         let address = (page.as_ptr().addr() as u64 + 4095) & !4095;
         match move_pages(std::process::id(), &[address], None) {

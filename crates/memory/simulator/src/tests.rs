@@ -95,7 +95,7 @@ fn the_hotter_application_takes_the_near_memory_unless_limits_forbid_it() {
 }
 
 #[test]
-fn nobody_moves_pages_under_none() {
+fn no_page_moves_under_none() {
     let result = under("none", CONTENTION);
     let moved: u64 = result
         .apps
@@ -226,7 +226,7 @@ fn numbers_of_a_result_have_no_noise() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
     #[test]
-    fn memory_is_conserved_whatever_moves(
+    fn memory_is_conserved_by_any_move(
         near in 5u64..60, redis in 1u64..40, stream in 1u64..40, cores in 1u32..40, policy in 0usize..6,
     ) {
         let text = format!(

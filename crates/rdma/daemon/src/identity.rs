@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn by_default_a_process_is_its_owners_whatever_it_says() {
+    fn by_default_a_process_is_its_owners_despite_its_claim() {
         let assigned = assign(&config(Vec::new()), &who());
         assert_eq!(
             (assigned.tenant.as_str(), assigned.weight, assigned.class),

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_manager_hears_of_paths_and_abstract_names() {
+    fn the_manager_is_notified_at_paths_and_abstract_names() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("notify");
         let manager = UnixDatagram::bind(&path).unwrap();

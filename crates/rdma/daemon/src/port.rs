@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn a_configured_rate_stands_for_a_port_that_sysfs_does_not_show() {
+    fn a_configured_rate_replaces_that_of_a_port_that_sysfs_does_not_show() {
         let folder = tempfile::tempdir().expect("a folder");
         let found = || rate(folder.path(), "rnic0", 1);
         let configured = BitRate::from_gbps(7);

@@ -217,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_that_runs_out_says_so() {
+    fn a_reader_that_runs_out_returns_an_error() {
         let mut writer = Writer::of(&[1, pack(2, 3)]);
         writer.raw(b"abc");
         let mut reader = Reader::new(writer.bytes());

@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cgroup_without_the_controller_is_told_with_the_remedy() {
+    fn a_cgroup_without_the_controller_is_reported_with_the_remedy() {
         let directory = tempfile::tempdir().unwrap();
         let tenants = parse(TEXT, "p.toml").unwrap().tenants;
         let error = set(

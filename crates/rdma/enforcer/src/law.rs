@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slight_excess_is_told_of_less_often_than_a_large_one() {
+    fn a_slight_excess_is_notified_less_often_than_a_large_one() {
         // 10 % above the allowed rate: T_i is 45 ms, seen at 50 ms.
         let batches = second(&mut law(), 5_500_000, &[0]);
         assert_eq!(batches.len(), 19);
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_tenants_share_is_told_of_and_judged_by_nobody() {
+    fn an_object_of_two_tenants_is_reported_and_judged_for_none() {
         let mut law = law();
         assert_eq!(second(&mut law, 100_000_000, &[0, 1]), []);
         assert_eq!(law.used(0).own, Traffic::default());
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn the_silent_tenant_gets_what_nobody_was_promised() {
+    fn the_silent_tenant_gets_the_capacity_without_a_guarantee() {
         let law = law();
         assert_eq!(law.allowed(0), Some(BitRate::from_gbps(4)));
         assert_eq!(law.allowed(1), Some(BitRate::from_gbps(6)));
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_capacity_nobody_is_judged() {
+    fn without_a_capacity_no_tenant_is_judged() {
         let file = parse("[[tenant]]\nname = \"a\"", "p.toml").unwrap();
         let mut law = Law::new(&file.tenants, file.capacity).unwrap();
         assert_eq!(second(&mut law, u64::MAX / 1_000, &[0]), []);

@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_nobodys_is_unlisted_and_unlimited() {
+    fn a_process_without_a_tenant_is_unlisted_and_unlimited() {
         let text = "[[tenant]]\nname = \"a\"\nguarantee = { control_requests_per_s = 9 }";
         let mut tenants = Tenants::new(parse(text, "p.toml").unwrap().tenants);
         let place = tenants.of(&process(1, "/"), true, &Arrival::default());

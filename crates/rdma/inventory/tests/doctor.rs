@@ -262,7 +262,7 @@ fn each_link_of_the_lossless_chain_is_judged_alone() {
 }
 
 #[test]
-fn a_slow_card_in_a_full_slot_is_told_from_a_card_in_a_narrow_one() {
+fn a_slow_card_in_a_full_slot_is_distinguished_from_a_card_in_a_narrow_one() {
     let narrow = "/sys/class/infiniband/mlx5_0/device/current_link_width = 4";
     assert_eq!(says(narrow, None, "PCIe").0, Verdict::Fail);
     let full = format!("{narrow}\n/sys/class/infiniband/mlx5_0/device/max_link_width = 4");

@@ -258,7 +258,7 @@ mod tests {
 
     /// A wake-up that is late by less than a burst's time loses no credit; a pause collects at most one burst.
     #[test]
-    fn who_was_told_to_come_again_loses_nothing_by_being_late() {
+    fn a_waiter_that_wakes_late_keeps_its_credit() {
         let terms = lease(1_000_000, 4_000);
         let mut bucket = Bucket::full();
         bucket.grow(&terms, 0);

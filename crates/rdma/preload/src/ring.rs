@@ -312,7 +312,7 @@ mod tests {
 
     /// An application without signalled messages still gets errors, also of messages whose places were reused.
     #[test]
-    fn a_forgotten_message_that_fails_is_told_once() {
+    fn a_forgotten_message_that_fails_is_reported_once() {
         for first in [0, u32::MAX - 2] {
             let mut ring = ring(2, first);
             let numbers: Vec<u32> = (0..5)

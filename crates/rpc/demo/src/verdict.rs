@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_busy_machine_is_not_taken_for_a_port_without_overload() {
+    fn a_busy_machine_does_not_count_as_a_port_without_overload() {
         let verdicts = |missed: f64, measured_ms: f64| {
             let runs = [
                 run(RunKind::Target, 0.01),

@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     #[cfg(target_os = "linux")]
-    fn a_full_disk_is_an_error_that_says_so() {
+    fn a_full_disk_is_an_error_that_names_the_cause() {
         let error = Journal::create(Path::new("/dev/full"), "b1", "audit")
             .err()
             .unwrap()

@@ -119,7 +119,7 @@ fn a_latency_victim_is_judged_after_the_attacker_s_first_posting() {
 }
 
 #[test]
-fn a_policy_s_verdicts_do_not_depend_on_which_others_are_asked_for() {
+fn a_policy_s_verdicts_do_not_depend_on_which_others_are_requested() {
     let alone = audit(&pair("small_tput_ib_write_bw", "PCIe-size_w_1_257", "none"));
     let policies = ["none", "hw-priority"];
     let victim = Some("small_tput_ib_write_bw".to_owned());

@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_must_stand_for_one() {
+    fn a_pattern_must_match_one() {
         let error = subject("small_tput*", "Cache-QPC_ib_write_bw").unwrap_err();
         assert!(error.contains("name one, such as small_tput"), "{error}");
     }

@@ -82,7 +82,7 @@ fn evicted_contexts_are_named_with_who_evicted_them() {
 }
 
 #[test]
-fn a_pause_is_blamed_on_what_keeps_the_buffer_from_draining() {
+fn a_pause_is_attributed_to_what_keeps_the_buffer_from_draining() {
     let story = story("small_tput_ib_write_bw", "PU-RNR_RC-RNR-longms");
     let stall = &story.causes[0];
     assert_eq!(stall.resource, "not-ready-stall", "{:?}", story.chain);

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_that_ended_too_early_says_so() {
+    fn a_budget_that_ended_too_early_is_reported() {
         let text = rendered(15);
         assert!(
             text.contains("not reduced: the hunt ended before"),

@@ -91,7 +91,7 @@ fn the_number_of_workers_does_not_show() {
 }
 
 #[test]
-fn what_cannot_be_met_alone_is_nobody_s_fault() {
+fn a_miss_alone_has_no_other_tenant_as_its_cause() {
     let text = SCENARIO.replace("10us", "1us");
     let found = answer(&question(&text, &["none"]), 2).unwrap();
     let cache = &found.policies[0].misses[0];
@@ -104,7 +104,7 @@ fn what_cannot_be_met_alone_is_nobody_s_fault() {
 }
 
 #[test]
-fn two_tenants_blame_each_other_without_further_runs() {
+fn two_tenants_cause_each_others_miss_without_further_runs() {
     let text = SCENARIO.replace("storm", "x");
     let (two, _) = text.rsplit_once("[[tenant]]").unwrap();
     let two = two
@@ -144,7 +144,7 @@ fn needs_that_no_tenant_states_are_derived_from_what_each_gets_alone() {
 }
 
 #[test]
-fn hardware_that_is_not_on_sale_stands_last_and_is_advised_on_request_only() {
+fn hardware_that_is_not_on_sale_is_last_and_is_recommended_on_request_only() {
     let mut question = question(SCENARIO, &["isolane", "none", "justitia"]);
     let found = answer(&question, 1).unwrap();
     let order: Vec<&str> = found

@@ -142,7 +142,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_watched_run_tells_how_far_it_is_and_gives_the_same_result() {
+    fn a_watched_run_reports_progress_and_gives_the_same_result() {
         let library = isolane_rdma_scenario::library::Library::embedded();
         let text = "profile = \"cx5-100g-roce\"\nduration = \"200us\"\n[[tenant]]\nname = \"a\"\n\
                     perftest = \"ib_write_bw -s 4096\"\n";

@@ -185,7 +185,7 @@ mod tests {
     use isolane_rdma_scenario::library::Library;
 
     #[test]
-    fn a_measured_profile_has_the_measured_rates_and_says_so() {
+    fn a_measured_profile_has_the_measured_rates_and_their_source() {
         let library = Library::embedded();
         let calibration = Calibration {
             goodput_gbps: 0.5,

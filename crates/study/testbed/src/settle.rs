@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_that_never_settles_ends_at_the_cap_and_says_so() {
+    fn a_rate_that_never_settles_ends_at_the_cap_and_is_marked() {
         let wave = |t: f64| 50.0 + 40.0 * (t.log2() * 9.0).sin();
         let (measured, settling) = course(wave, Demand::Rates, 2_000);
         assert!(!settling.settled && !settling.tenants[0].settled);

@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_exists_when_a_file_lies_below_it() {
+    fn a_folder_exists_when_a_file_is_below_it() {
         let tree = Tree::from_files(&[("docs/guides/one.md", "")]);
         assert!(tree.has("docs/guides/one.md"));
         assert!(tree.has("docs/guides/"));

@@ -265,7 +265,7 @@ fn pods_of_the_machine_are_listed_over_tls_with_the_accounts_token() {
 }
 
 #[test]
-fn a_server_that_refuses_or_lies_changes_no_assignment() {
+fn a_server_that_refuses_or_sends_false_data_changes_no_assignment() {
     let (_directory, folder) = folder();
     check(
         &[

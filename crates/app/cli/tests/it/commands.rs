@@ -426,7 +426,7 @@ fn a_terminated_audit_leaves_a_readable_part_and_resumes() {
 }
 
 #[test]
-fn explain_tells_a_story_and_repeats_it_to_the_byte() {
+fn explain_gives_a_chain_and_repeats_it_to_the_byte() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("explain");
     let arguments = [

@@ -473,7 +473,7 @@ fn victims_that_cannot_be_hunted_for_are_named() {
 }
 
 #[test]
-fn hunts_without_a_directory_lie_beside_each_other_and_go_on() {
+fn hunts_without_a_directory_are_beside_each_other_and_resume() {
     let directory = tempfile::tempdir().unwrap();
     restriction(directory.path());
     let hunt = |more: &[&str]| {
@@ -530,7 +530,7 @@ fn another_hunt_is_not_overwritten() {
 }
 
 #[test]
-fn what_the_random_points_show_is_told_where_nothing_is_left_to_reduce_it() {
+fn random_points_are_reported_where_no_budget_is_left_to_reduce_them() {
     let directory = tempfile::tempdir().unwrap();
     let target = [
         "hunt",

@@ -361,7 +361,7 @@ fn mistakes_end_with_two_and_say_what_is_allowed() {
 }
 
 #[test]
-fn a_priority_that_somebody_has_is_refused_with_one_that_is_free() {
+fn a_used_priority_is_refused_with_one_that_is_free() {
     let bench = Bench::new();
     bench.file("app.toml", &format!("{APP}command = [\"sleep\", \"60\"]\n"));
     // With --require, which must not wait for the command's end.

@@ -57,7 +57,7 @@ fn commands_for_rdma_hosts_say_which_ones_take_a_network() {
 }
 
 #[test]
-fn json_pairs_series_and_page_are_there_when_asked_for() {
+fn json_pairs_series_and_page_are_there_on_request() {
     let directory = tempfile::tempdir().unwrap();
     let file = scenario(directory.path());
     let out = directory.path().join("out");

@@ -49,7 +49,7 @@ fn audit<'a>(out: &'a str, profile: &'a str, policies: &'a str) -> Vec<&'a str> 
 }
 
 #[test]
-fn an_audit_of_all_policies_leaves_out_what_the_device_lacks_and_says_so() {
+fn an_audit_of_all_policies_leaves_out_what_the_device_lacks_and_reports_it() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("all");
     let all = audit(out.to_str().unwrap(), "t62100-40g-iwarp", "all");

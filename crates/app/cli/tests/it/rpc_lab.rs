@@ -40,7 +40,7 @@ fn what_cannot_be_run_is_refused_with_the_remedy() {
 }
 
 #[test]
-fn a_machine_that_cannot_is_told_what_it_needs() {
+fn a_machine_that_cannot_gets_a_remedy() {
     let root = Command::new("id").arg("-u").output().unwrap();
     if root.stdout != b"0\n" {
         return check(&["--quick"], 3, "run it with sudo");

@@ -42,7 +42,7 @@ fn a_report_has_points_and_the_output_is_as_without_it() {
 }
 
 #[test]
-fn a_refused_application_is_told_why() {
+fn a_refused_application_gets_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("late.toml");
     let text = fs::read_to_string(CONTENTION).unwrap();
@@ -81,7 +81,7 @@ fn what_a_policy_ignores_is_remarked_on_and_wrong_options_are_refused() {
 
 /// Common mistakes in a scenario: each error has file, line, value and what is allowed.
 #[test]
-fn mistakes_in_a_scenario_are_told_with_their_place() {
+fn mistakes_in_a_scenario_are_reported_with_their_place() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("wrong.toml");
     let text = fs::read_to_string(CONTENTION).unwrap();

@@ -45,7 +45,7 @@ fn malformed_targets_are_bad_input() {
 }
 
 #[test]
-fn a_machine_without_the_device_is_told_so_in_one_line() {
+fn a_machine_without_the_device_is_reported_in_one_line() {
     let devices = std::fs::read_dir("/sys/class/infiniband").map(Iterator::count);
     let (code, part) = match devices.unwrap_or(0) {
         0 => (3, "isolane rdma doctor"),

@@ -94,7 +94,7 @@ fn with_server(test: impl FnOnce(&str)) {
 }
 
 #[test]
-fn without_a_daemon_one_line_says_so_and_the_exit_code_is_3() {
+fn without_a_daemon_one_line_reports_it_and_the_exit_code_is_3() {
     let output = top(&["--once", "--socket", "/nonexistent/control.sock"]);
     assert_eq!(output.status.code(), Some(3));
     let stderr = String::from_utf8(output.stderr).unwrap();

@@ -116,7 +116,7 @@ fn interrupting_is_the_end_of_a_watch_without_count_and_breaks_off_one_with_it()
 }
 
 #[test]
-fn without_a_device_one_line_says_so_and_the_exit_code_is_3() {
+fn without_a_device_one_line_reports_it_and_the_exit_code_is_3() {
     let empty = tempfile::tempdir().unwrap();
     let output = watch(&[at(empty.path()), vec!["--count", "1"]].concat());
     let said = text(&output.stderr);

@@ -109,7 +109,7 @@ fn the_full_audit_stays_small() {
 }
 
 #[test]
-fn a_partial_audit_says_so_and_leaves_blanks() {
+fn a_partial_audit_is_marked_and_leaves_blanks() {
     let mut result = audit(SMALL);
     result.cells.truncate(4);
     result.progress.partial = true;

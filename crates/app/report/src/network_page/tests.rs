@@ -23,7 +23,7 @@ fn a_run_shows_classes_objectives_series_and_ports() {
 }
 
 #[test]
-fn several_runs_stand_side_by_side_on_equal_axes() {
+fn several_runs_are_side_by_side_on_equal_axes() {
     let scenarios = [scenario(), scenario()];
     let results = [result("none"), result("aequitas")];
     let first = page(&scenarios, &results, &[]);
@@ -32,6 +32,6 @@ fn several_runs_stand_side_by_side_on_equal_axes() {
 }
 
 #[test]
-fn no_runs_give_a_page_that_says_so() {
+fn no_runs_give_a_page_that_states_it() {
     assert!(page(&[], &[], &[]).contains("nothing to report"));
 }

@@ -86,7 +86,7 @@ fn what_was_not_done_is_said_once_for_all_configurations() {
 }
 
 #[test]
-fn a_page_without_runs_says_so_and_equal_runs_give_equal_bytes() {
+fn a_page_without_runs_states_it_and_equal_runs_give_equal_bytes() {
     assert!(page(&[]).contains("nothing to report"));
     let runs = study(&["C6", "T1"], &[3, 12], 3);
     assert_eq!(page(&runs), page(&runs));

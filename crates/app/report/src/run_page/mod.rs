@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn several_runs_stand_side_by_side_on_equal_axes() {
+    fn several_runs_are_side_by_side_on_equal_axes() {
         let results = [synthetic::run("none"), synthetic::run("justitia")];
         let page = runs(&results, &[]);
         assert!(page.contains("Side by side"));
@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn no_runs_give_a_page_that_says_so() {
+    fn no_runs_give_a_page_that_states_it() {
         assert!(runs(&[], &[]).contains("nothing to report"));
     }
 }

@@ -138,7 +138,7 @@ fn an_address_with_a_fragment_opens_its_pair() {
 }
 
 #[test]
-fn filters_leave_what_was_asked_for() {
+fn filters_leave_the_requested_claims() {
     let Some(mut page) = open(&audit(), "", DESK, false) else {
         return;
     };

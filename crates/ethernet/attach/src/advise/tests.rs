@@ -165,7 +165,7 @@ fn faults_of_an_attachment_are_found() {
 }
 
 #[test]
-fn one_queue_can_be_more_where_the_driver_says_so() {
+fn one_queue_can_be_more_where_the_driver_reports_it() {
     let mut device = good();
     device.queues.truncate(1);
     check(device.clone(), None, expect!["Know one-queue: -"]);

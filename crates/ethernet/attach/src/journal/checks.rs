@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_is_refused_by_field() {
+    fn any_other_value_is_rejected_by_field() {
         let refused = |field: &str, change: &dyn Fn(&mut Journal)| {
             let mut journal = journal();
             change(&mut journal);

@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn unequal_weights_are_somebody_elses_when_opened() {
+    fn unequal_weights_are_foreign_when_opened() {
         assert_eq!(check(&[Some(1), Some(1)]), Ok(()));
         let words = |weights: &[Option<u32>]| check(weights).unwrap_err();
         assert!(words(&[Some(1), Some(9)]).contains("already"));
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_has_no_devlink_and_says_so() {
+    fn loopback_has_no_devlink_and_reports_it() {
         match Devlink::open(1, 1).unwrap() {
             Ok(devlink) => panic!("{devlink:?}"),
             Err(reason) => assert!(reason.contains("devlink"), "{reason}"),

@@ -251,7 +251,7 @@ fn a_refused_request_leaves_nothing_that_undoing_again_does_not_take_back() {
 
 /// Nodes are set one after the other. If any of them fails, undo makes all of them equal again.
 #[test]
-fn nodes_that_were_told_in_part_are_equal_again() {
+fn nodes_that_were_set_in_part_are_equal_again() {
     for after in 0..4 {
         let kernel = Kernel::nodes(&[1, 1, 1]);
         let mut nodes = kernel.open_devlink(3).unwrap().unwrap();

@@ -425,7 +425,7 @@ fn the_number_of_queues_may_change_while_packets_flow() {
 }
 
 #[test]
-fn bad_settings_are_told_apart() {
+fn bad_settings_have_distinct_errors() {
     let none = LoadOptions {
         ifindex: 1,
         queues: 0,

@@ -90,7 +90,7 @@ fn a_merge_ends_where_something_changes() {
 }
 
 #[test]
-fn other_flows_and_the_next_interrupt_begin_anew() {
+fn other_flows_and_the_next_interrupt_start_again() {
     let frames = [held(0, 300, 1, 0x10)];
     let mut merger = Merger::default();
     merger.add(Some(0), 0, 0, &frames[..]);

@@ -235,7 +235,7 @@ fn notes_are_written_as_they_are_read() {
 }
 
 #[test]
-fn a_note_that_lies_is_refused() {
+fn a_false_note_is_refused() {
     let (note, bytes) = tcp(false, 0, 0x10, 500, &[0; 1_200]);
     let check = |change: fn(&mut Note)| {
         let mut wrong = note;

@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_wants_anything() {
+    fn no_application_wants_anything() {
         assert_eq!(water_fill(42, &[]), Vec::<u64>::new());
     }
 

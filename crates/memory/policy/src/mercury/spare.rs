@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_with_more_than_its_objective_is_throttled_first_whatever_is_free() {
+    fn a_stream_with_more_than_its_objective_is_throttled_first_at_any_free_memory() {
         let rich = Moment {
             stream_gb: 60,
             ..BOTH_SHORT
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn near_memory_is_not_given_back_to_lie_idle() {
+    fn near_memory_is_not_given_back_to_be_idle() {
         let roomy = Moment {
             latency_ns: 100,
             ..BOTH_SHORT
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn the_band_is_given_to_whoever_waits_for_it() {
+    fn the_band_is_given_to_an_application_that_waits_for_it() {
         // Within the band, but better than the aim.
         let inside = Moment {
             capacity: 20,

@@ -351,7 +351,7 @@ fn growth_of_an_important_application_takes_memory_of_another() {
 }
 
 #[test]
-fn best_effort_gets_what_nobody_needs_and_gives_it_back() {
+fn best_effort_gets_unneeded_memory_and_gives_it_back() {
     let mut plant = Plant::new(Machine::default(), mercury(70 * GB));
     let batch = spec(9, 9, Objective::BestEffort, 100 * GB);
     plant.start(batch, busy(100 * GB, 5e9));

@@ -92,7 +92,7 @@ fn a_load_changes_in_steps_and_in_straight_lines() {
 }
 
 #[test]
-fn a_mistake_is_told_with_key_value_and_remedy() {
+fn a_mistake_is_reported_with_key_value_and_remedy() {
     let app = "[[app]]\nkind = \"llama\"\nworking_set = \"40GB\"\n";
     check(
         &format!("{app}name = \"probe\""),
@@ -145,7 +145,7 @@ fn a_mistake_is_told_with_key_value_and_remedy() {
 }
 
 #[test]
-fn limits_that_a_policy_ignores_are_refused_in_a_file_and_told_of_elsewhere() {
+fn limits_that_a_policy_ignores_are_refused_in_a_file_and_reported_elsewhere() {
     let wrong = |policy: &str, tail: &str| {
         let text = format!("{HEAD}[policy]\nname = {policy:?}\n{PROBE}{tail}\n");
         match parse(&text, "x.toml") {

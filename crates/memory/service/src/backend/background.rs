@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_adoption_is_told_with_its_reason_and_can_be_tried_again() {
+    fn a_refused_adoption_is_reported_with_its_reason_and_can_be_tried_again() {
         let tree = Tree::two_tiers();
         let group = tree.cgroup("/app", &[(0, 100), (1, 0)]);
         let mut backend = start(&tree);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_is_under_way_until_it_is_told_done_or_refused() {
+    fn a_release_is_under_way_until_it_is_reported_done_or_refused() {
         let tree = Tree::two_tiers();
         let group = tree.cgroup("/app", &[(0, 100), (1, 0)]);
         tree.write(HIGH, "max\nmax\n");

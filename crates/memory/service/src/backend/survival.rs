@@ -78,7 +78,7 @@ fn adopting_again_keeps_what_the_group_had_before() {
 }
 
 #[test]
-fn limits_in_the_patched_kernel_are_lifted_by_whoever_comes_next() {
+fn limits_in_the_patched_kernel_are_lifted_by_the_successor() {
     let tree = Tree::two_tiers();
     tree.cgroup("/app", &[(0, 100), (1, 0)]);
     tree.write(HIGH, "max\nmax\n");
@@ -92,7 +92,7 @@ fn limits_in_the_patched_kernel_are_lifted_by_whoever_comes_next() {
 }
 
 #[test]
-fn a_group_that_is_another_by_now_is_left_alone_and_what_fails_is_told() {
+fn a_group_that_is_another_by_now_is_left_alone_and_failures_are_reported() {
     let tree = Tree::two_tiers();
     tree.cgroup("/app", &[(0, 100), (1, 0)]);
     tree.write(MEMS, "1\n");

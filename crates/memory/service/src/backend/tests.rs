@@ -59,7 +59,7 @@ fn nothing_is_asked_of_the_kernel_before_there_are_limits() {
 }
 
 #[test]
-fn reclaim_asks_for_a_little_first_and_for_pieces_when_pages_move() {
+fn reclaim_requests_a_little_first_and_pieces_when_pages_move() {
     let tree = Tree::two_tiers();
     let group = app(&tree, 100, 0);
     let mut engine = engine(&tree, Reclaim::default());
@@ -82,7 +82,7 @@ fn reclaim_asks_for_a_little_first_and_for_pieces_when_pages_move() {
 }
 
 #[test]
-fn an_application_that_grows_again_is_told_again() {
+fn an_application_that_grows_again_is_reported_again() {
     let tree = Tree::two_tiers();
     let group = app(&tree, 50, 0);
     let mut engine = engine(&tree, Reclaim::default());
@@ -115,7 +115,7 @@ fn pages_that_never_move_make_an_application_stuck_with_a_reason() {
 }
 
 #[test]
-fn a_far_tier_without_room_is_told_and_nothing_is_asked() {
+fn a_far_tier_without_room_is_reported_and_nothing_is_requested() {
     let tree = Tree::two_tiers();
     let group = app(&tree, 100, 0);
     tree.node(1, 1024, 10);
@@ -186,7 +186,7 @@ fn the_patched_kernels_file_is_written_once_per_change_and_lifted_at_the_end() {
 }
 
 #[test]
-fn cpuset_puts_all_far_and_brings_it_back_when_everything_fits() {
+fn cpuset_puts_all_far_and_promotes_it_when_everything_fits() {
     let tree = Tree::two_tiers();
     let group = app(&tree, 100, 0);
     tree.write("/sys/fs/cgroup/app/cpuset.mems", "\n");
@@ -254,7 +254,7 @@ fn paged(tree: &Tree, pages: usize) -> FakePages {
 }
 
 #[test]
-fn move_pages_moves_what_is_above_the_limit_and_brings_back_what_fits() {
+fn move_pages_moves_the_excess_and_promotes_what_fits() {
     let tree = Tree::two_tiers();
     let group = app(&tree, 32, 0);
     let pages = paged(&tree, 8192);

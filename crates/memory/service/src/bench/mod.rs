@@ -291,7 +291,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latency_tells_what_it_accessed() {
+    fn latency_reports_what_it_accessed() {
         let settings = LatencySettings {
             region: Bytes::from_mib(1),
             length: Duration::from_millis(5),

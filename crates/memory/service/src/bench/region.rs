@@ -229,7 +229,7 @@ mod tests {
 
     /// Every Linux machine has node 0; a kernel without the call skips.
     #[test]
-    fn pages_lie_where_they_were_bound() {
+    fn pages_are_where_they_were_bound() {
         let nodes = Nodes {
             near: vec![0],
             far: vec![63],

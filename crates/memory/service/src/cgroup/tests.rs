@@ -61,7 +61,7 @@ fn processes_of_children_belong_to_the_application() {
 }
 
 #[test]
-fn a_vanished_group_is_told_from_a_refused_write() {
+fn a_vanished_group_is_distinguished_from_a_refused_write() {
     let tree = Tree::two_tiers();
     let group = tree.cgroup("/app", &[(0, 10), (1, 0)]);
     let host = tree.host();

@@ -151,7 +151,7 @@ fn an_application_is_placed_limited_and_forgotten_when_it_ends() {
 }
 
 #[test]
-fn a_more_important_one_takes_and_the_plan_said_so_before() {
+fn a_more_important_one_takes_as_the_plan_predicted() {
     let mut bench = Bench::new();
     bench.admit(app("low", 1, 800));
     let high = app("high", 2, 900);
@@ -265,7 +265,7 @@ fn a_promise_better_than_the_application_alone_is_refused_without_a_profile_of_t
 }
 
 #[test]
-fn somebody_elses_cgroup_gets_its_own_limits_back() {
+fn a_foreign_cgroup_gets_its_own_limits_back() {
     let mut bench = Bench::new();
     bench.world.add("/kube/pod", &[7], "70000 100000");
     bench.submit(stream("pod", 1), Place::Cgroup("/kube/pod".to_owned()));
@@ -281,7 +281,7 @@ fn somebody_elses_cgroup_gets_its_own_limits_back() {
 }
 
 #[test]
-fn a_cgroup_made_anew_at_the_same_path_is_another_application() {
+fn a_cgroup_made_again_at_the_same_path_is_another_application() {
     let mut bench = Bench::new();
     bench.world.add("/kube/pod", &[7], "max 100000");
     bench.submit(stream("pod", 1), Place::Cgroup("/kube/pod".to_owned()));
@@ -292,7 +292,7 @@ fn a_cgroup_made_anew_at_the_same_path_is_another_application() {
 }
 
 #[test]
-fn a_refused_limit_is_told_and_tried_again() {
+fn a_refused_limit_is_reported_and_tried_again() {
     let mut bench = Bench::new();
     bench.world.lock().refuse.insert("apply", 2);
     bench.admit(app("redis", 3, 400));
@@ -314,7 +314,7 @@ fn a_refused_limit_is_told_and_tried_again() {
 }
 
 #[test]
-fn somebody_who_changes_cpu_max_is_overruled() {
+fn a_foreign_change_of_cpu_max_is_overruled() {
     let mut bench = Bench::new();
     bench.admit(stream("stream", 1));
     bench.step();
@@ -333,7 +333,7 @@ fn somebody_who_changes_cpu_max_is_overruled() {
 }
 
 #[test]
-fn a_limit_is_part_of_the_managers_own_and_a_later_one_of_theirs_stands() {
+fn a_limit_is_part_of_the_managers_own_and_a_later_one_of_theirs_stays() {
     let mut bench = Bench::new();
     bench.world.add("/kube/pod", &[7], "70000 100000");
     bench.submit(app("pod", 1, 100), Place::Cgroup("/kube/pod".to_owned()));
@@ -380,7 +380,7 @@ fn who_runs_already_is_not_in_its_own_way() {
 }
 
 #[test]
-fn a_restart_starves_nobody() {
+fn a_restart_starves_no_application() {
     let mut bench = Bench::mercury();
     for (name, priority, mib) in [("low", 1, 600), ("high", 2, 500), ("more", 3, 100)] {
         bench.admit(app(name, priority, mib));
@@ -500,7 +500,7 @@ fn closing_lifts_limits_and_the_next_service_takes_up() {
 }
 
 #[test]
-fn a_stray_of_ours_is_removed_if_empty_and_told_if_not() {
+fn a_stray_of_ours_is_removed_if_empty_and_reported_if_not() {
     let mut bench = Bench::new();
     bench.world.add("/isolane-mem/empty", &[], "max 100000");
     bench.world.add("/isolane-mem/alive", &[9], "max 100000");

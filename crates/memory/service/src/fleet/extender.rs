@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn the_node_where_nobody_is_harmed_scores_more() {
+    fn the_node_without_harm_scores_more() {
         let answer = answer("POST", "/prioritize", &redis("2"), 1_000);
         let scores: Vec<(String, u64)> = body(&answer)
             .as_array()
@@ -398,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_requests_are_told() {
+    fn bad_requests_get_an_error() {
         let error = |path, body: &[u8]| answer("POST", path, body, 0);
         let text = |answer: Answer| body(&answer)["Error"].as_str().unwrap().to_owned();
         assert!(text(error("/filter", b"x")).contains("no JSON"));
@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_read_whatever_their_case() {
+    fn names_are_read_in_any_case() {
         let text = String::from_utf8(redis("2")).unwrap();
         let lower = text
             .replace("\"Pod\"", "\"pod\"")

@@ -377,7 +377,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_machine_where_nobody_is_harmed_is_better() {
+    fn the_machine_without_harm_is_better() {
         let new = application(2, 10 * GB);
         let roomy = summary(5 * GB, 150.0).judge(&new, 1_000);
         let full = summary(20 * GB, 190.0).judge(&new, 1_000);
@@ -398,7 +398,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_summary_survives_its_text_and_bad_ones_are_told() {
+    fn a_summary_survives_its_text_and_bad_ones_are_reported() {
         let machine = summary(5 * GB, 150.0);
         let text = serde_json::to_string(&machine).unwrap();
         assert_eq!(Summary::parse(&text).unwrap(), machine);

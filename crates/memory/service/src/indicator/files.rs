@@ -300,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_cannot_be_made_is_told() {
+    fn a_group_that_cannot_be_made_is_reported() {
         let tree = tree();
         tree.remove("/sys/fs/resctrl/mon_groups");
         tree.write("/sys/fs/resctrl/mon_groups", "a file in its place");

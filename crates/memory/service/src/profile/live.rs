@@ -228,7 +228,7 @@ mod tests {
     use isolane_memory_policy::mercury::{AppView, Objective, Source};
 
     #[test]
-    fn counters_that_stand_still_are_unknown_and_not_zero() {
+    fn counters_that_do_not_change_are_unknown_and_not_zero() {
         let tree = Tree::two_tiers();
         tree.write(
             "/proc/vmstat",
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn an_application_that_ends_is_told() {
+    fn an_application_that_ends_is_reported() {
         let tree = Tree::two_tiers();
         let cgroup = tree.cgroup("/isolane-mem/redis", &[(0, 400)]);
         let host = tree.host();

@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_never_suffers_says_so() {
+    fn a_machine_that_never_suffers_reports_it() {
         let profile = search(
             &mut curves(0.01, 0.0),
             &Settings::default(),

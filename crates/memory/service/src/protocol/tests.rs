@@ -40,7 +40,7 @@ fn what_is_said_comes_back() {
 }
 
 #[test]
-fn another_version_is_told_so_whatever_else_it_says() {
+fn another_version_is_rejected_with_any_content() {
     let failure = Request::read(br#"{"version":2,"ask":{"frobnicate":1}}"#).unwrap_err();
     assert_eq!(failure.code, FailureCode::Version);
     assert!(failure.message.contains("form 2, not 1"), "{failure}");

@@ -246,7 +246,7 @@ mod tests {
     use crate::testing::Tree;
 
     #[test]
-    fn a_machine_without_counters_is_probed_unless_told_not_to() {
+    fn a_machine_without_counters_is_probed_unless_an_option_forbids_it() {
         let host = Tree::two_tiers().host();
         assert!(probes(&Settings::default(), &host));
         let off = Settings {

@@ -171,7 +171,7 @@ fn an_application_comes_is_shown_and_goes_with_its_process() {
 }
 
 #[test]
-fn whoever_asks_is_put_into_a_cgroup_that_goes_with_it() {
+fn an_applicant_is_put_into_a_cgroup_that_is_removed_with_it() {
     let mut bench = Bench::new();
     // This test is the caller: its own process enters.
     let answer = bench.ask(&Request::Submit(Submission {
@@ -207,7 +207,7 @@ fn whoever_asks_is_put_into_a_cgroup_that_goes_with_it() {
 }
 
 #[test]
-fn what_is_no_request_is_told_so_and_harms_nobody() {
+fn an_invalid_request_gets_an_error_and_harms_no_other() {
     let bench = Bench::new();
     let mut stream = bench.raw();
     stream.write_all(b"hello\n{\"version\":9}\n").unwrap();
@@ -246,7 +246,7 @@ fn many_requests_at_once_are_answered_in_turn() {
 }
 
 #[test]
-fn silent_connections_keep_nobody_out_and_end_no_client_that_asks() {
+fn silent_connections_exclude_no_client_and_end_no_request() {
     let bench = Bench::new();
     let status = format!("{{\"version\":{VERSION},\"say\":\"status\"}}\n");
     let ask = |stream: &mut UnixStream| {

@@ -136,7 +136,7 @@ fn a_parameter_of_another_policy_is_refused() {
 
 /// A parameter may be set together with the policy that has it, by name or by path.
 #[test]
-fn parameters_of_the_policy_asked_for_are_taken() {
+fn parameters_of_the_requested_policy_are_taken() {
     for name in ["window_packets", "policy.window_packets"] {
         let overrides = FabricOverrides {
             policy: Some("pfabric".to_owned()),

@@ -188,7 +188,7 @@ fn near(value: u64, expected: u64) {
 }
 
 #[test]
-fn tenants_share_by_weight_whatever_number_of_processes_they_run() {
+fn tenants_share_by_weight_with_any_number_of_processes() {
     let mut config = config();
     for (name, weight) in [("one", 1), ("two", 2), ("four", 4)] {
         config.tenants.push(TenantConfig {
@@ -209,7 +209,7 @@ fn tenants_share_by_weight_whatever_number_of_processes_they_run() {
 }
 
 #[test]
-fn each_process_is_a_flow_where_the_operator_says_so() {
+fn each_process_is_a_flow_where_the_operator_selects_it() {
     let mut host = Host::new(Config {
         granularity: Granularity::Application,
         ..config()
@@ -310,7 +310,7 @@ fn a_missed_target_takes_effect_in_the_same_call() {
 }
 
 #[test]
-fn references_are_sent_only_while_somebody_hungry_is_active() {
+fn references_are_sent_only_while_a_resource_hungry_flow_is_active() {
     let mut host = Host::new(config());
     host.start(who("fast", Class::Latency));
     host.run(50);
@@ -358,7 +358,7 @@ fn chunks_are_as_large_as_a_known_target_lets_the_bursts_of_all_senders_be() {
 }
 
 #[test]
-fn idle_meters_hear_of_the_small_chunk_before_they_send() {
+fn idle_meters_get_the_small_chunk_before_they_send() {
     let mut host = Host::new(config());
     let idle = host.start(who("bulk", Class::Bandwidth));
     assert_eq!(host.processes[idle].lease().chunk_bytes, 65_536);
@@ -371,7 +371,7 @@ fn idle_meters_hear_of_the_small_chunk_before_they_send() {
 }
 
 #[test]
-fn other_hosts_hear_of_arrivals_and_are_heard() {
+fn other_hosts_get_arrivals_and_report_theirs() {
     let mut host = Host::new(config());
     let bulk = host.start_bulk(who("bulk", Class::Bandwidth));
     host.run(5);
@@ -392,7 +392,7 @@ fn other_hosts_hear_of_arrivals_and_are_heard() {
 }
 
 #[test]
-fn without_a_policy_everything_passes_and_nobody_is_watched() {
+fn without_a_policy_everything_passes_and_no_meter_is_read() {
     let mut config = config();
     config.devices[0].policy = PolicyName::None;
     let mut host = Host::new(config);

@@ -155,7 +155,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_is_told_is_what_is_heard(state in state()) {
+        fn the_received_message_equals_the_sent_one(state in state()) {
             prop_assert_eq!(decode(&encode(&state)), Ok(state));
         }
 

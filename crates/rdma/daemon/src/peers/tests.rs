@@ -58,7 +58,7 @@ fn state(weight: u64) -> RemoteState {
 }
 
 #[test]
-fn two_devices_of_one_daemon_measure_and_hear_each_other() {
+fn two_devices_of_one_daemon_measure_and_report_to_each_other() {
     let Some(names) = devices() else { return };
     let mut peers = start(&Settings::for_devices(&names));
     let idle = wait(&peers, 0, |event| match event {
@@ -81,7 +81,7 @@ fn two_devices_of_one_daemon_measure_and_hear_each_other() {
 /// Goal: two daemons connect over TCP, each counts the other once although both call, and the state of a daemon that
 /// ends is removed. Method: both run in this process; the second drops its links.
 #[test]
-fn two_daemons_find_each_other_and_forget_who_dies() {
+fn two_daemons_find_each_other_and_forget_an_ended_one() {
     let Some(names) = devices() else { return };
     let directory = tempfile::tempdir().unwrap();
     let key_file = directory.path().join("key");

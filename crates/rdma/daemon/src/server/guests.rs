@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn guests_of_one_container_never_stand_in_the_way_of_another() {
+    fn guests_of_one_container_never_block_another() {
         let mut guests = Guests::default();
         let mut next = 0;
         let mut come = |guests: &mut Guests, account: &Account| {

@@ -66,7 +66,7 @@ fn a_limit_reaches_the_lease_and_ends_with_the_connection() {
 }
 
 #[test]
-fn one_enforcer_at_a_time_and_nobody_else_says_limits() {
+fn one_enforcer_at_a_time_and_no_other_process_sets_limits() {
     let daemon = Daemon::start(config());
     let first = enforcer(&daemon);
     let second = Caller::connect(&daemon.socket);

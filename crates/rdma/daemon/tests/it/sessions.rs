@@ -271,7 +271,7 @@ impl Drop for SetOnDrop<'_> {
 }
 
 #[test]
-fn who_knocks_all_the_time_holds_nobody_up() {
+fn a_process_that_signals_all_the_time_delays_no_other() {
     let daemon = Daemon::start(config());
     let flooder = Client::start(&daemon.socket, "flooder", Class::Auto);
     let over = AtomicBool::new(false);
@@ -334,7 +334,7 @@ fn at_the_end_every_process_may_pass_and_the_socket_is_gone() {
 }
 
 #[test]
-fn a_second_daemon_is_told_of_the_first() {
+fn a_second_daemon_gets_an_error_that_names_the_first() {
     let daemon = Daemon::start(config());
     let second = Config {
         socket: daemon.socket.clone(),

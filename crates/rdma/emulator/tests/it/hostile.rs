@@ -237,7 +237,7 @@ fn random(state: &mut u64) -> u64 {
 
 /// Random messages of small numbers, which often name objects that exist. After all of them the broker still serves.
 #[test]
-fn random_messages_harm_nobody() {
+fn random_messages_harm_no_client() {
     let place = Place::new();
     let (left, right) = connected(&place, 0);
     let mut state = 28;

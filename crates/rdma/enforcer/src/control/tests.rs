@@ -76,7 +76,7 @@ fn calls_above_the_rate_wait_and_never_fail() {
 
 /// The slow tenant would need 1,000 seconds.
 #[test]
-fn a_delayed_tenant_delays_nobody_else() {
+fn a_delayed_tenant_delays_no_other() {
     let (Some((slow, first)), Some((fast, second))) = (
         Caller::start(&[Verb::RegisterMemory], 1_000),
         Caller::start(&[Verb::RegisterMemory], 1_000),
@@ -164,7 +164,7 @@ fn waiting_calls_go_on_when_the_supervisor_stops() {
 }
 
 #[test]
-fn only_listeners_are_taken_for_listeners() {
+fn only_listeners_count_as_listeners() {
     let file = std::fs::File::open("/dev/null").unwrap();
     assert!(Listener::adopt(file.into()).is_err());
     let Some((caller, listener)) = Caller::start(&[Verb::RegisterMemory], 1) else {

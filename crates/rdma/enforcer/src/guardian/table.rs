@@ -151,7 +151,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_open_call_lies_in_the_range() {
+    fn every_open_call_is_in_the_range() {
         let table = Table::create().unwrap();
         assert!(table.perhaps_taken(3).is_empty());
         table.set(3, Some(100), Some(120));

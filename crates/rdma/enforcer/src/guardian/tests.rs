@@ -76,7 +76,7 @@ fn calls_go_on_without_an_enforcer_when_open() {
 
 /// The first enforcer admits 1 call per second and is killed with an unanswered call; the second has no limit.
 #[test]
-fn an_enforcer_that_dies_leaves_no_call_behind() {
+fn an_enforcer_that_is_killed_leaves_no_call_behind() {
     for on_death in [OnDeath::Open, OnDeath::Closed] {
         let directory = tempfile::tempdir().unwrap();
         let Some((caller, listener)) = Caller::start(&[Verb::RegisterMemory], 50) else {
@@ -119,7 +119,7 @@ fn an_enforcer_that_dies_leaves_no_call_behind() {
 }
 
 #[test]
-fn a_second_enforcer_is_told_of_the_first() {
+fn a_second_enforcer_gets_an_error_that_names_the_first() {
     let directory = tempfile::tempdir().unwrap();
     let thread = guardian(directory.path());
     let first = link(directory.path(), OnDeath::Open);

@@ -92,7 +92,7 @@ fn what_changed_is_said_once() {
 }
 
 #[test]
-fn a_daemon_that_comes_back_hears_everything_again() {
+fn a_daemon_that_comes_back_gets_everything_again() {
     let folder = tempfile::tempdir().unwrap();
     let door = Door::open(&folder);
     let (mut now, wanted) = (Instant::now(), table(&[(3, 5)], &[(7, 3)]));
@@ -152,7 +152,7 @@ fn a_refusal_names_the_daemon_and_its_reason() {
 }
 
 #[test]
-fn a_daemon_that_does_not_read_holds_nobody_up_and_hears_the_rest_later() {
+fn a_daemon_that_does_not_read_delays_no_other_and_gets_the_rest_later() {
     let folder = tempfile::tempdir().unwrap();
     let door = Door::open(&folder);
     let now = Instant::now();

@@ -86,7 +86,7 @@ fn can_attack() -> bool {
 
 /// Regression: a listener that was kept twice was read twice, and the second read blocked forever.
 #[test]
-fn a_listener_handed_over_sixty_times_is_kept_once_and_stops_nobody() {
+fn a_listener_handed_over_sixty_times_is_kept_once_and_stops_no_other() {
     if !can_attack() {
         return;
     }
@@ -107,7 +107,7 @@ fn a_listener_handed_over_sixty_times_is_kept_once_and_stops_nobody() {
 
 /// A sender that keeps a copy takes calls from it between the guardian's poll(2) and its receive.
 #[test]
-fn a_sender_that_takes_its_own_calls_stops_nobody() {
+fn a_sender_that_takes_its_own_calls_stops_no_other() {
     if !can_attack() {
         return;
     }
@@ -181,7 +181,7 @@ fn a_containers_root_is_no_enforcer() {
 
 /// The attacker sends its own listener and claims another tenant's process.
 #[test]
-fn a_containers_root_speaks_for_itself_only() {
+fn the_root_of_a_container_acts_for_its_container_only() {
     if !can_attack() {
         return;
     }
@@ -232,7 +232,7 @@ fn a_second_guardian_is_refused_while_the_first_serves() {
 }
 
 #[test]
-fn sockets_of_clients_and_of_the_host_lie_apart() {
+fn sockets_of_clients_and_of_the_host_are_apart() {
     let guarded = Guarded::start();
     let mode = |path: &Path| {
         let folder = path.parent().expect("a folder");

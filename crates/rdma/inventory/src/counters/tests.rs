@@ -64,7 +64,7 @@ fn old_and_new_names_of_a_driver_mean_the_same() {
 }
 
 #[test]
-fn software_devices_are_told_apart() {
+fn software_devices_are_distinguished() {
     let (_directory, root) = tree(None, &[("parent", "v0"), ("node_type", "1: CA")]);
     assert_eq!(Driver::of(&root, "d0"), Driver::Rxe);
     let (_directory, root) = tree(None, &[("node_type", "4: RNIC")]);

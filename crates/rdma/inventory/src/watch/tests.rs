@@ -231,7 +231,7 @@ fn users_have_their_owner_and_their_packets() {
 }
 
 #[test]
-fn a_counter_that_stands_still_is_no_sign() {
+fn a_counter_that_does_not_change_is_no_sign() {
     let view = view(None);
     let signs: Vec<_> = view
         .signs

@@ -108,14 +108,14 @@ fn many_shallow_pairs_at_a_high_rate_are_throughput() {
 }
 
 #[test]
-fn whoever_calls_itself_latency_must_behave_so() {
+fn a_flow_declared_as_latency_must_behave_so() {
     check(Some(Latency), PING, Latency);
     check(Some(Latency), BATCHES, Throughput);
     check(Some(Latency), BULK, Bandwidth);
 }
 
 #[test]
-fn whoever_asks_to_be_paced_is_paced() {
+fn a_flow_that_requests_pacing_is_paced() {
     check(Some(Bandwidth), PING, Bandwidth);
     check(Some(Throughput), BULK, Throughput);
 }

@@ -132,7 +132,7 @@ fn bus_shares_follow_dominant_shares_as_in_the_worked_example() {
 }
 
 #[test]
-fn what_nobody_was_promised_is_split_by_weight() {
+fn capacity_without_a_guarantee_is_split_by_weight() {
     let mut tenants = [
         tenant("a", Some(10), None),
         tenant("b", None, None),
@@ -171,7 +171,7 @@ fn too_much_is_refused_with_the_sum() {
 }
 
 #[test]
-fn nobody_within_its_allocation_is_told_anything() {
+fn no_tenant_within_its_allocation_is_notified() {
     assert_eq!(batches(options(), 10.0, 5_000), []);
     assert_eq!(batches(options(), 0.0, 5_000), []);
 }
@@ -431,7 +431,7 @@ proptest! {
     /// Against equation 5.1 in floating point: a steady excess is reported at the first poll at or after T_i, and so
     /// on.
     #[test]
-    fn a_steady_excess_is_told_of_every_t_i(gbps in 10.3_f64..60.0) {
+    fn a_steady_excess_is_notified_every_t_i(gbps in 10.3_f64..60.0) {
         let found = batches(options(), gbps, 3_000);
         let t = (500.0 * (1.0 - (gbps - 10.0) / 10.0)).max(200.0);
         let period = (t / 100.0).ceil() as u64 * 100;

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_that_stops_costs_nobody_a_turn() {
+    fn a_flow_that_stops_costs_no_other_a_turn() {
         let mut turns = turns(&[1, 1, 1]);
         turns.stop(1);
         let order: Vec<_> = (0..4).map(|_| turns.serve().unwrap()).collect();

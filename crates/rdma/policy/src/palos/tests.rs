@@ -324,7 +324,7 @@ fn attack(adversary: u64, honest_pairs: u32) -> (u64, f64) {
 }
 
 #[test]
-fn an_adversary_with_labelled_bulk_gains_nothing_and_delays_nobody() {
+fn an_adversary_with_labelled_bulk_gains_nothing_and_delays_no_other() {
     // A message waits for the chunk under way and one message of the other label. The largest chunk is the
     // adversary's when its one pair has no priority: half of the round of 17 pairs.
     let chunk = 17 * 1_500 / 2 + 1_024;

@@ -71,7 +71,7 @@ fn the_rate_is_the_leases() {
 }
 
 #[test]
-fn the_queue_is_full_at_the_depth_that_was_asked_for() {
+fn the_queue_is_full_at_the_requested_depth() {
     let _serial = serial();
     for shimmed in [false, true] {
         let rig = Rig::new(
@@ -175,7 +175,7 @@ fn a_list_longer_than_promised_goes_where_the_provider_takes_it() {
 }
 
 #[test]
-fn a_refusal_by_the_provider_is_told_at_once() {
+fn a_refusal_by_the_provider_is_returned_at_once() {
     let _serial = serial();
     for size in [8, 5_000] {
         let rig = Rig::new(Shape::default(), &lease(0, 0, CHUNK));

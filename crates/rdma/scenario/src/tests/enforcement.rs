@@ -67,7 +67,7 @@ fn a_limit_of_zero_is_refused() {
 }
 
 #[test]
-fn tenants_that_cannot_be_told_apart_are_refused() {
+fn tenants_that_cannot_be_distinguished_are_refused() {
     refused(
         "[[tenant]]\nname = \"a\"\ncgroup = \"/x\"\n[[tenant]]\nname = \"b\"\ncgroup = \"/x/y\"",
         expect![[
@@ -95,7 +95,7 @@ fn tenants_that_cannot_be_told_apart_are_refused() {
 }
 
 #[test]
-fn tenants_of_one_user_in_two_cgroups_are_told_apart() {
+fn tenants_of_one_user_in_two_cgroups_are_distinguished() {
     let file = accepted(
         "[[tenant]]\nname = \"a\"\nuser = 1\ncgroup = \"/x\"\n[[tenant]]\nname = \"b\"\nuser = 1\ncgroup = \"/x2\"",
     );

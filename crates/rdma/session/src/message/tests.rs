@@ -78,7 +78,7 @@ proptest! {
 }
 
 #[test]
-fn another_version_is_told_from_rubbish() {
+fn another_version_is_distinguished_from_rubbish() {
     let mut bytes = ToDaemon::Open {
         device: "rxe0".to_owned(),
     }

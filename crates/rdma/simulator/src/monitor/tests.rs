@@ -63,7 +63,7 @@ fn a_transfer_across_two_objects_is_split_at_the_page() {
 }
 
 #[test]
-fn what_nobody_mapped_is_counted_apart() {
+fn unmapped_accesses_are_counted_apart() {
     let mut monitor = monitor();
     monitor.observe(0, write(5 * PAGE, 256));
     assert_eq!(monitor.unmapped().bytes, 256);

@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn an_owner_within_its_quota_keeps_its_keys_whatever_another_brings_in() {
+    fn an_owner_within_its_quota_keeps_its_keys_at_any_load_of_another() {
         let mut cache = Cache::with_quotas(64, &[1, 1]);
         for key in 0..16 {
             cache.touch(key, 0);

@@ -106,7 +106,7 @@ fn cache_misses_of_one_do_not_take_the_others_guarantee() {
 }
 
 #[test]
-fn a_tenant_that_wastes_the_bus_gives_way() {
+fn a_tenant_that_wastes_the_bus_is_slowed() {
     let beta = "verb = \"write\"\nsize = 257\nqueue_pairs = 16\npost_list = 16\ndepth = 64";
     let case = case("PCIe, M/s", MANY_REGIONS, beta, messages);
     // Its promised 15 M/s it does not get: the other's 12.5 Gb/s of payload take 17 Gb/s of the link with headers,

@@ -34,7 +34,7 @@ fn share(result: &RunResult, name: &str) -> f64 {
 
 /// One group per queue pair: the seventeen flows are then distinct tenants with equal weights.
 #[test]
-fn one_large_and_sixteen_small_flows_share_by_their_number_whatever_the_small_size() {
+fn one_large_and_sixteen_small_flows_share_by_their_number_at_any_small_size() {
     for size in ["256B", "512B", "1024B", "2048B", "4096B"] {
         let tenants = format!(
             "{}{}",

@@ -203,7 +203,7 @@ fn waits(trace: &Trace, resource: Resource) -> Vec<u64> {
 }
 
 #[test]
-fn waits_for_the_wire_are_blamed_on_who_fills_it() {
+fn waits_for_the_wire_are_attributed_to_the_tenant_that_fills_it() {
     let (_, trace) = traced(&format!(
         "duration = \"300us\"\n{}{}",
         small("v"),
@@ -241,7 +241,7 @@ fn evictions_name_who_evicted_whom() {
 }
 
 #[test]
-fn a_lone_tenant_blames_nobody_else() {
+fn a_lone_tenant_names_no_other_as_the_cause() {
     let (_, trace) = traced(&format!(
         "duration = \"300us\"\n{}",
         many_small("v", "write", 8)

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_passive_end_counts_the_points_inside_the_window_it_is_told() {
+    fn a_passive_end_counts_the_points_inside_the_window_it_receives() {
         let mut meter = Meter::new(Warmup::Fixed { ns: 0 }, u64::MAX, 10, 1);
         for now in 0..100 {
             meter.received(now, 1);

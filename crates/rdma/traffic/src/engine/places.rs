@@ -118,7 +118,7 @@ mod tests {
         }
 
         #[test]
-        fn every_slot_lies_inside(
+        fn every_slot_is_inside(
             regions in 1_u64..9, room in 0_u64..99_999, largest in 1_u64..5_000, queue_pairs in 1_u64..99, sequence: u32,
         ) {
             let places = Places::new(regions, largest + room, largest, queue_pairs);

@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn peers_are_told_each_others_addresses() {
+    fn peers_get_each_others_addresses() {
         let scenario = scenario(TWO_PROCESSES);
         let plan = plan(&scenario, &scenario.tenants[0], &options()).expect("a plan");
         let address = |lid| EndAddress {

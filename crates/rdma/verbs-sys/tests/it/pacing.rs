@@ -94,7 +94,7 @@ fn a_device_that_paces_says_what() {
 }
 
 #[test]
-fn whoever_cannot_pace_is_no_error() {
+fn a_device_that_cannot_pace_is_no_error() {
     for nothing in [
         caps(0, 0, &[]),
         caps(1, 100, &[]),

@@ -123,7 +123,7 @@ fn a_full_port_gives_each_class_what_theory_guarantees() {
 }
 
 #[test]
-fn equal_jobs_give_equal_calls_and_admission_brings_the_mix_near_the_target() {
+fn equal_jobs_give_equal_calls_and_admission_moves_the_mix_near_the_target() {
     let plan = Plan::quick();
     let jobs = jobs(&plan, 4, 1, plan.asked_mix);
     let mut calls = play(&plan, &jobs);

@@ -401,7 +401,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_socket_that_nobody_serves_is_replaced() {
+    fn only_a_socket_without_a_server_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("precious");
         std::fs::write(&file, "data").unwrap();

@@ -124,7 +124,7 @@ fn shadow_mode_reports_and_sends_as_asked() {
 }
 
 #[test]
-fn a_call_within_its_lease_is_admitted_whatever_the_probability() {
+fn a_call_within_its_lease_is_admitted_at_any_probability() {
     let group = "[[group]]\nname = \"rack\"\ndestinations = \"10.0.1.*\"\n";
     let text = format!("{}{group}", TEXT.replace("TOP", ""));
     let table = Table::new(&parse("test", &text).unwrap(), 3, 0);
@@ -265,7 +265,7 @@ fn a_departed_destinations_tickets_are_void() {
 }
 
 #[test]
-fn long_names_are_told_apart_and_kept_short() {
+fn long_names_are_distinct_and_short() {
     let table = Table::new(&settings(""), 3, 0);
     let long = |end: &str| format!("{}{end}", "x".repeat(500));
     table.decide(ask(long("a").as_bytes(), 0), 0, 0);

@@ -344,7 +344,7 @@ fn promises_live_in_etcd_and_only_the_latest_server_writes() {
 
 /// Goal: messages of the quota client are kept where no thread of the application can receive them.
 #[test]
-fn what_is_said_where_nobody_listens_waits_to_be_taken() {
+fn a_message_without_a_listener_waits_to_be_taken() {
     let text = "[[class]]\nname = \"high\"\ndscp = 46\ntarget_per_mtu = \"15us\"\n[[class]]\nname = \"low\"\ndscp = 8\n\
                 [[group]]\nname = \"all\"\ndestinations = \"*\"\n\
                 [quota]\nserver = \"unix:/nowhere/quota\"\ntenant = \"search\"\n";

@@ -243,7 +243,7 @@ fn a_unary_call_runs_in_its_class_and_is_measured() {
 }
 
 #[test]
-fn a_downgraded_call_runs_in_the_lowest_class_and_both_ends_hear_of_it() {
+fn a_downgraded_call_runs_in_the_lowest_class_and_both_ends_are_notified() {
     run(async {
         let (admission, client, address) = pair(SETTINGS).await;
         distrust(&admission, &address);

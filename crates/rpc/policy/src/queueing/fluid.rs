@@ -252,7 +252,7 @@ mod tests {
         }
 
         #[test]
-        fn fair_rates_use_the_line_and_favour_nobody(
+        fn fair_rates_use_the_line_and_favour_no_class(
             classes in prop::collection::vec((0.1f64..20.0, 0.0f64..2.0), 1..8),
         ) {
             let (weights, demands): (Vec<f64>, Vec<f64>) = classes.into_iter().unzip();

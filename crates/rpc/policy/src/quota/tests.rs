@@ -118,7 +118,7 @@ fn a_dead_clients_rate_comes_back_after_its_term() {
 }
 
 #[test]
-fn a_clock_that_runs_backwards_stands_still() {
+fn a_clock_that_runs_backwards_stops() {
     let mut pool = pool();
     pool.renew(at(10_000), "b", "x", 1_000, None).unwrap();
     assert_eq!(pool.renew(at(0), "a", "y", 60, None).unwrap().rate, 0);

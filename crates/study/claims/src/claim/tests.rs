@@ -106,7 +106,7 @@ fn a_formula_error_names_line_and_character() {
 }
 
 #[test]
-fn a_claim_lies_where_its_id_says() {
+fn a_claim_is_at_the_path_of_its_id() {
     let text = format!("{HEAD}unit = \"x\"\npublished = 1.0\nmetric = \"1\"\n");
     let error = Claim::parse(&text, "claims/palos/x.toml").unwrap_err();
     expect![[

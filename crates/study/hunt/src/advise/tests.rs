@@ -83,7 +83,7 @@ fn ways_out_come_cheapest_first_and_say_what_to_keep_to() {
 }
 
 #[test]
-fn whoever_follows_the_advice_is_out() {
+fn the_advice_ends_the_anomaly() {
     let (found, device) = (found(), space());
     let app = application("service = \"rc-send\"\nqueue_pairs = [1, 1000]\nmtu = 1024\n");
     for one in advise(&app, &device, &found).reached {
@@ -105,7 +105,7 @@ fn whoever_follows_the_advice_is_out() {
 }
 
 #[test]
-fn what_always_has_the_conditions_is_said_so() {
+fn a_workload_that_always_has_the_conditions_is_reported() {
     let app = application(
         "service = \"rc-send\"\nqueue_pairs = [100, 200]\nmtu = 4096\ndirection = \"one-way\"\n",
     );

@@ -161,7 +161,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     #[test]
-    fn the_value_and_what_lies_behind_it_leave() {
+    fn the_value_and_the_values_beyond_it_leave() {
         let range = Allowed::Range(1, 128);
         assert_eq!(without(&range, 64, 4), Some(Allowed::Range(8, 128)));
         assert_eq!(without(&range, 4, 64), Some(Allowed::Range(1, 32)));

@@ -151,7 +151,7 @@ mod tests {
     use crate::space::tests::{plain, profile};
 
     #[test]
-    fn inputs_lie_between_zero_and_one() {
+    fn inputs_are_between_zero_and_one() {
         let space = Space::of(&profile("cx6-200g-roce"));
         let mut stream = Stream::named(1, "test");
         let length = encode(&space, &plain()).len();

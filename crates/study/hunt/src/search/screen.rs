@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn corners_are_valid_and_lie_at_the_ends() {
+    fn corners_are_valid_and_at_the_ends() {
         let space = Space::of(&profile("cx6-200g-roce"));
         let mut stream = Stream::named(2, "test");
         let ends = (0..300)

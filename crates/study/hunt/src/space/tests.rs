@@ -75,7 +75,7 @@ proptest! {
     }
 
     #[test]
-    fn queue_pairs_are_all_there_whatever_their_number(pairs in 2u64..20_000, direction in 0u64..3) {
+    fn queue_pairs_are_all_there_at_any_number(pairs in 2u64..20_000, direction in 0u64..3) {
         let point = Point { queue_pairs: pairs, direction, depth: 1, ..plain() };
         let made = scenario(&point, "p", "cx6-200g-roce", 1, TIMES);
         let sum: u64 = made.tenants[0].workloads.iter().map(|workload| {

@@ -92,7 +92,7 @@ fn columns(result: &HuntResult) -> BTreeSet<Column> {
 }
 
 #[test]
-fn an_attack_beyond_the_guarantee_counts_only_where_that_was_asked_for() {
+fn an_attack_beyond_the_guarantee_counts_only_on_request() {
     let profile = profile("cx5-100g-roce");
     let bulk = Point {
         queue_pairs: 64,
@@ -201,7 +201,7 @@ const MORE_PREVENTED: &str = concat!(
 /// What a search meets first of small requests is put down to a cache, so data requests that use up the processing units come
 /// out where more is prevented.
 #[test]
-fn huskys_six_categories_come_out_without_being_told() {
+fn huskys_six_categories_are_found_without_labels() {
     let profile = profile("cx5-100g-roce");
     let mut found = columns(&hunted(&profile, SMALL_WRITE, "none", "", 550));
     for (text, policy, quota, budget) in [

@@ -36,8 +36,8 @@ const TESTS: &[Test] = &[
         an_unknown_device_is_named_with_those_there_are,
     ),
     (
-        "a_machine_without_devices_is_told_what_to_do",
-        a_machine_without_devices_is_told_what_to_do,
+        "a_machine_without_devices_gets_a_remedy",
+        a_machine_without_devices_gets_a_remedy,
     ),
     (
         "a_killed_worker_is_named_and_nothing_stays",
@@ -64,8 +64,8 @@ const TESTS: &[Test] = &[
         a_killed_agent_is_named_and_nothing_stays,
     ),
     (
-        "ssh_is_asked_for_the_other_machine",
-        ssh_is_asked_for_the_other_machine,
+        "ssh_connects_to_the_other_machine",
+        ssh_connects_to_the_other_machine,
     ),
     ("a_failing_ssh_says_why", a_failing_ssh_says_why),
     (
@@ -237,7 +237,7 @@ fn an_unknown_device_is_named_with_those_there_are(place: &Place) {
     place.all_gone();
 }
 
-fn a_machine_without_devices_is_told_what_to_do(place: &Place) {
+fn a_machine_without_devices_gets_a_remedy(place: &Place) {
     fs::remove_dir_all(place.root.join("tree/sys/class/infiniband")).unwrap();
     let error = place.run("verbs:r0,r1", "quick", "none").unwrap_err();
     message(
@@ -345,7 +345,7 @@ fn fake_ssh(place: &Place) -> PathBuf {
     place.script("ssh", body)
 }
 
-fn ssh_is_asked_for_the_other_machine(place: &Place) {
+fn ssh_connects_to_the_other_machine(place: &Place) {
     let ssh = fake_ssh(place);
     let (testbed, _) = place.testbed("verbs:lab@nodea:fake0,nodeb:fake1", |reach| {
         reach.ssh = ssh.into();

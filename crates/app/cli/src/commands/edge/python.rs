@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn the_option_is_taken_out_wherever_it_stands_before_two_dashes() {
+    fn the_option_is_taken_out_at_any_place_before_two_dashes() {
         for (given, named, kept) in [
             (
                 &["q.yaml", "--python", "py", "--json"][..],
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn the_environment_lies_beside_the_programs_folder() {
+    fn the_environment_is_beside_the_programs_folder() {
         assert_eq!(
             beside(Path::new("/opt/isolane/bin/isolane")),
             Some(PathBuf::from("/opt/isolane/python/bin/python"))
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn help_is_asked_for_before_two_dashes() {
+    fn help_is_requested_before_two_dashes() {
         for (given, expected) in [
             (&["q.yaml", "--help"][..], true),
             (&["run", "-h"], true),

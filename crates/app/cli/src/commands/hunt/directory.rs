@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn a_first_hunt_and_one_that_nobody_began_have_the_plain_name() {
+    fn a_first_hunt_and_an_empty_one_have_the_plain_name() {
         let root = tempfile::tempdir().unwrap();
         for resume in [false, true] {
             let chosen = among(root.path(), &Header::new("build", "one"), resume);

@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_of_a_sample_and_the_peak_are_told() {
+    fn shares_of_a_sample_and_the_peak_are_reported() {
         let profile = inputs::profile(&mut inputs::library(), "cx5-100g-roce").unwrap();
         let lab = Lab::simulated(&SimTestbed, &profile);
         let space = Space::of(&profile)

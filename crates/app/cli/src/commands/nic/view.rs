@@ -188,7 +188,7 @@ mod tests {
     use isolane_ethernet_attach::status::{Events, Fairness, FlowReport, QueueReport};
 
     #[test]
-    fn a_report_is_told_with_its_units() {
+    fn a_report_has_its_units() {
         let queue = |queue, flows| QueueReport {
             queue,
             flows,

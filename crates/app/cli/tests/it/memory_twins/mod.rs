@@ -193,7 +193,7 @@ fn a_latecomer_takes_from_the_least_important_alone_where_that_is_enough() {
 }
 
 #[test]
-fn nobody_yields_before_the_less_important_has_nothing_left() {
+fn no_application_yields_before_the_less_important_has_nothing_left() {
     let story = crowd(24);
     for machine in machines() {
         let told = machine.play(&story);
@@ -215,7 +215,7 @@ fn nobody_yields_before_the_less_important_has_nothing_left() {
 }
 
 #[test]
-fn a_latecomer_of_less_importance_takes_nothing_and_is_told_what_it_lacks() {
+fn a_late_application_of_less_importance_takes_nothing_and_learns_what_it_lacks() {
     let story = Story {
         near_gb: 20,
         seconds: 40,

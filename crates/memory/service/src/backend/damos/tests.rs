@@ -228,7 +228,7 @@ fn a_limit_that_is_kept_lets_its_scheme_rest() {
 }
 
 #[test]
-fn damon_goes_back_to_nobody_at_the_end() {
+fn damon_is_free_at_the_end() {
     let tree = tree(2);
     let (engine, _) = quota(&tree);
     let mut engine = engine.unwrap();
@@ -239,7 +239,7 @@ fn damon_goes_back_to_nobody_at_the_end() {
 }
 
 #[test]
-fn somebody_elses_damon_is_refused_and_not_written() {
+fn a_foreign_damon_is_refused_and_not_written() {
     let tree = tree(2);
     tree.write(&format!("{KDAMONDS}/nr_kdamonds"), "1\n");
     assert!(matches!(

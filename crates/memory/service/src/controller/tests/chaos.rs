@@ -260,7 +260,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn whatever_happens_the_machine_is_in_order_afterwards(events in prop::collection::vec(event(), 1..60)) {
+    fn after_any_events_the_machine_is_in_order(events in prop::collection::vec(event(), 1..60)) {
         silence();
         let mut bench = Bench::new();
         for (index, event) in events.iter().enumerate() {

@@ -5,7 +5,7 @@
 use super::*;
 
 #[test]
-fn what_somebody_wrote_while_no_service_ran_is_theirs() {
+fn a_foreign_value_written_while_no_service_ran_stays() {
     let mut bench = Bench::new();
     bench.world.add("/kube/pod", &[7], "max 100000");
     bench.submit(
@@ -39,7 +39,7 @@ fn what_somebody_wrote_while_no_service_ran_is_theirs() {
 }
 
 #[test]
-fn nobody_is_taken_in_by_an_old_picture() {
+fn no_application_is_admitted_on_an_old_reading() {
     let mut bench = Bench::new();
     bench.step();
     bench.world.lock().sensors_old_ms = 401;

@@ -151,7 +151,7 @@ fn contended(quanta: Option<u16>) -> Network {
 }
 
 #[test]
-fn a_long_pause_is_asked_for_again_and_again() {
+fn a_long_pause_is_requested_repeatedly() {
     // All is sent after 160 us, before half of the longest pause, 335 us, is over.
     let until_taken_back = contended(None).counts().pauses;
     assert_eq!(contended(Some(u16::MAX)).counts().pauses, until_taken_back);
@@ -160,7 +160,7 @@ fn a_long_pause_is_asked_for_again_and_again() {
 
 /// Method: a pause frame without a sender arrives, so no port repeats it.
 #[test]
-fn a_pause_that_nobody_repeats_is_over_by_itself() {
+fn a_pause_without_a_repeat_is_over_by_itself() {
     let mut settings = with_pauses(100_000, 50_000);
     settings.pfc.as_mut().expect("with pauses").quanta = Some(1_000);
     let mut network = star(2, &settings);

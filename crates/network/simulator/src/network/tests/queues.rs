@@ -54,7 +54,7 @@ fn a_packet_behind_another_waits_for_its_last_bit_and_the_high_class_goes_first(
 }
 
 #[test]
-fn a_full_buffer_drops_at_the_tail_and_says_so() {
+fn a_full_buffer_drops_at_the_tail_and_reports_it() {
     let settings = PortSettings {
         buffer: Bytes::new(2 * u64::from(FULL)),
         ..settings()
@@ -158,7 +158,7 @@ fn only_packets_that_understand_marks_are_marked_and_only_by_their_class() {
 }
 
 #[test]
-fn telemetry_tells_of_each_hop_and_an_answer_brings_it_home() {
+fn telemetry_has_each_hop_and_an_answer_returns_it() {
     let mut network = star(3, &settings());
     for (from, flags) in [(0, 0), (0, 0), (1, flags::TELEMETRY)] {
         let packet = packet(from, 2, 0, FULL);

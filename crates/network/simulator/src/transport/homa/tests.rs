@@ -87,7 +87,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn every_message_ends_whatever_is_lost((starts, world) in losses()) {
+    fn every_message_ends_after_any_loss((starts, world) in losses()) {
         prop_assert_eq!(run(4, &starts, world), run(4, &starts, world));
     }
 }

@@ -116,7 +116,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn every_message_ends_whatever_is_lost((starts, world) in losses()) {
+    fn every_message_ends_after_any_loss((starts, world) in losses()) {
         let done = run(4, &starts, world);
         prop_assert_eq!(&done, &run(4, &starts, world));
         for (done, start) in done.iter().zip(&starts) {

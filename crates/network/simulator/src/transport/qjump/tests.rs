@@ -97,7 +97,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
 
     #[test]
-    fn every_message_ends_whatever_is_lost(
+    fn every_message_ends_after_any_loss(
         messages in proptest::collection::vec((0u32..200, 0u16..4, 1u16..4, 1u64..200_000, 0u8..3), 1..15),
         lost in 0u64..200,
         seed in any::<u64>(),

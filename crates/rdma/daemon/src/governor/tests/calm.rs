@@ -10,7 +10,7 @@ fn looks_in(host: &mut Host, ms: u64) -> u64 {
 }
 
 #[test]
-fn a_lone_sender_is_looked_at_rarely_until_somebody_else_needs_it() {
+fn a_lone_sender_is_read_rarely_until_another_one_needs_the_device() {
     let mut host = Host::new(config());
     host.start_bulk(who("a", Class::Bandwidth));
     host.run(10);

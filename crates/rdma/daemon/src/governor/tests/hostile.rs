@@ -67,7 +67,7 @@ proptest! {
     /// never exceed the device, and dead processes leave nothing. Method: random histories with random words in every
     /// field that a process may write.
     #[test]
-    fn liars_harm_nobody_else(
+    fn false_claims_harm_no_other_process(
         steps in prop::collection::vec((0u8..6, any::<u16>(), any::<u64>(), any::<u64>()), 50..300)
     ) {
         let mut host = Host::new(config());

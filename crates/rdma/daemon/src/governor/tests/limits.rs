@@ -130,7 +130,7 @@ fn shown(host: &mut Host) -> (Vec<LimitSnapshot>, Vec<Shown>) {
 }
 
 #[test]
-fn every_limit_that_stands_is_shown_with_those_that_it_holds() {
+fn every_limit_in_force_is_shown_with_its_members() {
     let mut host = Host::new(config());
     host.start_bulk(process(1, "a"));
     host.start_bulk(process(2, "b"));

@@ -63,7 +63,7 @@ fn with_one_key_both_learn_the_others_endpoint() {
 }
 
 #[test]
-fn with_two_keys_nobody_learns_anything() {
+fn with_two_keys_no_end_learns_anything() {
     let (called, answered) = meet(&key(1), key(2), true);
     assert!(matches!(called, Err(HandshakeError::Proof)), "{called:?}");
     assert!(answered.is_err());

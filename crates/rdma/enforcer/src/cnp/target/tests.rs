@@ -47,7 +47,7 @@ pub(in crate::cnp) fn queue_pair() -> QueuePair {
 }
 
 #[test]
-fn the_destination_is_this_hosts_own_port_whoever_the_peer_is() {
+fn the_destination_is_this_hosts_own_port_for_any_peer() {
     for peer in ["8.8.8.8", "10.7.0.2", "fd00::9"] {
         let peer: IpAddr = peer.parse().unwrap();
         let target = Target::of(&queue_pair(), port(), Some(peer)).unwrap();

@@ -61,7 +61,7 @@ fn a_limit_over_several_groups_is_one_limit_and_the_rest_flows_to_the_others() {
 }
 
 #[test]
-fn a_limit_holds_on_a_device_that_nobody_else_uses() {
+fn a_limit_holds_on_a_device_without_other_users() {
     let mut leases = leases();
     let members = members(&mut leases, 1);
     let limit = leases.open_limit(1_000_000_000);
@@ -199,7 +199,7 @@ proptest! {
     /// Goal: with a maximum for each, filling still grants all that is allowed. Method: while there is a remainder, no
     /// receiver is below its maximum.
     #[test]
-    fn what_is_left_over_nobody_may_have(
+    fn the_remainder_is_above_all_maxima(
         rate in 0u64..10_000_000,
         wants in prop::collection::vec((1u32..10, 0u64..3_000_000, 0u64..3_000_000, any::<bool>()), 1..20),
     ) {

@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn each_picosecond_is_blamed_on_the_work_that_fills_it() {
+    fn each_picosecond_is_attributed_to_the_work_that_fills_it() {
         let mut log = Log::default();
         for (started, end, tenant) in [(0, 10, 0), (20, 30, 1), (30, 35, 0), (35, 40, 0)] {
             log.push(started, end, Resource::Wire, tenant);

@@ -220,7 +220,7 @@ impl Store for Slow {
 /// Goal: with a slow store a client waits for two writes at most, and a request without records for none. Method: a
 /// write that ends when the test releases it; concurrent requests share the next one.
 #[test]
-fn a_slow_store_holds_nobody_for_longer_than_two_writes() {
+fn a_slow_store_delays_no_client_for_longer_than_two_writes() {
     let (begun, has_begun) = mpsc::channel();
     let (let_end, may_end) = mpsc::channel();
     let store = Box::new(Slow { begun, may_end });

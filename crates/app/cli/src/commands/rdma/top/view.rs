@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_began_anew_is_no_traffic() {
+    fn a_counter_that_restarted_is_no_traffic() {
         let view = text(
             &snapshot(0, 5_000_000),
             &snapshot(1_000_000_000, 1_000),
