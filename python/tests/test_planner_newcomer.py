@@ -1,6 +1,6 @@
 """A joint plan, played out: items of all admitted queries through shared links, cores and GPUs, first come first served.
 
-Goal: no query misses its latency because of a newcomer. Method: a simulation that knows nothing of the planner's formula; sources
+Goal: no query misses its latency because of a newcomer. Method: a simulation that does not use the planner's formula; sources
 tick at their rates with random phases, filters drop at random, each station serves as many items at once as it has units.
 """
 

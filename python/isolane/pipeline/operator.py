@@ -1,6 +1,6 @@
 """What an operator must offer to be run, and how one is found by name.
 
-Problem: the runtime knows nothing of images or speech, and queries know nothing of processes. Method: `Operator` is the whole
+Problem: the runtime does not depend on images or speech, and queries do not depend on processes. Method: `Operator` is the whole
 contract; any class with these two methods will do. `module:Class` names one in code that `isolane.allowed` accepts. The class is
 made without arguments, or with the options that its plan gives; a path that ends in `.onnx` names a model (`isolane.queries.onnx`). A class that keeps a memory of past items may also have
 

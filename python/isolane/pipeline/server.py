@@ -136,7 +136,7 @@ class ServerConnection(Connection):
         if len(words) != 3 or not words[0].isalpha() or not words[1].startswith("/"):
             raise MessageError(400, f"this is no request: {start[:80]!r}")
         if words[2] not in ("HTTP/1.1", "HTTP/1.0"):
-            raise MessageError(400, f"speaks {words[2][:20]!r}; HTTP/1.1 is understood here")
+            raise MessageError(400, f"version {words[2][:20]!r}; send HTTP/1.1")
 
     def on_expect(self) -> None:
         """Leave to send the body, unless answers are due first."""

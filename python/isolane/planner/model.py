@@ -429,7 +429,7 @@ def check_query(query: Query) -> None:
     for first, second, name in zip(ranks, ranks[1:], names[1:], strict=False):
         if first > second:
             raise PlanError(
-                f"{who}: operator {name} ({KINDS[second]}) stands after a {KINDS[first]}; the template is source, "
+                f"{who}: operator {name} ({KINDS[second]}) is after a {KINDS[first]}; the template is source, "
                 "filters, model, post"
             )
     for operator in query.operators:

@@ -1,6 +1,6 @@
 //! The memory of one request to the scheduler extender, from its first byte to its answer.
 //!
-//! Goal: a request of 32 MiB takes at most four times its size, whatever is in it. Method: every allocation of this
+//! Goal: a request of 32 MiB takes at most four times its size, with any content. Method: every allocation of this
 //! program is counted; each request has one shape, repeated until it is long enough, and comes from a reader that makes
 //! it piece by piece, so only the extender's own memory counts.
 
@@ -51,7 +51,7 @@ struct Repeated {
 impl Read for Repeated {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let length = self.part.len();
-        // Whole parts are left after each one, so what is left says where the next byte lies.
+        // Whole parts are left after each one, so the rest gives the place of the next byte.
         let from = (length - self.left % length) % length;
         let count = into.len().min(length - from).min(self.left);
         into[..count].copy_from_slice(&self.part.as_bytes()[from..from + count]);

@@ -37,7 +37,7 @@ pub struct FabricScenario {
     pub warmup: Duration,
     /// Time measured after the warm-up; no call begins after it.
     pub duration: Duration,
-    /// Calls after which no more begin, if given: whichever of the two comes first ends the run.
+    /// Calls after which no more begin, if given: the first of the two limits ends the run.
     pub calls: Option<u64>,
     /// How long calls may take to end after the last one began; those still open then are counted as such.
     pub drain: Duration,

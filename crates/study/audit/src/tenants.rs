@@ -28,9 +28,9 @@ pub fn select(
 ) -> Result<(Vec<VictimPlan>, Vec<AttackerPlan>), AuditError> {
     let tenants = &scenario.tenants;
     let problem = match tenants.iter().any(|tenant| tenant.name == ALL_OTHERS) {
-        true => {
-            Some("the tenant name all-others stands for all other tenants: choose another name")
-        }
+        true => Some(
+            "the tenant name all-others is reserved for all other tenants: choose another name",
+        ),
         false if tenants.len() < 2 => {
             Some("an audit of own tenants needs at least two: add a [[tenant]]")
         }

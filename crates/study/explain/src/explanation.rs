@@ -141,7 +141,7 @@ pub struct Cause {
     pub added_us: f64,
     /// Part of all that was added, 0 to 1.
     pub share: f64,
-    /// Whom the wait under attack is blamed on, the largest part first.
+    /// The tenants that caused the wait under attack, the largest part first.
     pub blamed: Vec<Part>,
     /// How busy the resource was alone, 0 to 1; absent where that has no meaning (a timer, a read's latency).
     pub busy_alone: Option<f64>,

@@ -69,7 +69,7 @@ fn causes(text: &mut String, explanation: &Explanation) {
             "alone",
             "attacked",
             "added",
-            "blamed on",
+            "caused by",
         ]
         .map(str::to_owned),
     ];
@@ -319,7 +319,7 @@ mod tests {
             6. loss      Goodput: 5.00 Gb/s alone, 1.00 Gb/s under attack; messages: 5.000 M/s and 1.000 M/s.
 
             Waits per message
-              resource                             host  alone  attacked     added  blamed on
+              resource                             host  alone  attacked     added  caused by
               slots for queue-pair context misses  A      0 us   6.00 us  +6.00 us  crowd 90 %, web 10 %
 
             Where a message spends its time

@@ -1,7 +1,7 @@
 //! When a latency is anomalous: the third kind of anomaly, on request.
 //!
 //! Problem: no specification says what latency a loaded card has, so the paper leaves latency out (collie 3.3). Method:
-//! a device is held against itself. A message waits for the outstanding messages of its own application, as the
+//! a device is compared with itself. A message waits for the outstanding messages of its own application, as the
 //! workload's `depth` requests; this is no anomaly. So of every experiment the 99th percentile is divided by what that
 //! wait explains: the idle 99th percentile of the service, and the time in which everything outstanding drains at the
 //! device's own bounds. Plain loaded workloads (every service, three sizes, with short and with deep queues, under

@@ -178,7 +178,7 @@ impl Listener {
     }
 }
 
-/// Tells a peer with the certificate of a machine why it gets no session.
+/// Sends the reason to a peer with the certificate of a machine, which gets no session.
 fn refuse(connection: &mut Connection, tcp: &mut TcpStream) -> io::Result<()> {
     let reason = format!(
         "the certificate is not for the name {CONTROLLER:?}; make one with `isolane rdma agent init DIR {CONTROLLER}`"

@@ -9,7 +9,7 @@ use crate::modules;
 use crate::tree::Tree;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What stands before the name of an item.
+/// The text before the name of an item.
 const ITEMS: [&str; 9] = [
     "fn", "struct", "enum", "const", "static", "type", "trait", "union", "mod",
 ];

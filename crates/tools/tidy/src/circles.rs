@@ -1,9 +1,10 @@
 //! No circle of files: a reader understands a file after those that it uses.
 //!
-//! An arrow leads from a file to each file of its crate that it names by `crate::`, `super::`, `self::` or by the name of a
-//! module. A name that another file passes on by `pub use` leads to the file that has it. Arrows between a module and what
-//! lies inside it do not count: they are one thing in several files. Two files may use each other; more may not.
-//! Limits: a method that a file calls without a path leads nowhere, so `impl` blocks of one type in several files are free.
+//! An arrow leads from a file to each file of its crate that it names by `crate::`, `super::`, `self::` or by the name
+//! of a module. A name that another file passes on by `pub use` leads to the file that has it. Arrows between a module
+//! and its inner modules do not count: they are one thing in several files. Two files may use each other; more may not.
+//! Limits: a method that a file calls without a path leads nowhere, so `impl` blocks of one type in several files are
+//! free.
 
 use crate::finding::{Finding, Rule};
 use crate::modules::{self, Module, Path};

@@ -19,7 +19,7 @@ const FOLDERS: [&str; 6] = [
     ".ci/",
 ];
 
-/// The changelog tells history: paths in it may be gone.
+/// The changelog is history: paths in it may be gone.
 const CHANGELOG: &str = "CHANGELOG.md";
 
 /// The rules for documents over every Markdown file.
@@ -175,7 +175,7 @@ fn check_targets(targets: &BTreeSet<&str>, path: &str, text: &str, findings: &mu
     }
 }
 
-/// True when the line with this index lies inside fenced code.
+/// True when the line with this index is inside fenced code.
 fn fenced(text: &str, index: usize) -> bool {
     let fences = text
         .lines()

@@ -1,7 +1,7 @@
 //! The files of each crate as modules, with the paths that the code of each names.
 //!
-//! Method: the masked text is read word by word, not parsed. A path is what a `use` names or what stands before and behind
-//! `::`. Items for tests are left out, and so are modules that a `cfg` with `test` declares.
+//! Method: the masked text is read word by word, not parsed. A path is the argument of a `use` or the text on both
+//! sides of `::`. Items for tests are left out, and so are modules that a `cfg` with `test` declares.
 
 use crate::mask::{code_only, without_tests};
 use crate::tree::Tree;
@@ -68,7 +68,7 @@ fn place(file: &str) -> Option<(String, Path)> {
     (!is_test).then(|| (folder.to_owned(), path))
 }
 
-/// Takes out the modules that exist in tests alone, and what lies below them.
+/// Takes out the modules that exist in tests alone, and the modules below them.
 fn leave_out_tests(modules: &mut BTreeMap<Path, Module>) {
     let mut out = BTreeSet::new();
     for (path, module) in modules.iter() {

@@ -9,7 +9,7 @@ pub enum Kind {
     PureUnsafe,
     /// Touches the world through safe interfaces.
     Plain,
-    /// Speaks to the kernel, to a foreign ABI or through shared memory.
+    /// Calls the kernel or a foreign ABI, or uses shared memory.
     Unsafe,
 }
 

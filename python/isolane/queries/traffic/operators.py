@@ -4,7 +4,7 @@ vehicles.
 Problem: find the red vehicles of a camera's frames, with filters that drop what cannot hold any. Units: pixels of
 the frame as the camera saw it, in boxes; pixels of the shrunk frame inside operators. Payload: "frame" (height x
 width x 3, eight bits), "scale_x", "scale_y" (shrunk per original pixel), "holds" (frames until the sampler's next
-one), "left", "top" (where a crop lies in the shrunk frame), "moving" (blocks that the background subtractor saw
+one), "left", "top" (the place of a crop in the shrunk frame), "moving" (blocks that the background subtractor saw
 move), then "boxes" (n x 4), "kinds", "redness". Method: see each class. The two filters may be in either order,
 and the order shows: after the subtractor the colour filter looks at moving blocks alone, so that a red awning does
 not count; before it, the subtractor sees fewer frames and learns the background from them. Limits: a fixed camera.

@@ -1,4 +1,4 @@
-//! `isolane rdma plan` and its companions on whatever machine the tests run on.
+//! `isolane rdma plan` and its companions on any machine.
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used)]
 

@@ -218,7 +218,7 @@ fn an_operator_without_the_key_is_refused() {
     assert!(answered.status.success(), "{}", text(&answered.stderr));
     assert!(text(&answered.stdout).starts_with("rack/high: promised 0 b/s of 100 Gb/s"));
     for (given, code, told) in [
-        (&[][..], 1, "this server asks for a key"),
+        (&[][..], 1, "this server needs a key"),
         (
             &["--key-file", &other],
             1,

@@ -52,7 +52,7 @@ fn loaded(dqa: &Dqa) -> Option<Vec<FlowSnapshot>> {
 /// Segments of a packet at most: 64 KiB in segments of a TCP over Ethernet.
 const SEGMENTS: u64 = 46;
 
-/// Waits until every flow has given its weight back: a connection's closing packets may still lie in the queue when the
+/// Waits until every flow has given its weight back: a connection's closing packets may still be in the queue when the
 /// bytes have arrived. `take` takes what `device` holds, where nothing else does.
 ///
 /// Now and then, of 1,000 packets for 15 at most, the kernel does not call a tracing program (6.18: the device and the
@@ -89,7 +89,7 @@ fn assert_drained(dqa: &mut Dqa, device: &str, address: &str, take: impl Fn()) {
     dqa.set_patience(Duration::from_millis(200), Duration::from_secs(60));
     let socket = UdpSocket::bind("0.0.0.0:0").expect("bind");
     let trickle = || {
-        // Nobody listens there, and the host says so to the next attempt.
+        // No process listens there, and the host rejects the next attempt.
         let _ = socket.send_to(&[0; 100], (address, 9));
     };
     assert!(
@@ -103,7 +103,7 @@ fn assert_drained(dqa: &mut Dqa, device: &str, address: &str, take: impl Fn()) {
     assert!(healed >= left.len() as u64, "{healed} healed of {left:?}");
 }
 
-/// Takes what lies in the rings of a device of 8 queues.
+/// Takes the packets in the rings of a device of 8 queues.
 fn discard(tun: &Tun) {
     for queue in 0..8 {
         while tun.read(queue).is_some() {}

@@ -28,7 +28,7 @@ const REST_MAX: u32 = 64;
 /// Of a tier's memory, what a move leaves free: the kernel's watermarks are below it.
 const RESERVE_SHARE: u64 = 64;
 
-/// What movers need to know of the machine.
+/// The machine's parameters for movers.
 #[derive(Clone, Debug)]
 pub struct Context {
     /// Its files.

@@ -291,5 +291,5 @@ fn killed_at_random_nothing_leaks_and_survivors_go_on() {
     for (process, name) in survivors.processes.iter_mut().zip(&survivors.names) {
         process.finish(name);
     }
-    wait_for("nobody", || holdings(&daemon).1 == 0);
+    wait_for("no session", || holdings(&daemon).1 == 0);
 }

@@ -182,7 +182,7 @@ fn card<'a>(policy: &Policy, host: &'a Host) -> Result<&'a Card, CompileError> {
 }
 
 /// Each tenant's guarantee plus its weight's part of what all guarantees leave; at most its limit. The part above a
-/// limit is not given to others: a card gives idle rate to whoever is busy.
+/// limit is not given to others: a card gives idle rate to busy tenants.
 fn shares(policy: &Policy, card: &Card, rate_bps: u64) -> Result<Vec<Share>, CompileError> {
     let guarantee = |tenant: &Tenant| tenant.guarantee.map_or(0, |rate| rate.as_bps());
     let sum: u128 = policy

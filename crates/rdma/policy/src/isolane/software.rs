@@ -44,7 +44,7 @@ const CACHE_PART: Ratio = Ratio::new(3, 4);
 /// No reference flow's latency is ever above it: the target that switches pseudocode 1 off.
 const NO_TARGET: Duration = Duration::from_secs(1_000);
 
-/// What the policy has to know of the device.
+/// The policy's parameters of the device.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SoftwareOptions {
     /// Pacing, as for Justitia. The target is ignored.

@@ -182,7 +182,7 @@ impl Line {
         let hello = self.read_in_time(HELLO_MAX, PATIENCE)?;
         let hello = hello.map(|text| serde_json::from_str::<Request>(&text));
         let Some(Ok(Request::Hello { nonce: theirs })) = hello else {
-            let refused = "this server asks for a key: give the client the server's key_file (isolane rpc quota: --key-file)";
+            let refused = "this server needs a key: give the client the server's key_file (isolane rpc quota: --key-file)";
             self.write(&Answer::Error(refused.to_owned()))?;
             return Err(io::Error::other("it has no key"));
         };
@@ -482,7 +482,7 @@ mod tests {
         let (answer, served) = ask(Some(7), Some(8));
         assert!(reason(answer).starts_with("the key is another one than this server's") && !served);
         let (answer, served) = ask(Some(7), None);
-        assert!(reason(answer).starts_with("this server asks for a key") && !served);
+        assert!(reason(answer).starts_with("this server needs a key") && !served);
         let (answer, _) = ask(None, Some(7));
         assert!(reason(answer).contains("Hello"), "the book refuses it");
     }

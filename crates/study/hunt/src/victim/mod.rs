@@ -159,7 +159,7 @@ impl Harm {
 }
 
 /// Which column of husky's table 4.3 the attack `point` belongs to: by its verbs where these say it, else by what ran
-/// out. The search knows nothing of it.
+/// out. The search does not use it.
 pub fn column(point: &Point, exhausted: Option<&str>) -> Option<Column> {
     if point.control != 0 {
         return Some(Column::CacheControl);

@@ -1,4 +1,4 @@
-//! A disk whose program and machine can die at any byte.
+//! A disk whose program and machine can crash at any byte.
 //!
 //! The bytes are the product's journal: [`file::line`] writes them and [`file::parse`] reads them. A kill of the server
 //! cuts the append that is on its way after any byte. A crash of the machine also loses bytes that were not synced, from

@@ -27,7 +27,7 @@ struct Handover(Defect);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Call {
-    /// Trapped, nobody received it.
+    /// Trapped, and not received.
     Waits,
     /// An enforcer received it.
     Taken,

@@ -1,4 +1,4 @@
-//! Leases of the quota server: whatever is lost, late or killed, clients together use no more than the bound.
+//! Leases of the quota server: after any loss, delay or kill, clients together use no more than the bound.
 //!
 //! The server is the real policy ([`Pool`]) with the rules of its adapters: a promise is stored before it is sent, and a
 //! restart restores what is stored. Clients count their term from their request. Time: a term is two ticks, and clients

@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     /// Name of the assignment, like slurm-42
     #[arg(required_unless_present = "list")]
     name: Option<String>,
-    /// Pattern of the cgroup's path below the mount; * stands for any characters
+    /// Pattern of the cgroup's path below the mount; * matches any characters
     #[arg(long, value_name = "PATTERN", required_unless_present_any = ["end", "list"])]
     cgroup: Option<String>,
     /// Tenant of the workload's processes

@@ -150,8 +150,8 @@ pub(crate) fn veth() -> Host {
     host
 }
 
-/// Lets the first processor receive whatever any processor hands over to this end of a pair, so that packets to forward
-/// come in the order in which they were sent.
+/// Lets the first processor receive all packets of this end of a pair, so packets to forward arrive in the order in
+/// which they were sent.
 pub(crate) fn receive_on_one_processor(device: &str, queues: u32) {
     // sysfs shows the devices of the namespace in which it was mounted.
     let devices = Path::new("/mnt/sys");
@@ -242,7 +242,7 @@ impl Tun {
         }
     }
 
-    /// Hands a packet to the kernel, as if it had come from the wire.
+    /// Passes a packet to the kernel as if it had arrived from the wire.
     pub(crate) fn write(&self, queue: usize, packet: &[u8]) {
         match rustix::io::write(&self.queues[queue], packet) {
             Ok(bytes) => assert_eq!(bytes, packet.len()),
@@ -296,6 +296,6 @@ pub(crate) fn packet_socket() -> OwnedFd {
     // SAFETY: no pointers.
     let fd = unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, protocol) };
     check(fd).expect("packet socket");
-    // SAFETY: just opened, nobody else has it.
+    // SAFETY: just opened, without another owner.
     unsafe { OwnedFd::from_raw_fd(fd) }
 }

@@ -52,7 +52,7 @@ fn a_lone_sender_that_counts_rarely_keeps_its_lease() {
         }
         host.run(50);
     }
-    assert_eq!(knocks, 1, "it knocks when it begins, and never again");
+    assert_eq!(knocks, 1, "it signals when it begins, and never again");
     host.run(200);
     assert_eq!(host.processes[at].lease().flags, 0);
     assert_eq!(host.governor.next_deadline_ns(), None);
