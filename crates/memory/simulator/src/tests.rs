@@ -184,7 +184,7 @@ fn a_refusal_says_why_and_what_to_do() {
     let redis = app(&result, "redis");
     assert!(redis.is_refused() && redis.ran_s == 0.0);
     expect_test::expect![
-        "10.1 GB of near memory short, and this policy takes nothing back from those who came first"
+        "10.1 GB of near memory short, and this policy takes nothing back from earlier applications"
     ]
     .assert_eq(redis.verdict_reason.as_deref().unwrap_or_default());
     let hopeless = text.replace("\"160ns\"", "\"60ns\"");

@@ -68,7 +68,7 @@ fn of_refusal(refusal: &Refusal, apps: &[App<'_>]) -> String {
             gigabytes(*capacity)
         ),
         Refusal::Exhausted(lacks) => format!(
-            "{}, and this policy takes nothing back from those who came first",
+            "{}, and this policy takes nothing back from earlier applications",
             short(lacks)
         ),
     }

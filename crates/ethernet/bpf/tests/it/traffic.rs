@@ -58,8 +58,8 @@ const SEGMENTS: u64 = 46;
 /// Now and then, of 1,000 packets for 15 at most, the kernel does not call a tracing program (6.18: the device and the
 /// tracepoint itself count more packets than the program has runs and skipped runs). A flow whose last packet it was
 /// keeps its weight until it is healed by age, and so do segments that software cut, since only whole packets make good
-/// for what was missed before them. So what is left after the wait must be what the device sent and nobody was told of,
-/// in few flows, and a little other traffic must heal just these.
+/// for what was missed before them. So what is left after the wait must be what the device sent without a report, in
+/// few flows, and a little other traffic must heal just these.
 fn assert_drained(dqa: &mut Dqa, device: &str, address: &str, take: impl Fn()) {
     let waited = |dqa: &Dqa, rounds: u32, step: &dyn Fn()| {
         (0..rounds).any(|_| {

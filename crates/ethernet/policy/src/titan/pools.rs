@@ -5,9 +5,9 @@
 //! containers get disjoint sets of queues in proportion to their weights, by largest remainders and at least one each.
 //! With more containers than queues, the heaviest are spread first and each next one joins the set of least weight, so
 //! that sets are as even as a greedy choice makes them. The device's weights then divide the card: a queue's weight is
-//! its container's weight times the queue's part of the container's backlogged flows, exact whatever the number of
-//! flows; without weights in the device, the number of queues approximates them. Units: weights are relative. Source:
-//! ours; pools of processors are XPS (titan 2.1).
+//! its container's weight times the queue's part of the container's backlogged flows, exact at any number of flows;
+//! without weights in the device, the number of queues approximates them. Units: weights are relative. Source: ours;
+//! pools of processors are XPS (titan 2.1).
 
 use super::QueueSet;
 

@@ -1,7 +1,7 @@
 //! After a crash: the machine is put in the order that the journal promises.
 //!
 //! Method: each running application of the journal is measured, admitted in the order of arrival, and gets its limits
-//! again, whatever the earlier service wrote last. Entries whose group is empty or gone are removed. Applications that
+//! again in place of those of the earlier service. Entries whose group is empty or gone are removed. Applications that
 //! the policy does not admit any more are let go without limits. Cgroups of ours that no journal names (a user deleted
 //! the journal) are removed if they are empty, and reported if they are not.
 

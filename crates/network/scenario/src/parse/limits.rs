@@ -195,7 +195,7 @@ fn overloaded(scenario: &FabricScenario, groups: &[Loads], running: &[usize]) ->
         _ => format!("{} (all links of the rack together)", rounded(rack)),
     };
     Some(format!(
-        "load: {link} would be asked for {} line rates on average and carries {carries}: load {} is above 1, so its \
+        "load: {link} would get {} line rates on average and carries {carries}: load {} is above 1, so its \
          queue grows as long as the run lasts. Divide the loads by {}, or say overload = true if that is the experiment",
         terms.join(" + "),
         rounded(load),

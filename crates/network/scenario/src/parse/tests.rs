@@ -192,7 +192,7 @@ fn an_overloaded_link_is_named_with_its_sum() {
         "pattern = \"all-to-all\"",
         incast,
         expect![
-            "f.toml:38: load: the link to host 0 would be asked for 1.6 (all) line rates on average and carries 1: load 1.6 is above 1, so its queue grows as long as the run lasts. Divide the loads by 1.6, or say overload = true if that is the experiment"
+            "f.toml:38: load: the link to host 0 would get 1.6 (all) line rates on average and carries 1: load 1.6 is above 1, so its queue grows as long as the run lasts. Divide the loads by 1.6, or say overload = true if that is the experiment"
         ],
     );
     let text = GOOD.replacen("pattern = \"all-to-all\"", incast, 1);
@@ -202,7 +202,7 @@ fn an_overloaded_link_is_named_with_its_sum() {
         "topology = \"single-switch\"\nhosts = 33",
         racks,
         expect![
-            "f.toml:40: load: the links out of rack 0 would be asked for 1.828571 (all) line rates on average and carries 1 (all links of the rack together): load 1.828571 is above 1, so its queue grows as long as the run lasts. Divide the loads by 1.828571, or say overload = true if that is the experiment"
+            "f.toml:40: load: the links out of rack 0 would get 1.828571 (all) line rates on average and carries 1 (all links of the rack together): load 1.828571 is above 1, so its queue grows as long as the run lasts. Divide the loads by 1.828571, or say overload = true if that is the experiment"
         ],
     );
 }

@@ -33,7 +33,7 @@ const AFTER: &str = "\
 Exit codes:
   0    done
   1    the answer is no: refused for want of memory or bandwidth; plan: the promise would not be kept
-  2    a mistake: no such application, a value out of range, a name or priority that somebody has
+  2    a mistake: no such application, a value out of range, a name or priority that another application has
   3    the machine cannot: no service, no tiers, no privilege, a promise better than the hardware
   130  interrupted";
 

@@ -16,7 +16,7 @@ Exit codes:
   0    nothing is wrong (with --strict: and there is no warning)
   1    something is wrong
   2    no device has that name, while there are others
-  3    this machine has no RDMA device, whatever --device names; the report says what is missing";
+  3    this machine has no RDMA device, with any value of --device; the report says what is missing";
 
 /// Arguments of `isolane rdma doctor`.
 #[derive(Debug, clap::Args)]

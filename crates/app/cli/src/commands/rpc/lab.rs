@@ -18,7 +18,7 @@ Exit codes:
   0    every verdict is yes
   1    a verdict is no
   2    wrong usage
-  3    this machine cannot: not root, no iproute2, no veth or htb in the kernel, a client that was asked for is missing,
+  3    this machine cannot: not root, no iproute2, no veth or htb in the kernel, a requested client is missing,
        or it was too busy with other work to judge";
 
 /// The Go program of the lab, beside this binary or on PATH.

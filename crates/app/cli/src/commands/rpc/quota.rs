@@ -22,7 +22,7 @@ any traffic; clients are programs with the admission library. Guide: docs/guides
 
 Exit codes:
   0  done
-  1  the server refuses: the answer says why, with the arithmetic, or asks for its key
+  1  the server rejects the request: the answer has the reason with the arithmetic, or the server needs its key
   2  a mistake in the file or on the command line
   3  the server cannot be reached, or cannot listen or write";
 
