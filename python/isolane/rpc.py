@@ -62,9 +62,9 @@ __all__ = [
     "outcome",
 ]
 
-# : Request metadata of a downgraded call; its value is the number of the requested class.
+#: Request metadata of a downgraded call; its value is the number of the requested class.
 DOWNGRADED = "isolane-downgraded"
-# : Request metadata of every call: names of the requested class and of the class in which the call runs.
+#: Request metadata of every call: names of the requested class and of the class in which the call runs.
 REQUESTED_CLASS = "isolane-requested-class"
 CLASS = "isolane-class"
 #: Carries the decision from the interceptor to the channel; never sent.
@@ -84,7 +84,7 @@ class Decision(NamedTuple):
 
     #: Class it runs in.
     ran: int
-    # : Whether that is lower than the requested class.
+    #: Whether that is lower than the requested class.
     downgraded: bool
     #: Whether it would be, were the mode not shadow.
     would_downgrade: bool

@@ -17,7 +17,7 @@ else:
     import tomli as tomllib
 
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
-# : `pip install isolane...`, with any quotes; a path (`./python[plan]`) and a file (`isolane-*.whl`) are right.
+#: `pip install isolane...`, with any quotes; a path (`./python[plan]`) and a file (`isolane-*.whl`) are right.
 INDEX_ENTRY = re.compile(r"pip3? install (?:-[^ ]+ )*['\"]?isolane(?![-_0-9.a-z*]*\.whl)")
 
 

@@ -29,7 +29,7 @@ from isolane.planner.online import THRESHOLD
 
 #: Observations between false alarms on average, at least: of the objective, of a link, and of each shift.
 EVERY_OBJECTIVE, EVERY_LINK, EVERY_SHIFT = 6_500.0, 2_000.0, 1e6
-# : The largest chance of a bad period (of a wrong measurement) while nothing changed, and the chance that counts as a change.
+#: The largest chance of a bad period (of a wrong measurement) while nothing changed, and the chance that counts as a change.
 BAD_USUAL, BAD_CHANGED = 0.05, 0.95
 WRONG_USUAL, WRONG_CHANGED = 0.02, 0.9
 #: Periods whose items are judged together. Neighbouring periods of a busy machine resemble each other; with two, numbers whose

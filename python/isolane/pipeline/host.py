@@ -64,13 +64,13 @@ DRAIN_S = 30.0
 EXIT_HUNG = 70
 #: The longest stretch in which another thread keeps the interpreter: the default of 5 ms would be added to each hop.
 SWITCH_S = 0.0005
-# : A body of this size or more is a measurement of its link's speed.
+#: A body of this size or more is a measurement of its link's speed.
 TELLING_BYTES = 32 * 1024
 #: Bytes of one measurement at most.
 PROBE_MAX = 16 * 1024 * 1024
-# : One runner sends the orders; a memory that moves may be as large as an item.
+#: One runner sends the orders; a memory that moves may be as large as an item.
 CONTROL_LIMITS = Limits(open=32, entering=16, per_address=32, pipelined=links.WINDOW)
-# : Any client may read the state: requests without bodies, and answers of some kilobytes.
+#: Any client may read the state: requests without bodies, and answers of some kilobytes.
 STATUS_LIMITS = Limits(open=64, entering=64, per_address=16, pipelined=8, body_bytes=0, bodies_bytes=1024 * 1024, idle_s=60.0)
 
 

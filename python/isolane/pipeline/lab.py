@@ -53,7 +53,7 @@ SOURCE_S, ITEMS_MIN = 20.0, 40
 SKIPPED_S = 17.0
 #: Queries that the part about newcomers needs.
 QUERIES_TOGETHER = 3
-# : Results under the new plan before its latency is reported.
+#: Results under the new plan before its latency is reported.
 RESULTS_MIN = 5
 
 

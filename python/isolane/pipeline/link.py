@@ -46,12 +46,12 @@ PAUSE_S, PAUSE_MAX_S = 0.02, 0.5
 CONNECT_S = 2.0
 #: The next operator's deadline is this much before ours, so that its answer still comes in time.
 SLACK_S = 0.2
-# : Sent bytes without an acknowledgement for so long mean a cut network.
+#: Sent bytes without an acknowledgement for so long mean a cut network.
 USER_TIMEOUT_MS = 5000
 #: Silence on a living connection past an item's deadline that means a dead peer.
 STALL_S = 2.0
 
-# : Causes of a broken connection that are in the network and not in the item on it.
+#: Causes of a broken connection that are in the network and not in the item on it.
 _NETWORK = {errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.ENETDOWN}
 
 #: `LEFT` is the time that an item has left, in seconds: clocks of two machines are not compared, and a clock that is set changes nothing.

@@ -38,7 +38,7 @@ from typing import Protocol, TypeVar
 from isolane.pipeline.address import Place
 from isolane.pipeline.item import MAX_BYTES
 
-# : How long a new connection may take for TLS.
+#: How long a new connection may take for TLS.
 HANDSHAKE_S = 5.0
 #: Connections that wait in the kernel, and that are accepted before other work goes on.
 BACKLOG, ACCEPTS = 128, 16

@@ -31,7 +31,7 @@ from isolane.pipeline.item import MAX_BYTES
 
 #: A head is a start line and headers; traces of a pipeline of ten operators take 3 KiB.
 HEAD_BYTES = 16 * 1024
-# : The most that one read returns while a head is awaited.
+#: The most that one read returns while a head is awaited.
 READ_BYTES = 64 * 1024
 #: JSON takes many times its size once it is read: configurations, metrics and reasons are far smaller.
 JSON_BYTES = 256 * 1024

@@ -44,9 +44,9 @@ from isolane.planner.live import configured, pass_through
 from isolane.planner.model import Configuration, Infrastructure, Launch, OperatorResult, Query, Workload
 from isolane.planner.online import Observation
 
-# : Bytes of a measurement, one after the other until one is enough: a connection starts slowly, and a large transfer disturbs.
+#: Bytes of a measurement, one after the other until one is enough: a connection starts slowly, and a large transfer disturbs.
 PROBE_BYTES = (128 * 1024, 512 * 1024, 2 * 1024 * 1024, 8 * 1024 * 1024)
-# : The later half of a measurement is enough if it took so long, or if it is at least this part of the known speed.
+#: The later half of a measurement is enough if it took so long, or if it is at least this part of the known speed.
 TELLING_S, TELLING_PART = 0.25, 0.8
 PROBE_TIMEOUT_S = 20.0
 ATTEMPTS = 2
@@ -258,7 +258,7 @@ class Reference:
 
 #: The operators of the process that runs the most expensive configuration.
 _OPERATORS: list[Operator] = []
-# : The nice value of that process.
+#: The nice value of that process.
 NICENESS = 15
 
 

@@ -31,7 +31,7 @@ from isolane.pipeline.messages import Answer, Connection, Message, MessageError
 
 #: The longest time that a head may take.
 HEAD_S = 10.0
-# : A message or an answer without progress for so long ends its connection. Longer than the wait for a cut network.
+#: A message or an answer without progress for so long ends its connection. Longer than the wait for a cut network.
 STANDSTILL_S = 30.0
 #: The slowest body, in the mean. A link of 0.2 Mbit/s is faster.
 LEAST_BYTES_PER_S = 16 * 1024

@@ -18,7 +18,7 @@ from isolane.pipeline.observe import Reference
 from isolane.planner.model import Configuration, FilterScore, Launch, Order, PlanError, Query
 from isolane.planner.search.problem import BudgetSpent
 
-# : Items of a launch: eight seconds of the traffic query; few of them pass.
+#: Items of a launch: eight seconds of the traffic query; few of them pass.
 SHADOW_ITEMS = 120
 #: Launches of a search, and the wall time after which it ends with what it knows.
 SHADOW_LAUNCHES, SHADOW_S = 15, 20.0

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 #: Less idle time than this is what the clocks themselves take: 0.005 ms on the machine where they were tried.
 IDLE_MIN_MS = 0.05
-# : The idle part of a call to a `gpu` operator from which on an accelerator did the work. Below it the thread counts as one.
+#: The idle part of a call to a `gpu` operator from which on an accelerator did the work. Below it the thread counts as one.
 APART = 0.1
 
 

@@ -232,7 +232,7 @@ class Infrastructure:
         raise PlanError(f"there is no tier {name}; there are {', '.join(each.name for each in self.tiers)}")
 
 
-# : The mean that replaces each unknown 99th percentile.
+#: The mean that replaces each unknown 99th percentile.
 TAILS = {
     "processing_p99_ms": "processing_ms",
     "output_p99_bytes": "output_bytes",

@@ -21,7 +21,7 @@ if sys.version_info >= (3, 11):
 else:  # The package supports 3.10, whose library cannot read TOML.
     import tomli as tomllib
 
-# : The path of the claims in the repository.
+#: The path of the claims in the repository.
 FOLDER = pathlib.PurePath("claims", "vulcan")
 
 #: Tolerances by unit where a claim states none; relative unless the unit is counted.

@@ -35,7 +35,7 @@ MEASURED: dict[str, tuple[tuple[float, float, tuple[float, float, float]], ...]]
     "VG": ((0.70, 180.0, (6.0, 4.0, 2.7)), (0.60, 190.0, (6.0, 2.8, 2.0))),
 }
 
-# : Accuracy and latency objectives of the figures, by order of the filters.
+#: Accuracy and latency objectives of the figures, by order of the filters.
 ASKED = {"GV": (0.80, 400.0), "VG": (0.60, 300.0)}
 
 FILTERS = {"G": "ground", "V": "voxels"}

@@ -62,12 +62,12 @@ class BackgroundSubtractor(Operator):
 
     #: Frames in the memory, and seconds between them: a slow car leaves its place within half of the memory's span.
     MEMORY, SPACING_S = 9, 0.4
-    # : How much sooner a frame may come that counts as so far apart: live frames are not exactly on time, and a memory that takes
-    # : every other one fills in twice the time. Less than half of the time between two frames of the camera.
+    #: How much sooner a frame may come that counts as so far apart: live frames are not exactly on time, and a memory that takes
+    #: every other one fills in twice the time. Less than half of the time between two frames of the camera.
     JITTER_S = 0.03
     #: Mean deviation of a block, in levels of brightness, from which it moves; sensor noise alone makes 4 to 6.
     DEVIATION = 9.0
-    # : Share of moving blocks from which the camera itself moved or the light was switched: the memory starts again.
+    #: Share of moving blocks from which the camera itself moved or the light was switched: the memory starts again.
     CUT = 0.5
     #: Blocks around moving ones that stay in the crop, so that the detector sees an object's edge.
     MARGIN = 2

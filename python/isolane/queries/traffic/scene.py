@@ -23,11 +23,11 @@ FRAME_RATE = 15.0
 KINDS = ("car", "truck", "person")
 #: Top of the first lane, and distance between lanes.
 LANE_TOP, LANE_STEP, LANES = 80, 27, 4
-# : Size of vehicles by lane: the camera is on the near side.
+#: Size of vehicles by lane: the camera is on the near side.
 LANE_SIZES = (0.36, 0.5, 0.68, 0.9)
 #: Frames that a scene runs before the first one is used, so that the road is not empty.
 WARM_UP_FRAMES = 150
-# : Paints near red that a colour filter must distinguish from red: brown, orange, pink, maroon-grey.
+#: Paints near red that a colour filter must distinguish from red: brown, orange, pink, maroon-grey.
 NEAR_RED = ((120, 66, 44), (228, 124, 30), (232, 130, 152), (110, 70, 70))
 
 
@@ -53,7 +53,7 @@ class Truth:
     kind: int
     #: Left, top, right, bottom.
     box: tuple[float, float, float, float]
-    # : Painted red; of people never true, for any clothes.
+    #: Painted red; of people never true, for any clothes.
     red: bool
 
 
