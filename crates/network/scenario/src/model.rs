@@ -255,7 +255,7 @@ pub struct FabricPolicy {
     pub parameters: BTreeMap<String, f64>,
 }
 
-/// Policies of a network. All but the first two have a port discipline or a transport of their own.
+/// Policies of a network. All but the first three have a port discipline or a transport of their own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FabricPolicyKind {
@@ -263,6 +263,9 @@ pub enum FabricPolicyKind {
     None,
     /// Admission by measured latency (Aequitas algorithm 2).
     Aequitas,
+    /// Admission by equal parts of a port, with evidence shared among callers.
+    #[serde(rename = "aequitas-2")]
+    Aequitas2,
     /// Strict priority between classes.
     Spq,
     /// pFabric: shortest remaining first, in the network.
@@ -275,6 +278,14 @@ pub enum FabricPolicyKind {
     Pdq,
     /// Homa: receiver-driven, priorities by remaining size.
     Homa,
+}
+
+impl FabricPolicyKind {
+    /// Whether the policy leaves ports and transport as the scenario has them, and sends calls that it does not admit in
+    /// the lowest class.
+    pub fn is_admission(self) -> bool {
+        matches!(self, Self::Aequitas | Self::Aequitas2)
+    }
 }
 
 /// One group of callers.

@@ -15,13 +15,22 @@ pub const CONGESTION: &[&str] = &[
 
 /// Spelling of every policy, in the order of [`FabricPolicyKind`].
 pub const POLICY: &[&str] = &[
-    "none", "aequitas", "spq", "pfabric", "qjump", "d3", "pdq", "homa",
+    "none",
+    "aequitas",
+    "aequitas-2",
+    "spq",
+    "pfabric",
+    "qjump",
+    "d3",
+    "pdq",
+    "homa",
 ];
 
 /// What each policy does, in the order of [`POLICY`].
 pub const POLICY_ABOUT: &[&str] = &[
     "calls run in the class that they request",
     "admission by measured latency: calls beyond what a class can keep run in the lowest one",
+    "admission in equal parts of a port, from the misses of all its callers; calls beyond run in the lowest class",
     "strict priority between the classes instead of the ports' scheduler",
     "shortest remaining first in the network, small buffers, hosts at line rate",
     "the higher the level, the lower the rate a host may send in it, so that it cannot queue",
@@ -48,6 +57,7 @@ pub fn policy(kind: FabricPolicyKind) -> &'static [PolicyParameter] {
     match kind {
         FabricPolicyKind::None | FabricPolicyKind::Spq => &[],
         FabricPolicyKind::Aequitas => AEQUITAS,
+        FabricPolicyKind::Aequitas2 => AEQUITAS_2,
         FabricPolicyKind::Pfabric => PFABRIC,
         FabricPolicyKind::Qjump => QJUMP,
         FabricPolicyKind::D3 => D3,
@@ -75,7 +85,7 @@ pub fn every_congestion() -> impl Iterator<Item = (&'static str, &'static [Polic
 
 /// The lists of every policy.
 pub(crate) fn every_policy() -> impl Iterator<Item = &'static [PolicyParameter]> {
-    [AEQUITAS, PFABRIC, QJUMP, D3, PDQ, HOMA].into_iter()
+    [AEQUITAS, AEQUITAS_2, PFABRIC, QJUMP, D3, PDQ, HOMA].into_iter()
 }
 
 /// The parameter that `word` names in the scenario's policy or transport.
@@ -307,6 +317,29 @@ const AEQUITAS: &[PolicyParameter] = &[
         "window_restarts_on_miss",
         (0.0, 1.0),
         "1 restarts the window at a miss, as the public simulator does (0)",
+    ),
+];
+
+const AEQUITAS_2: &[PolicyParameter] = &[
+    parameter(
+        "cut",
+        (1e-9, 1.0),
+        "relative change of the time between two packets of a channel at a cut (0.0625)",
+    ),
+    parameter(
+        "floor",
+        (1e-9, 1.0),
+        "least level: a part of one packet in each objective (0.01)",
+    ),
+    parameter(
+        "idle_after_us",
+        (1.0, 1e9),
+        "silence after which what was learned is forgotten (60000000)",
+    ),
+    parameter(
+        "shared",
+        (0.0, 1.0),
+        "1 shares evidence among the callers of a host, 0 lets each caller learn alone (1)",
     ),
 ];
 

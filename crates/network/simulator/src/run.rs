@@ -81,7 +81,10 @@ pub fn run(scenario: &FabricScenario, observers: Observers<'_>) -> Result<Outcom
     Network::check_headroom(network.topology(), &scenario.ports, classes)?;
     let policy = &scenario.policy;
     match policy.kind {
-        FabricPolicyKind::None | FabricPolicyKind::Aequitas | FabricPolicyKind::Spq => {
+        FabricPolicyKind::None
+        | FabricPolicyKind::Aequitas
+        | FabricPolicyKind::Aequitas2
+        | FabricPolicyKind::Spq => {
             let channels = Channels::new(&scenario.transport, &network)?;
             finish(scenario, network, channels, observers)
         }
@@ -118,7 +121,9 @@ fn network(scenario: &FabricScenario, ports: &PortSettings) -> Network {
     let topology = Topology::new(&scenario.topology);
     let weights: Vec<u32> = scenario.classes.iter().map(|class| class.weight).collect();
     let order = match scenario.policy.kind {
-        FabricPolicyKind::None | FabricPolicyKind::Aequitas => ports.scheduler.into(),
+        FabricPolicyKind::None | FabricPolicyKind::Aequitas | FabricPolicyKind::Aequitas2 => {
+            ports.scheduler.into()
+        }
         FabricPolicyKind::Spq | FabricPolicyKind::Qjump | FabricPolicyKind::Homa => Order::Strict,
         FabricPolicyKind::Pfabric => Order::SmallestKey,
         FabricPolicyKind::D3 | FabricPolicyKind::Pdq => Order::Arrival,

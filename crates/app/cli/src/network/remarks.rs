@@ -171,7 +171,7 @@ fn guaranteed(class: &TrafficClass, weights: u32, scenario: &FabricScenario) -> 
         PortScheduler::Wfq | PortScheduler::Dwrr
     ) && matches!(
         scenario.policy.kind,
-        FabricPolicyKind::None | FabricPolicyKind::Aequitas
+        FabricPolicyKind::None | FabricPolicyKind::Aequitas | FabricPolicyKind::Aequitas2
     );
     (weighted && scenario.classes.len() > 1)
         .then(|| f64::from(class.weight) / f64::from(weights.max(1)))

@@ -30,7 +30,11 @@ fn a_policy_of_another_kind_of_scenario_is_named_with_its_kind() {
     );
     refuses(
         &["sim", &network, "--policies", "none,justitia"],
-        &["--policies justitia", "runs on RDMA hosts", "aequitas, spq"],
+        &[
+            "--policies justitia",
+            "runs on RDMA hosts",
+            "aequitas, aequitas-2, spq",
+        ],
     );
     refuses(
         &["sim", &rdma(), "--policy", "tpp"],

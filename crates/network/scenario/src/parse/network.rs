@@ -247,11 +247,7 @@ pub(super) fn classes(
 ) -> Result<Vec<TrafficClass>, InputError> {
     let tables = top.tables("class")?;
     let count = tables.len();
-    let least = if policy == FabricPolicyKind::Aequitas {
-        2
-    } else {
-        1
-    };
+    let least = if policy.is_admission() { 2 } else { 1 };
     if !(least..=CLASSES_MAX).contains(&count) {
         let why = match (least, count) {
             (2, 1) => ": calls that are not admitted need a lower one",

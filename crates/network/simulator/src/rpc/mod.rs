@@ -94,18 +94,18 @@ impl Calls {
             .map(|class| class.slo.as_ref().map(Objective::new))
             .collect();
         let hosts = network.topology().hosts;
-        let (pairs, generators) = (groups.pairs.len(), groups.generators.len());
+        let generators = groups.generators.len();
         let window = Window {
             from: Instant::ZERO + scenario.warmup,
             to: Instant::ZERO + scenario.warmup + scenario.duration,
         };
         let series = Series::new(scenario, &groups.pairs, window.to);
         Ok(Self {
-            admission: Admission::new(scenario, &objectives, pairs, generators)?,
+            admission: Admission::new(scenario, &objectives, &groups.pairs, generators)?,
             record: Record::new(scenario, &objectives, hosts),
             pairs: scenario
                 .per_pair
-                .then(|| Pairs::new(pairs, objectives.len())),
+                .then(|| Pairs::new(groups.pairs.len(), objectives.len())),
             queues: match series {
                 Some(_) => called_ports(&groups, network),
                 None => Vec::new(),
@@ -244,8 +244,9 @@ impl Calls {
         let (asked, size) = self.groups.draw(generator);
         let mut call = Call::new(now, size, generator, peer.pair, peer.to);
         call.asked = asked;
+        let mtus = self.mtus(size);
         call.ran = match &mut self.admission {
-            Some(admission) => admission.decide(now, generator, peer.pair, asked),
+            Some(admission) => admission.decide(now, generator, peer, asked, mtus),
             None => asked,
         };
         call.measured = now >= self.window.from;
@@ -323,7 +324,7 @@ impl Calls {
         let in_window = self.window.contains(now);
         self.record.on_done(call, latency, mtus, met, in_window);
         if let Some(admission) = &mut self.admission {
-            admission.on_completion(now, call.pair, call.ran, met, mtus);
+            admission.on_completion(now, call, met, mtus);
         }
         if let Some(pairs) = &mut self.pairs {
             pairs.on_done(call, latency, in_window);

@@ -112,3 +112,34 @@ fn a_cancelled_run_has_no_result() {
     ));
     assert_eq!(heard.len(), 1, "it ends at the first check");
 }
+
+#[test]
+fn two_channels_get_equal_parts_within_20_ms_under_aequitas_2() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../scenarios/aequitas");
+    let text = std::fs::read_to_string(format!("{folder}/fairness.toml")).expect("a scenario");
+    // The channels ask for 40 and 80 Gb/s of the high class from the first instant.
+    let text = text.replace(
+        "name = \"aequitas\"\nwindow_us = 2_000",
+        "name = \"aequitas-2\"",
+    );
+    let settings = [("warmup", "\"20ms\""), ("duration", "\"20ms\"")];
+    let settings = settings.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let overrides = FabricOverrides {
+        settings: settings.into(),
+        ..FabricOverrides::default()
+    };
+    let scenario = parse_with(&text, "fairness.toml", &overrides).expect("a valid scenario");
+    let result = run(&scenario, Observers::default())
+        .expect("a valid run")
+        .result;
+    let of = |from| {
+        let mut pairs = result.pairs.iter();
+        let pair = pairs.find(|pair| pair.from == from && pair.class == "high");
+        pair.expect("its calls").goodput_gbps
+    };
+    let (one, other) = (of(0), of(1));
+    assert!(
+        one > 5.0 && (one / other - 1.0).abs() < 0.05,
+        "{one} {other}"
+    );
+}

@@ -7,16 +7,17 @@
 //! (`target / (1 - percentile)`), as the published simulator has it; one per MTU has the window of the paper's line 4.
 //! Limits: 24 bytes for each pair and class with a promise.
 
-use super::objective::Objective;
+use super::super::objective::Objective;
+use super::{idle_after, parameter};
 use isolane_common_quantities::OptionError;
 use isolane_common_quantities::rng::Stream;
 use isolane_common_quantities::units::{Duration, Instant};
-use isolane_network_scenario::model::{FabricPolicyKind, FabricScenario};
+use isolane_network_scenario::model::FabricScenario;
 use isolane_rpc_policy::aequitas::{AdmitState, AequitasOptions, Decision, Probability};
 
 /// The admit probabilities of a run.
 #[derive(Clone, Debug)]
-pub(super) struct Admission {
+pub(in crate::rpc) struct Probabilities {
     /// By class; none for classes that are not gated.
     options: Vec<Option<AequitasOptions>>,
     /// By pair, then class.
@@ -26,8 +27,8 @@ pub(super) struct Admission {
     lowest: u8,
 }
 
-impl Admission {
-    /// The admission of `scenario`, if it has one.
+impl Probabilities {
+    /// The options of `scenario`, with all states new.
     ///
     /// # Errors
     /// When a parameter controls nothing.
@@ -36,10 +37,7 @@ impl Admission {
         objectives: &[Option<Objective>],
         pairs: usize,
         generators: usize,
-    ) -> Result<Option<Self>, OptionError> {
-        if scenario.policy.kind != FabricPolicyKind::Aequitas {
-            return Ok(None);
-        }
+    ) -> Result<Self, OptionError> {
         let lowest = scenario.classes.len() - 1;
         let mut options = Vec::new();
         for (class, objective) in objectives.iter().enumerate() {
@@ -49,12 +47,12 @@ impl Admission {
             });
         }
         let stream = |index| Stream::indexed(scenario.seed, "calls/admission", index as u64);
-        Ok(Some(Self {
+        Ok(Self {
             states: vec![AdmitState::new(Instant::ZERO); pairs * lowest],
             streams: (0..generators).map(stream).collect(),
             lowest: lowest as u8,
             options,
-        }))
+        })
     }
 
     /// The class in which a call runs that requests `class`.
@@ -100,18 +98,19 @@ fn options_of(
     scenario: &FabricScenario,
     objective: &Objective,
 ) -> Result<AequitasOptions, OptionError> {
-    let parameter = |name: &str| scenario.policy.parameters.get(name).copied();
-    let part = |name: &str, or: Probability| parameter(name).map_or(or, Probability::from_f64);
+    let part =
+        |name: &str, or: Probability| parameter(scenario, name).map_or(or, Probability::from_f64);
     let mut options = AequitasOptions::new(objective.target, objective.percentile);
     options.increment = part("increment", options.increment);
     options.decrement_per_mtu = part("decrement_per_mtu", options.decrement_per_mtu);
     options.floor = part("floor", options.floor);
-    if let Some(us) = parameter("idle_after_us") {
-        options.idle_after = Duration::from_secs_f64(us / 1e6);
+    if let Some(idle_after) = idle_after(scenario) {
+        options.idle_after = idle_after;
     }
-    let window = parameter("window_us").map(|us| Duration::from_secs_f64(us / 1e6));
+    let window = parameter(scenario, "window_us").map(|us| Duration::from_secs_f64(us / 1e6));
     options.window = Some(window.unwrap_or_else(|| options.increment_window()));
-    options.window_restarts_on_miss = parameter("window_restarts_on_miss").unwrap_or(0.0) != 0.0;
+    options.window_restarts_on_miss =
+        parameter(scenario, "window_restarts_on_miss").unwrap_or(0.0) != 0.0;
     options.check()?;
     Ok(options)
 }
