@@ -16,16 +16,14 @@ use crate::job::{
 };
 use crate::measure::{self, class_percentile};
 use crate::network::{ClassCount, Network};
-use crate::plan::{CLASSES, Plan};
+use crate::plan::{CLASSES, CONTROLLED, Plan};
 use crate::report::{ClientReport, Objective, Report, RunKind, RunReport};
 use crate::{twin, verdict};
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// Classes under control: all but the last.
-pub const CONTROLLED: usize = CLASSES - 1;
 /// Version of the report.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// What a lab needs in addition to its plan.
 pub struct Setting<'a> {
@@ -135,8 +133,8 @@ impl Lab<'_> {
             self.report(last, &with, settle_us, &objectives)?,
         ];
         if last == RunKind::With {
-            let wander = twin::wander(plan, &self.jobs(&order), settle_us);
-            runs[2].mix_halves_error = Some(wander);
+            let chance = twin::chance(plan, &self.jobs(&order), settle_us);
+            runs[2].chance = Some(chance);
         }
         let verdicts = verdict::all(plan, &runs, &objectives);
         Ok(Report {
@@ -318,7 +316,7 @@ impl Lab<'_> {
             mix_asked: measure::mix(&calls, |call| call.0),
             mix_ran: measure::mix(&calls, |call| call.1),
             mix_halves: verdict::halves(&calls),
-            mix_halves_error: None,
+            chance: None,
             issued: sum(|client| client.issued),
             answered: all.len() as u64,
             failed: sum(|client| client.failed),

@@ -85,6 +85,19 @@ pub fn mix(calls: &[Call], of: fn(&Call) -> u8) -> [f64; CLASSES] {
     })
 }
 
+/// By class, the largest difference of a client's part from the mean of all clients, relative to the mean.
+pub fn apart(mixes: &[[f64; CLASSES]]) -> [f64; CLASSES] {
+    std::array::from_fn(|class| {
+        let parts = mixes.iter().map(|mix| mix[class]);
+        let mean = parts.clone().sum::<f64>() / mixes.len().max(1) as f64;
+        let differences = parts.map(|part| (part - mean).abs());
+        match mean > 0.0 {
+            true => differences.fold(0.0, f64::max) / mean,
+            false => 0.0,
+        }
+    })
+}
+
 /// Fraction of the calls in `class` that took longer than `limit_us`, with its error by periods of `period_us`.
 pub fn misses(calls: &[Call], class: usize, limit_us: u64, period_us: u64) -> Misses {
     let mut periods: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
@@ -141,6 +154,16 @@ mod tests {
         assert_eq!((figures[2].asked, figures[2].ran), (0, 1));
         assert_eq!(figures[0].max_ms, Some(1.0));
         assert_eq!(mix(&calls, |call| call.1), [0.5, 0.0, 0.5]);
+    }
+
+    #[test]
+    fn clients_are_compared_with_their_mean() {
+        let mixes = [[0.3, 0.2, 0.5], [0.1, 0.2, 0.7], [0.2, 0.2, 0.6]];
+        let expected = [0.5, 0.0, 1.0 / 6.0];
+        for (part, expected) in apart(&mixes).into_iter().zip(expected) {
+            assert!((part - expected).abs() < 1e-9, "{part}");
+        }
+        assert_eq!(apart(&[[0.0; CLASSES]; 2]), [0.0; CLASSES]);
     }
 
     #[test]

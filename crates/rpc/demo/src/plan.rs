@@ -14,6 +14,8 @@ use serde::Serialize;
 
 /// Number of classes: high, medium, and the lowest.
 pub const CLASSES: usize = 3;
+/// Classes under control: all but the last.
+pub const CONTROLLED: usize = CLASSES - 1;
 
 /// All parameters of a lab.
 #[derive(Clone, Debug, PartialEq, Serialize)]

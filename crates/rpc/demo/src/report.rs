@@ -40,6 +40,10 @@ pub struct Verdict {
     pub passed: bool,
     /// False if the machine was too busy for a verdict; `passed` is then false.
     pub judged: bool,
+    /// Whether the run was long enough: chance alone stays below what the check allows. `None` for exact checks.
+    pub settled: Option<bool>,
+    /// Number of calls behind the check; `None` for exact checks.
+    pub calls: Option<usize>,
     /// A sentence with the figures.
     pub words: String,
 }
@@ -108,8 +112,8 @@ pub struct RunReport {
     pub mix_ran: [f64; CLASSES],
     /// The same in the first and the second half of the calls.
     pub mix_halves: [[f64; CLASSES]; 2],
-    /// Root mean square of the random difference of the halves; `None` without admission control.
-    pub mix_halves_error: Option<[f64; CLASSES]>,
+    /// Random differences between runs and between clients; `None` without admission control.
+    pub chance: Option<Chance>,
     /// Calls issued in the whole run; so are all counts below.
     pub issued: u64,
     /// Calls answered.
@@ -138,6 +142,17 @@ pub struct RunReport {
     pub theory: Theory,
     /// Results by client.
     pub clients: Vec<ClientReport>,
+}
+
+/// Root mean squares of random differences, from replays in a model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Chance {
+    /// Difference of the mixes of a run's halves.
+    pub halves: [f64; CLASSES],
+    /// Difference of a run's mix from the mean of the replays.
+    pub mix: [f64; CLASSES],
+    /// Largest difference of a client's part of a class from the clients' mean, relative to this mean.
+    pub clients: [f64; CLASSES],
 }
 
 /// Results of one client.

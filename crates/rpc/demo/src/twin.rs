@@ -9,7 +9,9 @@
 //! port, without the time of processors and TCP.
 
 use crate::job::{Call, ClientJob};
+use crate::measure::{apart, mix};
 use crate::plan::{CLASSES, Plan};
+use crate::report::Chance;
 use crate::verdict::halves;
 use crate::worker::admission::options;
 use crate::worker::arrivals::Arrivals;
@@ -21,18 +23,43 @@ use std::collections::VecDeque;
 /// Number of replays: gives the standard error to within a twentieth.
 const REPLAYS: u64 = 200;
 
-/// Random difference of the mixes of the first and the second half of a lab's calls from `from_us` on.
-pub(crate) fn wander(plan: &Plan, jobs: &[ClientJob], from_us: u64) -> [f64; CLASSES] {
-    let mut squares = [0.0; CLASSES];
+/// Random differences of a lab's mixes, from the calls that are issued at `from_us` or later.
+pub(crate) fn chance(plan: &Plan, jobs: &[ClientJob], from_us: u64) -> Chance {
+    let mut squares = Chance::default();
+    let mut sums = [0.0; CLASSES];
+    let mut mixes = Vec::new();
     for replay in 1..=REPLAYS {
-        let mut calls = play(plan, &reseeded(jobs, replay));
-        calls.retain(|call| call.3 >= from_us);
-        let [first, second] = halves(&calls);
-        for class in 0..CLASSES {
-            squares[class] += (first[class] - second[class]).powi(2);
+        let mut by_client = play_by_client(plan, &reseeded(jobs, replay));
+        for calls in &mut by_client {
+            calls.retain(|call| call.3 >= from_us);
         }
+        let apart = apart(&by_client.iter().map(|calls| ran(calls)).collect::<Vec<_>>());
+        let calls = in_order(by_client);
+        let [first, second] = halves(&calls);
+        let mix = ran(&calls);
+        for class in 0..CLASSES {
+            squares.halves[class] += (first[class] - second[class]).powi(2);
+            squares.clients[class] += apart[class].powi(2);
+            sums[class] += mix[class];
+        }
+        mixes.push(mix);
     }
-    squares.map(|sum| (sum / REPLAYS as f64).sqrt())
+    let count = REPLAYS as f64;
+    let root = |squares: [f64; CLASSES]| squares.map(|sum| (sum / count).sqrt());
+    let differences = std::array::from_fn(|class| {
+        let mean = sums[class] / count;
+        mixes.iter().map(|mix| (mix[class] - mean).powi(2)).sum()
+    });
+    Chance {
+        halves: root(squares.halves),
+        mix: root(differences),
+        clients: root(squares.clients),
+    }
+}
+
+/// Fraction of `calls` that ran in each class.
+fn ran(calls: &[Call]) -> [f64; CLASSES] {
+    mix(calls, |call| call.1)
 }
 
 /// The same jobs with other seeds.
@@ -46,6 +73,17 @@ fn reseeded(jobs: &[ClientJob], replay: u64) -> Vec<ClientJob> {
 
 /// All calls of `jobs` on an ideal port, in order of their issue.
 pub(crate) fn play(plan: &Plan, jobs: &[ClientJob]) -> Vec<Call> {
+    in_order(play_by_client(plan, jobs))
+}
+
+fn in_order(by_client: Vec<Vec<Call>>) -> Vec<Call> {
+    let mut calls = by_client.concat();
+    calls.sort_by_key(|call| call.3);
+    calls
+}
+
+/// The calls of each client, in order of their end.
+fn play_by_client(plan: &Plan, jobs: &[ClientJob]) -> Vec<Vec<Call>> {
     let mut due: Vec<(u64, usize, u8)> = Vec::new();
     for (client, job) in jobs.iter().enumerate() {
         due.extend(Arrivals::new(job).map(|(at_us, class)| (at_us, client, class)));
@@ -53,10 +91,10 @@ pub(crate) fn play(plan: &Plan, jobs: &[ClientJob]) -> Vec<Call> {
     due.sort_unstable();
     let mut port = Port::new(plan);
     let mut clients: Vec<Client> = jobs.iter().map(Client::new).collect();
-    let mut calls = Vec::with_capacity(due.len());
+    let mut calls = vec![Vec::new(); jobs.len()];
     for (at_us, client, asked) in due {
         port.serve(at_us as f64, |end| {
-            clients[end.client].learn(plan, &end, &mut calls)
+            clients[end.client].learn(plan, &end, &mut calls[end.client])
         });
         let ran = clients[client].class(at_us, asked);
         port.take(
@@ -69,9 +107,8 @@ pub(crate) fn play(plan: &Plan, jobs: &[ClientJob]) -> Vec<Call> {
         );
     }
     port.serve(f64::INFINITY, |end| {
-        clients[end.client].learn(plan, &end, &mut calls)
+        clients[end.client].learn(plan, &end, &mut calls[end.client])
     });
-    calls.sort_unstable_by_key(|call| call.3);
     calls
 }
 

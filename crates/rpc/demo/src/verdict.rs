@@ -6,8 +6,8 @@
 //! because the latencies then say nothing about the port.
 
 use crate::job::Call;
-use crate::measure::mix;
-use crate::plan::{CLASSES, Plan};
+use crate::measure::{apart, mix};
+use crate::plan::{CLASSES, CONTROLLED, Plan};
 use crate::report::{Objective, RunKind, RunReport, Verdict};
 use std::fmt::Write;
 
@@ -32,7 +32,13 @@ pub fn all(plan: &Plan, runs: &[RunReport], objectives: &[Objective]) -> Vec<Ver
             judged,
             ..verdict
         };
-        verdicts.extend([kept(with, objectives), converged(with)].map(of_time));
+        let timed = [
+            kept(with, objectives),
+            converged(with),
+            reached(plan, with),
+            fair(with),
+        ];
+        verdicts.extend(timed.map(of_time));
     }
     verdicts.extend([marked(with), lost(runs), sorted(plan, runs)]);
     verdicts
@@ -112,7 +118,7 @@ fn separator(objective: &Objective) -> &'static str {
 
 fn converged(with: &RunReport) -> Verdict {
     let [first, second] = with.mix_halves;
-    let errors = with.mix_halves_error.unwrap_or_default();
+    let errors = with.chance.unwrap_or_default().halves;
     let passed = (0..CLASSES)
         .all(|class| (first[class] - second[class]).abs() <= MIX_ERRORS * errors[class]);
     let words = format!(
@@ -123,6 +129,88 @@ fn converged(with: &RunReport) -> Verdict {
         parts(&errors.map(|error| MIX_ERRORS * error))
     );
     verdict("mix", passed, words)
+}
+
+/// Part of the target mix that must run in each controlled class.
+const TARGET_PART: f64 = 0.9;
+
+/// Whether the mix that ran has the port's target mix, less what chance takes.
+fn reached(plan: &Plan, with: &RunReport) -> Verdict {
+    let chance = with.chance.unwrap_or_default().mix;
+    let (mut passed, mut settled) = (true, true);
+    let mut words = String::from("ran");
+    for (class, ran) in with.mix_ran.iter().enumerate().take(CONTROLLED) {
+        let target = plan.target_mix[class];
+        let error = MIX_ERRORS * chance[class];
+        passed &= *ran >= TARGET_PART * target - error;
+        settled &= error <= (1.0 - TARGET_PART) * target;
+        let comma = if class == 0 { "" } else { "," };
+        let _ = write!(
+            words,
+            "{comma} {ran:.3} of class {class}, whose target is {target:.2} (+- {error:.3})"
+        );
+    }
+    let least = format!("at least {TARGET_PART} of the target");
+    by_samples(
+        "target",
+        passed,
+        settled,
+        with,
+        &format!("{words}; {least}"),
+    )
+}
+
+/// Largest relative difference of a client's part of a class from the mean of all clients.
+const CLIENTS_APART: f64 = 0.2;
+
+/// Whether clients of all languages had equal parts of each controlled class, apart from chance.
+fn fair(with: &RunReport) -> Verdict {
+    if with.clients.len() < 2 {
+        return verdict("fair", true, "one client has nothing to share".to_owned());
+    }
+    let chance = with.chance.unwrap_or_default().clients;
+    let mixes: Vec<[f64; CLASSES]> = with.clients.iter().map(|client| client.mix_ran).collect();
+    let apart = apart(&mixes);
+    let (mut passed, mut settled) = (true, true);
+    let mut words = String::from("the client farthest from the mean differs by");
+    for class in 0..CONTROLLED {
+        let error = MIX_ERRORS * chance[class];
+        passed &= apart[class] <= CLIENTS_APART + error;
+        settled &= error <= CLIENTS_APART;
+        let comma = if class == 0 { "" } else { "," };
+        let _ = write!(
+            words,
+            "{comma} {:.0} % in class {class} (+- {:.0})",
+            100.0 * apart[class],
+            100.0 * error
+        );
+    }
+    let _ = write!(words, "; {:.0} % may", 100.0 * CLIENTS_APART);
+    by_samples("fair", passed, settled, with, &words)
+}
+
+/// A verdict from a number of calls. It says whether the number is enough to see a difference of the permitted size.
+fn by_samples(
+    name: &'static str,
+    passed: bool,
+    settled: bool,
+    with: &RunReport,
+    words: &str,
+) -> Verdict {
+    let calls = with.classes.iter().map(|class| class.ran).sum();
+    let state = match settled {
+        true => "settled",
+        false => "not settled, a longer run says more",
+    };
+    Verdict {
+        settled: Some(settled),
+        calls: Some(calls),
+        ..verdict(
+            name,
+            passed,
+            format!("{words}; {state}, from {calls} calls"),
+        )
+    }
 }
 
 /// Permitted difference of a mix's halves, standard errors. Misses come in bursts, so the tail is longer than a
@@ -208,6 +296,8 @@ fn verdict(name: &'static str, passed: bool, words: String) -> Verdict {
         name,
         passed,
         judged: true,
+        settled: None,
+        calls: None,
         words,
     }
 }
@@ -215,8 +305,10 @@ fn verdict(name: &'static str, passed: bool, words: String) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fleet::Language;
     use crate::measure::Misses;
     use crate::network::ClassCount;
+    use crate::report::{Chance, ClientReport};
 
     fn objectives() -> Vec<Objective> {
         let one = |class| Objective {
@@ -253,7 +345,11 @@ mod tests {
             mix_asked: plan.asked_mix,
             mix_ran,
             mix_halves: [mix_ran; 2],
-            mix_halves_error: Some([0.03; CLASSES]),
+            chance: Some(Chance {
+                halves: [0.03; CLASSES],
+                mix: [0.002; CLASSES],
+                clients: [0.02; CLASSES],
+            }),
             issued: 1000,
             answered: 1000,
             failed: 0,
@@ -272,7 +368,18 @@ mod tests {
                 .to_vec(),
             late_ms_max: 1.0,
             theory: plan.theory(&plan.asked_mix).unwrap(),
-            clients: Vec::new(),
+            clients: vec![client(mix_ran), client(mix_ran)],
+        }
+    }
+
+    fn client(mix_ran: [f64; CLASSES]) -> ClientReport {
+        ClientReport {
+            language: Language::Go,
+            server: Language::Rust,
+            mix_ran,
+            classes: Default::default(),
+            probability: Vec::new(),
+            late_ms_max: 1.0,
         }
     }
 
@@ -282,7 +389,7 @@ mod tests {
         spoil(&mut with);
         let runs = [run(RunKind::Target, 0.01), run(RunKind::Without, 0.4), with];
         let verdicts = all(&Plan::quick(), &runs, &objectives());
-        assert_eq!(verdicts.len(), 6);
+        assert_eq!(verdicts.len(), 8);
         let no = verdicts.into_iter().filter(|verdict| !verdict.passed);
         no.map(|verdict| verdict.name).collect()
     }
@@ -300,6 +407,18 @@ mod tests {
             refused(|run| run.mix_halves[1] = [0.34, 0.35, 0.31]),
             [""; 0]
         );
+        // 0.9 of the target of 0.2, less five errors of 0.002.
+        assert_eq!(refused(|run| run.mix_ran[0] = 0.171), [""; 0]);
+        assert_eq!(refused(|run| run.mix_ran[0] = 0.169), ["target"]);
+        // 0.26 and 0.14 are 30 % from their mean; 20 % and five errors of 2 % are permitted.
+        let unequal = |apart: f64| {
+            move |run: &mut RunReport| {
+                run.clients[0].mix_ran[0] += apart;
+                run.clients[1].mix_ran[0] -= apart;
+            }
+        };
+        assert_eq!(refused(unequal(0.059)), [""; 0]);
+        assert_eq!(refused(unequal(0.061)), ["fair"]);
         assert_eq!(refused(|run| run.told = 299), ["marked"]);
         assert_eq!(refused(|run| run.seen_downgraded = 301), ["marked"]);
         assert_eq!(refused(|run| run.unanswered = 1), ["nothing lost"]);
@@ -315,6 +434,40 @@ mod tests {
             }),
             ["code points"]
         );
+    }
+
+    #[test]
+    fn a_short_run_says_that_it_is_not_settled() {
+        let verdicts = |error: f64| {
+            let mut with = run(RunKind::With, 0.01);
+            with.chance = Some(Chance {
+                halves: [0.03; CLASSES],
+                mix: [error; CLASSES],
+                clients: [error; CLASSES],
+            });
+            let runs = [run(RunKind::Target, 0.01), run(RunKind::Without, 0.4), with];
+            all(&Plan::quick(), &runs, &objectives())
+        };
+        let of = |error, name| {
+            let mut all = verdicts(error).into_iter();
+            all.find(|verdict| verdict.name == name).unwrap()
+        };
+        for name in ["target", "fair"] {
+            let (short, long) = (of(0.05, name), of(0.003, name));
+            assert_eq!((short.settled, short.calls), (Some(false), Some(1000)));
+            assert!(
+                short
+                    .words
+                    .ends_with("not settled, a longer run says more, from 1000 calls")
+            );
+            assert_eq!(long.settled, Some(true));
+            assert!(
+                long.words.ends_with("; settled, from 1000 calls"),
+                "{}",
+                long.words
+            );
+        }
+        assert_eq!(of(0.003, "marked").settled, None);
     }
 
     #[test]
@@ -346,10 +499,10 @@ mod tests {
         let busy = verdicts(0.012, 18.5);
         let unjudged = |verdict: &&Verdict| !verdict.passed && !verdict.judged;
         let names: Vec<&str> = busy.iter().filter(unjudged).map(|one| one.name).collect();
-        assert_eq!(names, ["overload", "slo", "mix"]);
+        assert_eq!(names, ["overload", "slo", "mix", "target", "fair"]);
         // Exact counts are judged on any machine.
         assert!(
-            busy[3..]
+            busy[5..]
                 .iter()
                 .all(|verdict| verdict.passed && verdict.judged)
         );

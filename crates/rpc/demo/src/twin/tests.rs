@@ -147,7 +147,8 @@ impl Judge {
     fn of(clients: u64) -> Self {
         let plan = Plan::quick();
         let from_us = plan.settle_ms * 1000;
-        let bound = wander(&plan, &jobs(&plan, clients, 1, plan.asked_mix), from_us)
+        let bound = chance(&plan, &jobs(&plan, clients, 1, plan.asked_mix), from_us)
+            .halves
             .map(|error| crate::verdict::MIX_ERRORS * error);
         Self {
             plan,
