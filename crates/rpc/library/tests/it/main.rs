@@ -1,5 +1,6 @@
 //! The library at its borders: the C header and interface, the quota service, tonic.
 
+mod grpc;
 mod header;
 mod interface;
 mod quota;

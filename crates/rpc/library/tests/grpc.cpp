@@ -1,0 +1,154 @@
+// A gRPC client and server in C++: marks, metadata, measurement and the end by a deadline, over isolane_rpc_grpc.h.
+
+#include "isolane_rpc_grpc.h"
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/impl/codegen/client_unary_call.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <thread>
+
+#define CHECK(condition)                                                                   \
+    do {                                                                                   \
+        if (!(condition)) {                                                                \
+            std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+            std::exit(1);                                                                  \
+        }                                                                                  \
+    } while (0)
+
+using grpc::ByteBuffer;
+
+static const char SETTINGS[] =
+    "[[class]]\nname = \"critical\"\ndscp = 46\ntarget_per_mtu = \"20ms\"\n"
+    "[[class]]\nname = \"scavenger\"\ndscp = 8\n";
+
+// Answers /test/Write at once and /test/Never after the client's deadline; keeps what the last call carried.
+class Service final : public grpc::CallbackGenericService {
+  public:
+    std::map<std::string, std::string> carried;
+
+    grpc::ServerGenericBidiReactor *CreateReactor(grpc::GenericCallbackServerContext *context) override {
+        carried.clear();
+        for (const auto &[key, value] : context->client_metadata())
+            carried[std::string(key.data(), key.size())] = std::string(value.data(), value.size());
+        return new Reactor(context->method() == "/test/Never");
+    }
+
+  private:
+    class Reactor final : public grpc::ServerGenericBidiReactor {
+      public:
+        explicit Reactor(bool never) : never_(never) { StartRead(&message_); }
+        void OnReadDone(bool ok) override {
+            if (never_) return;
+            if (ok)
+                StartWriteAndFinish(&message_, grpc::WriteOptions(), grpc::Status::OK);
+            else
+                Finish(grpc::Status::OK);
+        }
+        void OnCancel() override {
+            if (never_) Finish(grpc::Status::CANCELLED);
+        }
+        void OnDone() override { delete this; }
+
+      private:
+        bool never_;
+        ByteBuffer message_;
+    };
+};
+
+static grpc::Status send(const isolane_rpc_grpc::Call &call, grpc::ClientContext *context, const char *method) {
+    grpc::Slice slice("hello");
+    ByteBuffer request(&slice, 1), response;
+    grpc::internal::RpcMethod rpc(method, grpc::internal::RpcMethod::NORMAL_RPC, call.channel());
+    return grpc::internal::BlockingUnaryCall<ByteBuffer, ByteBuffer>(call.channel().get(), rpc, context, request,
+                                                                     &response);
+}
+
+// The marks of this process's connections to `port`.
+static std::vector<int> marks(int port) {
+    std::vector<int> found;
+    for (int fd = 3; fd < 1024; fd++) {
+        sockaddr_in peer = {};
+        socklen_t length = sizeof peer;
+        if (getpeername(fd, reinterpret_cast<sockaddr *>(&peer), &length) != 0 || ntohs(peer.sin_port) != port) continue;
+        int mark = 0;
+        length = sizeof mark;
+        CHECK(getsockopt(fd, IPPROTO_IP, IP_TOS, &mark, &length) == 0);
+        found.push_back(mark >> 2);
+    }
+    std::sort(found.begin(), found.end());
+    return found;
+}
+
+static double probability(isolane_rpc *rpc, const std::string &to) {
+    double value = -1;
+    CHECK(isolane_rpc_probability(rpc, reinterpret_cast<const uint8_t *>(to.data()), to.size(), 0, &value) == 0);
+    return value;
+}
+
+static std::string metrics(isolane_rpc *rpc) {
+    size_t length = 0;
+    CHECK(isolane_rpc_metrics(rpc, nullptr, 0, &length) == 0);
+    std::string text(length + 1, 0);
+    CHECK(isolane_rpc_metrics(rpc, text.data(), text.size(), &length) == 0);
+    return text;
+}
+
+int main() {
+    Service service;
+    grpc::ServerBuilder builder;
+    int port = 0;
+    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.RegisterCallbackGenericService(&service);
+    std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+    CHECK(server != nullptr && port > 0);
+    isolane_rpc *rpc = isolane_rpc_open(SETTINGS, std::strlen(SETTINGS));
+    CHECK(rpc != nullptr);
+    {
+        isolane_rpc_grpc::Channels channels(rpc, "127.0.0.1", static_cast<uint16_t>(port));
+        {
+            grpc::ClientContext context;
+            isolane_rpc_grpc::Call call(channels, &context, "critical", 5);
+            CHECK(send(call, &context, "/test/Write").ok());
+            CHECK(!call.downgraded() && call.class_index() == 0);
+            CHECK(service.carried["isolane-requested-class"] == "critical");
+            CHECK(service.carried["isolane-class"] == "critical");
+            CHECK(service.carried.count("isolane-downgraded") == 0);
+            CHECK(metrics(rpc).find("_count{class=\"critical\"} 1") != std::string::npos);
+        }
+        // Calls that end by their deadline are misses: the probability falls to the floor of 0.1.
+        for (int i = 0; i < 120; i++) {
+            grpc::ClientContext context;
+            context.set_deadline(std::chrono::system_clock::now() + std::chrono::milliseconds(30));
+            isolane_rpc_grpc::Call call(channels, &context, "critical", 5);
+            if (call.downgraded()) continue;
+            CHECK(send(call, &context, "/test/Never").error_code() == grpc::StatusCode::DEADLINE_EXCEEDED);
+        }
+        CHECK(probability(rpc, channels.destination()) < 0.6);
+        // Until one is downgraded: it runs on the other channel, and the server sees which class was requested.
+        bool seen = false;
+        for (int i = 0; i < 1000 && !seen; i++) {
+            grpc::ClientContext context;
+            isolane_rpc_grpc::Call call(channels, &context, "critical", 5);
+            if (!call.downgraded()) continue;
+            CHECK(send(call, &context, "/test/Write").ok());
+            CHECK(call.class_index() == 1 && service.carried["isolane-class"] == "scavenger");
+            CHECK(service.carried["isolane-downgraded"] == "0");
+            seen = true;
+        }
+        CHECK(seen);
+        CHECK((marks(port) == std::vector<int>{8, 46}));
+        try {
+            grpc::ClientContext context;
+            isolane_rpc_grpc::Call call(channels, &context, "urgent", 5);
+            CHECK(false);
+        } catch (const std::invalid_argument &error) {
+            CHECK(std::string(error.what()).find("urgent") != std::string::npos);
+        }
+    }
+    isolane_rpc_close(rpc);
+    server->Shutdown(std::chrono::system_clock::now());
+    std::puts("all is well");
+    return 0;
+}
