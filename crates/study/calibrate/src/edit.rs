@@ -40,6 +40,32 @@ pub fn set_value(
     Ok(lines.join("\n") + "\n")
 }
 
+/// Replaces the value, kind and source of a parameter, `(section, name)`, that was measured.
+///
+/// # Errors
+/// When the text has no such parameter on a line of its own.
+pub fn set_measured(
+    text: &str,
+    (section, name): (&str, &str),
+    value: f64,
+    source: &str,
+) -> Result<String, CalibrationError> {
+    let text = set_value(text, section, name, value)?;
+    let mut inside = false;
+    let lines = text.lines().map(|line| {
+        if line.trim_start().starts_with('[') {
+            inside = line.trim() == format!("[{section}]");
+        }
+        match line.split_once('=') {
+            Some((key, _)) if inside && key.trim() == name => {
+                format!("{key}= {{ value = {value}, kind = \"calibrated\", source = {source:?} }}")
+            }
+            _ => line.to_owned(),
+        }
+    });
+    Ok(lines.collect::<Vec<_>>().join("\n") + "\n")
+}
+
 /// Replaces the whole token dictionary, which is at the end of a profile.
 pub fn set_dictionary(text: &str, entries: &[TokenSize]) -> String {
     let head = text

@@ -1,18 +1,20 @@
 //! From published numbers to a profile's parameters, by a search that every user can run again.
 //!
-//! Three parts, all on a testbed:
+//! Four parts, all on a testbed:
 //!
 //! * [`oracle`] measures the parameters of an idle device for Justitia: its two maximum rates, the latency target, and
 //!   the smallest token that reaches each rate (justitia 4.3, 5.2, figure 10);
 //! * [`requests`] measures what requests of each verb cost, which Harmonic has to know (harmonic 5.5.1);
 //! * [`fit`] moves the parameters a profile marks `calibrated` until the claims marked `calibration` fit best, and
-//!   touches nothing else: predictions are then independent of the fit.
+//!   touches nothing else: predictions are then independent of the fit;
+//! * [`identify`] finds parameters of a device by experiments on it, with an interval for each.
 //!
 //! [`edit`] puts new values into a profile's text without disturbing the rest of it.
 #![forbid(unsafe_code)]
 
 pub mod edit;
 pub mod fit;
+pub mod identify;
 pub mod oracle;
 pub mod requests;
 

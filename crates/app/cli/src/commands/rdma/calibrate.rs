@@ -1,5 +1,5 @@
-//! `isolane rdma calibrate`: the parameters of a device for Justitia and Harmonic, and the fit of its calibrated
-//! parameters.
+//! `isolane rdma calibrate`: the parameters of a device for Justitia and Harmonic, the fit of its calibrated parameters,
+//! and its parameters from experiments.
 
 use crate::inputs;
 use crate::output;
@@ -11,10 +11,15 @@ use isolane_common_toml_input::sourced::SourceKind;
 use isolane_rdma_scenario::profile::Profile;
 use isolane_study_calibrate::edit;
 use isolane_study_calibrate::fit::{self, Fit};
+use isolane_study_calibrate::identify::bench::Hidden;
+use isolane_study_calibrate::identify::{self, Identified};
 use isolane_study_calibrate::oracle::{self, Oracle};
 use isolane_study_calibrate::requests::{self, RequestCosts};
 use isolane_study_testbed_simulator::SimTestbed;
 use std::path::{Path, PathBuf};
+
+/// What the targets of `--identify` begin with.
+const SIMULATED: &str = "sim:";
 
 /// Arguments of `isolane rdma calibrate`.
 #[derive(Debug, clap::Args)]
@@ -28,6 +33,10 @@ pub(crate) struct Arguments {
     /// Measure what requests of each verb cost next to a WRITE, for Harmonic, instead of measuring for Justitia
     #[arg(long, conflicts_with = "fit")]
     request_costs: bool,
+    /// Find the parameters of the simulated device TARGET by experiments on it; PROFILE is one of a similar device and says
+    /// where the search starts
+    #[arg(long, value_name = "sim:PROFILE", conflicts_with_all = ["fit", "request_costs"])]
+    identify: Option<String>,
     /// With --fit: stop after so many evaluations of the claims
     #[arg(long, value_name = "N", default_value_t = 200, requires = "fit")]
     evaluations: usize,
@@ -46,7 +55,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         output_text(file)?;
         output::check_file(file)?;
     }
-    if arguments.fit {
+    if let Some(target) = &arguments.identify {
+        let name = target.strip_prefix(SIMULATED).ok_or_else(|| {
+            BadInput(format!(
+                "--identify {target}: must be sim: and a profile, like sim:cx5-100g-roce"
+            ))
+        })?;
+        let device = inputs::profile(&mut library, name)?;
+        run_identify(arguments, &profile, device)
+    } else if arguments.fit {
         run_fit(arguments, &profile)
     } else if arguments.request_costs {
         run_request_costs(arguments, &profile)
@@ -104,6 +121,24 @@ fn run_request_costs(arguments: &Arguments, profile: &Profile) -> Result<Status>
             }
         }
         write(file, &text)?;
+    }
+    Ok(Status::Done)
+}
+
+fn run_identify(arguments: &Arguments, start: &Profile, device: Profile) -> Result<Status> {
+    let bar = bar("{bar:30} step {pos} of {len}, {eta} left");
+    let device = Hidden::new(device, &SimTestbed);
+    let found = identify::identify(start, &device, &SimTestbed, &|done, all| {
+        bar.set_length(all as u64);
+        bar.set_position(done as u64);
+    })?;
+    bar.finish_and_clear();
+    match arguments.json {
+        true => output::print_json(&found)?,
+        false => output::print(&identified_text(&found))?,
+    }
+    if let Some(file) = &arguments.write {
+        write(file, &found.write_into(&output_text(file)?)?)?;
     }
     Ok(Status::Done)
 }
@@ -207,6 +242,45 @@ fn costs_text(costs: &RequestCosts, profile: &Profile) -> String {
         fitted(&verbs),
         fitted(&parameters),
     )
+}
+
+fn identified_text(identified: &Identified) -> String {
+    let end = |end: Option<f64>| end.map_or("-".to_owned(), number);
+    let mut known = Table::new("lrrr", &["parameter", "value", "low", "high"]);
+    let mut unknown = Table::new(
+        "lrrrr",
+        &["not told apart", "at", "low", "high", "model off"],
+    );
+    for found in &identified.parameters {
+        let name = format!("{}.{}", found.section, found.name);
+        let ends = [found.value.to_string(), end(found.low), end(found.high)];
+        let mut row = vec![name];
+        row.extend(ends);
+        if found.known() {
+            known.row(row);
+        } else {
+            let off = (found.modelled / found.measured - 1.0).abs() * 100.0;
+            row.push(format!("{off:.1} %"));
+            unknown.row(row);
+        }
+    }
+    let mut text = format!(
+        "started from profile {}; {} runs on the device, {} of the model\n\n{}",
+        identified.start,
+        identified.device_runs,
+        identified.model_runs,
+        fitted(&known),
+    );
+    if identified.parameters.iter().any(|found| !found.known()) {
+        text += &format!(
+            "\nAnother resource bounds these experiments\n{}",
+            fitted(&unknown)
+        );
+    }
+    for group in identified.together {
+        text += &format!("\nnot separated: {group}");
+    }
+    text + "\n"
 }
 
 fn fit_text(fit: &Fit) -> String {
