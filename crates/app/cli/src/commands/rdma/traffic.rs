@@ -16,7 +16,6 @@ use isolane_rdma_traffic::worker::{FailureKind, Plan, Progress};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io::{BufReader, IsTerminal};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -189,25 +188,12 @@ fn server(server: &Server) -> Result<Status> {
         "serving {} on {} port {}",
         server.device, server.bind, server.port
     ));
-    loop {
-        let (stream, from) = listener.accept().context("cannot accept a client")?;
-        if server.once {
-            return Ok(status_of(&tcp::answer(stream, &overrides)?));
-        }
-        let overrides = overrides.clone();
-        std::thread::spawn(move || one_client(stream, &overrides, &from.to_string()));
+    if server.once {
+        let (stream, _) = listener.accept().context("cannot accept a client")?;
+        return Ok(status_of(&tcp::answer(stream, &overrides)?));
     }
-}
-
-fn one_client(stream: TcpStream, overrides: &Overrides, from: &str) {
-    match tcp::answer(stream, overrides) {
-        Ok(Outcome::Done) => {}
-        Ok(Outcome::Abandoned) => output::note(&format!("client {from} left early")),
-        Ok(Outcome::Failed(failure)) => {
-            output::note(&format!("client {from}: {}", failure.message))
-        }
-        Err(error) => output::note(&format!("client {from}: {error}")),
-    }
+    tcp::serve_clients(&listener, &overrides, output::note);
+    Ok(Status::Done)
 }
 
 fn measure(plan: &Plan, mut links: BTreeMap<Host, Link>, json: bool) -> Result<Status> {
