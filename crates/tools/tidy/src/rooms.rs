@@ -124,7 +124,12 @@ pub const ROOMS: &[Room] = &[
         "rdma/traffic",
         Unsafe,
         "the traffic engine on real devices, and the protocol between its workers and their controller",
-        &["common/quantities", "rdma/verbs-sys", "rdma/scenario"],
+        &[
+            "common/linux",
+            "common/quantities",
+            "rdma/verbs-sys",
+            "rdma/scenario",
+        ],
     ),
     room(
         "rpc/policy",
