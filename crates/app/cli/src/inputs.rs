@@ -210,10 +210,7 @@ pub(crate) fn policy(name: &str) -> Result<PolicySpec> {
         },
         other => bad(format!("policy {other}")),
     });
-    Ok(PolicySpec {
-        name: canonical?,
-        parameters: BTreeMap::new(),
-    })
+    Ok(PolicySpec::named(canonical?))
 }
 
 /// The value of `--policies`.

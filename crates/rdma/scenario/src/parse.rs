@@ -23,7 +23,6 @@ use isolane_common_toml_input::error::{CommandError, InputError, Problem};
 use isolane_common_toml_input::name::{checked_name, stem};
 use isolane_common_toml_input::table::{Source, Table};
 use isolane_network_scenario::behind;
-use std::collections::BTreeMap;
 use toml::de::DeTable;
 
 const WARMUP: Duration = Duration::from_us(200);
@@ -172,10 +171,7 @@ fn policy_of(top: &Table<'_>, overrides: &Overrides) -> Result<PolicySpec, Input
     if name == written.name {
         return Ok(written);
     }
-    Ok(PolicySpec {
-        name,
-        parameters: BTreeMap::new(),
-    })
+    Ok(PolicySpec::named(name))
 }
 
 /// What every tenant is read against.

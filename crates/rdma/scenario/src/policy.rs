@@ -13,10 +13,7 @@ const DEFAULT: &str = "none";
 /// Reads `[policy]` of the top level.
 pub(crate) fn read(top: &Table<'_>) -> Result<PolicySpec, InputError> {
     let Some(value) = top.raw("policy") else {
-        return Ok(PolicySpec {
-            name: DEFAULT.to_owned(),
-            parameters: BTreeMap::new(),
-        });
+        return Ok(PolicySpec::named(DEFAULT));
     };
     let DeValue::Table(map) = value.get_ref() else {
         return Err(top.wrong("policy", "must be a table: [policy] with name = ..."));

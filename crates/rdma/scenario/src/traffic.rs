@@ -16,7 +16,6 @@ use toml::de::DeValue;
 
 const DEPTH: u32 = 128;
 const RECEIVE_DEPTH: u32 = 512;
-const RNR_TIMER: u32 = 12;
 const OUTSTANDING_READS: u32 = 16;
 /// Smallest default region, bytes: a page.
 const REGION_MIN: u64 = 4_096;
@@ -93,7 +92,7 @@ fn data(table: &Table<'_>, limits: &DeviceLimits) -> Result<DataTraffic, InputEr
         Transport::Ud => limits.mtu_max,
         _ => limits.mtu_default,
     };
-    let min_rnr_timer = table.count32("min_rnr_timer")?.unwrap_or(RNR_TIMER);
+    let min_rnr_timer = table.count32("min_rnr_timer")?.unwrap_or(crate::plain::RNR_TIMER.into());
     Ok(DataTraffic {
         verb,
         transport,

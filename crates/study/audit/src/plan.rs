@@ -180,17 +180,17 @@ impl Plan {
         let under = attacker.map_or("alone", |attacker| attacker.info.name.as_str());
         let duration = self.measured(run.victim);
         let mut scenario = Scenario {
-            name: format!("audit/{}/{}/{under}", policy.name, victim.info.name),
-            description: String::new(),
-            profile: self.profile.name.clone(),
             topology: self.topology,
-            network: None,
             warmup: self.settled(),
-            duration,
             seed: self.seeds[run.seed],
             sample_interval: duration / crate::cell::SERIES_POINTS as u64,
             policy: policy.clone(),
-            tenants,
+            ..Scenario::plain(
+                format!("audit/{}/{}/{under}", policy.name, victim.info.name),
+                &self.profile.name,
+                duration,
+                tenants,
+            )
         };
         if self.cap.is_some() {
             scenario.warmup = self.warmup;

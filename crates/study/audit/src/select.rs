@@ -3,11 +3,10 @@
 use crate::AuditError;
 use crate::cell::{Attacker, Victim, VictimKind};
 use crate::plan::{AttackerPlan, VictimPlan};
-use isolane_common_quantities::units::Duration;
 use isolane_common_toml_input::glob::matches;
 use isolane_rdma_scenario::catalogue::{Catalogue, CatalogueEntry, Category};
 use isolane_rdma_scenario::check::DeviceLimits;
-use isolane_rdma_scenario::model::{Guarantee, Slo, Tenant};
+use isolane_rdma_scenario::model::Tenant;
 use isolane_rdma_scenario::profile::Profile;
 
 /// Victims of the quick selection: one per kind of need (bits, packets, messages, translations, latency).
@@ -128,14 +127,8 @@ fn tenant(entry: &CatalogueEntry, limits: &DeviceLimits) -> Result<Tenant, Strin
         .workloads(limits)
         .map_err(|error| format!("{}: {error}", entry.name))?;
     Ok(Tenant {
-        name: entry.name.clone(),
-        class: entry.class,
-        weight: 1,
-        guarantee: Guarantee::default(),
-        slo: Slo::default(),
-        start: Duration::ZERO,
-        stop: None,
         workloads,
+        ..Tenant::named(&entry.name, entry.class)
     })
 }
 

@@ -80,21 +80,17 @@ fn settle(
 ) -> Result<Settled, ExplainError> {
     let mut tenants = vec![subject.victim.clone()];
     tenants.extend(subject.attackers.iter().cloned());
+    let name = format!(
+        "explain/{}/{}/settle",
+        subject.victim.name, subject.attacker
+    );
     let scenario = Scenario {
-        name: format!(
-            "explain/{}/{}/settle",
-            subject.victim.name, subject.attacker
-        ),
-        description: String::new(),
-        profile: profile.name.clone(),
         topology: subject.topology,
-        network: None,
         warmup: WARMUP,
-        duration: LEAST,
         seed: settings.seed,
         sample_interval: LEAST / POINTS,
         policy: settings.policy.clone(),
-        tenants,
+        ..Scenario::plain(name, &profile.name, LEAST, tenants)
     };
     let scenario = settled::prepared(&scenario, profile, 1);
     let mut demands = vec![Demand::Nothing; scenario.tenants.len()];

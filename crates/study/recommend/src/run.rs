@@ -133,10 +133,7 @@ impl Work<'_> {
         let needs = tenants.par_iter().map(|&index| {
             let tenant = &scenario.tenants[index];
             let mut alone = self.cast(Cast::Only(index));
-            alone.policy = PolicySpec {
-                name: BASE.to_owned(),
-                parameters: BTreeMap::new(),
-            };
+            alone.policy = PolicySpec::named(BASE);
             alone.seed = self.question.seeds[0];
             let run = self.testbed.run(&alone, &self.question.profile)?;
             let part = f64::from(tenant.weight) / weights;

@@ -7,10 +7,10 @@
 //! Limits: each is one run of 600 ms, and a software device on a busy machine varies by tens of percent; the figures
 //! are in every result (`policy_state`, `device.*`), so a reader knows the reference of each share.
 
-use isolane_common_quantities::units::{Bytes, Duration};
+use isolane_common_quantities::units::Duration;
 use isolane_common_toml_input::sourced::{SourceKind, Sourced};
 use isolane_rdma_scenario::model::{
-    Arrival, Class, DataTraffic, Guarantee, Host, MemoryPlace, Message, PolicySpec, Scenario, Slo,
+    Class, DataTraffic, Host, Message, Scenario,
     Tenant, Topology, Traffic, Transport, Verb, Workload,
 };
 use isolane_rdma_scenario::profile::Profile;
@@ -121,61 +121,22 @@ pub(crate) fn calibration(results: &[RunResult; 3]) -> Calibration {
 }
 
 fn scenario(name: &str, class: Class, bytes: u32, depth: u32, processes: u32) -> Scenario {
-    let traffic = DataTraffic {
-        verb: Verb::Write,
-        transport: Transport::Rc,
-        pattern: vec![Message::of(bytes)],
-        queue_pairs: 1,
-        post_list: 1,
-        depth,
-        completion_every: 1,
-        receive_depth: 1,
-        receive_batch: 1,
-        min_rnr_timer: 12,
-        max_read_atomic: 1,
-        inline_bytes: 0,
-        mtu: 4096,
-        memory_regions: 1,
-        region_bytes: Bytes::new(u64::from(bytes).max(4096)),
-        arrival: Arrival::Closed {
-            think: Duration::ZERO,
-        },
-        weight: 1,
-        bidirectional: false,
-        iterations: None,
-        memory: MemoryPlace::Local,
-        remote_memory: MemoryPlace::Local,
+    let message = Message::of(bytes);
+    let traffic = DataTraffic::plain(Verb::Write, Transport::Rc, message, depth);
+    let tenant = Tenant {
+        workloads: vec![Workload {
+            name: "traffic-1".to_owned(),
+            processes,
+            from: Host::A,
+            to: Host::B,
+            traffic: Traffic::Data(traffic),
+        }],
+        ..Tenant::named(name, class)
     };
     Scenario {
-        name: format!("calibration/{name}"),
-        description: String::new(),
-        profile: String::new(),
         topology: Topology::BackToBack,
-        network: None,
         warmup: WARMUP,
-        duration: MEASURED,
-        seed: 1,
-        sample_interval: MEASURED,
-        policy: PolicySpec {
-            name: "none".to_owned(),
-            parameters: BTreeMap::new(),
-        },
-        tenants: vec![Tenant {
-            name: name.to_owned(),
-            class,
-            weight: 1,
-            guarantee: Guarantee::default(),
-            slo: Slo::default(),
-            start: Duration::ZERO,
-            stop: None,
-            workloads: vec![Workload {
-                name: "traffic-1".to_owned(),
-                processes,
-                from: Host::A,
-                to: Host::B,
-                traffic: Traffic::Data(traffic),
-            }],
-        }],
+        ..Scenario::plain(format!("calibration/{name}"), "", MEASURED, vec![tenant])
     }
 }
 

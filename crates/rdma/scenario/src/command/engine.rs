@@ -11,11 +11,11 @@
 use super::{Command, program};
 use crate::check::{self, DeviceLimits, class_of, verb_name};
 use crate::model::{
-    Arrival, Class, ControlObject, ControlPhase, ControlTraffic, DataTraffic, Host, MESSAGE_MAX,
+    Class, ControlObject, ControlPhase, ControlTraffic, DataTraffic, Host, MESSAGE_MAX,
     MTUS, MemoryPlace, Message, Traffic, Transport, Verb, Workload,
 };
 use crate::spec::{DEPTH_MAX, ELEMENTS_MAX, OBJECTS_MAX, PATTERN_MAX, QUEUE_PAIRS_MAX, REGION_MAX};
-use isolane_common_quantities::units::{Bytes, Duration};
+use isolane_common_quantities::units::Bytes;
 use isolane_common_toml_input::error::{CommandError, nearest};
 use std::collections::BTreeMap;
 
@@ -233,32 +233,24 @@ fn data(flags: &Flags<'_>, limits: &DeviceLimits) -> Result<Command, CommandErro
     };
     let depth = flags.number32("send_wq_depth", QUEUE_DEPTH, queue)?;
     let post_list = flags.number32("send_batch", 1, queue)?;
+    // The engine raises the queue to the batch where it is shorter.
+    let depth = depth.max(post_list);
     let traffic = DataTraffic {
-        verb,
-        transport,
         pattern,
         queue_pairs: flags.number32("qp_num", 1, (1, QUEUE_PAIRS_MAX))?,
         post_list,
-        // The engine raises the queue to the batch where it is shorter.
-        depth: depth.max(post_list),
         completion_every: post_list,
         receive_depth: flags.number32("recv_wq_depth", QUEUE_DEPTH, queue)?,
         receive_batch: flags.number32("recv_batch", 1, (0, DEPTH_MAX))?,
         min_rnr_timer: u8::try_from(flags.number("min_rnr_timer", RNR_TIMER, (0, 31))?)
             .expect("the range fits 8 bits"),
         max_read_atomic: flags.number32("max_rd_atom", OUTSTANDING_READS, (1, 255))?,
-        inline_bytes: 0,
         mtu,
         memory_regions: flags.number32("mr_num", 1, (1, OBJECTS_MAX))?,
         region_bytes: Bytes::new(region),
-        arrival: Arrival::Closed {
-            think: Duration::ZERO,
-        },
-        weight: 1,
-        bidirectional: false,
-        iterations: None,
         memory,
         remote_memory: memory,
+        ..DataTraffic::plain(verb, transport, Message::of(1), depth)
     };
     check::traffic_allowed(&traffic, limits).map_err(|fault| {
         let flag = match fault.key {

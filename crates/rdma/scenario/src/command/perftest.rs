@@ -39,7 +39,6 @@ const OUTSTANDING_READS: u32 = 16;
 const ITERATIONS: (u64, u64) = (5, 100_000_000);
 const ITERATIONS_WRITE_BANDWIDTH: u64 = 5_000;
 const ITERATIONS_OTHER: u64 = 1_000;
-const RNR_TIMER: u8 = 12;
 /// Smallest buffer of one queue pair and half, bytes: perftest cycles through a page.
 const BUFFER_MIN: u64 = 4_096;
 /// Longest `-D`, seconds: beyond any run, and far below what a [`Duration`] holds.
@@ -381,16 +380,11 @@ impl Options {
         let receive_depth = self.number32("rx-depth", (1, RECEIVE_DEPTH_MAX))?;
         let receive_batch = self.number32("recv_post_list", (1, RECEIVE_DEPTH_MAX))?;
         Ok(DataTraffic {
-            verb,
-            transport,
-            pattern: vec![Message::of(size)],
             queue_pairs,
             post_list,
-            depth,
             completion_every,
             receive_depth: receive_depth.unwrap_or(if one_sided { 1 } else { RECEIVE_DEPTH }),
             receive_batch: receive_batch.unwrap_or(1),
-            min_rnr_timer: RNR_TIMER,
             max_read_atomic: self
                 .number32("outs", (1, 255))?
                 .unwrap_or(OUTSTANDING_READS),
@@ -401,11 +395,10 @@ impl Options {
             memory_regions: regions,
             region_bytes: Bytes::new(2 * buffer * pairs_per_region),
             arrival: self.arrival((verb, latency), (size, queue_pairs))?,
-            weight: 1,
             bidirectional: self.has("bidirectional"),
-            iterations: None,
             memory,
             remote_memory: memory,
+            ..DataTraffic::plain(verb, transport, Message::of(size), depth)
         })
     }
 

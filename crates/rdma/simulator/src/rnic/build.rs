@@ -5,33 +5,35 @@ use super::apart::{Apart, WINDOW};
 use super::arbiter::Sharing;
 use super::cache::{Cache, MissSlots};
 use super::chunks::Chunks;
-use super::congestion::{Limiter, Timers};
+use super::congestion::Timers;
 use super::control::ControlLoop;
 use super::device::Device;
 use super::enforce::{Daemon, Enforcer};
 use super::event::Event;
 use super::lanes::{ALL_CLASSES, Lanes};
 use super::meter::Meter;
-use super::micro::{MicroNic, MicroPair, changes};
+use super::micro::{MicroNic, changes};
 use super::nic::{Baseline, Buffer, Counts, Nic};
 use super::peers::{Reports, Talks};
 use super::policies::{Scheduler, Setup, SimError};
 use super::process::{PatternEntry, Plan, Process};
 use super::programs::Programs;
-use super::queue_pair::{Cost, Membership, NONE, QueuePair, WorkRequest};
+use super::queue_pair::{NONE, QueuePair, WorkRequest};
 use super::sizes::PAGE;
 use super::world::World;
 use isolane_common_events::EventQueue;
 use isolane_common_quantities::rng::Stream;
 use isolane_common_quantities::units::{Duration, Instant};
 use isolane_rdma_scenario::model::{
-    Arrival, DataTraffic, Host, MemoryPlace, Message, Scenario, Traffic, Transport, Verb, Workload,
+    Arrival, DataTraffic, Host, Message, Scenario, Tenant, Traffic, Transport, Verb, Workload,
 };
 use isolane_rdma_scenario::profile::Profile;
 use std::collections::VecDeque;
 
 /// Payload of a reference message, bytes (justitia 4.3.2).
 const REFERENCE_BYTES: u32 = 10;
+/// Work requests that the send queue of a reference flow holds.
+const REFERENCE_DEPTH: u32 = 64;
 /// Messages of an open-loop pair that may wait, plus those in its queue and two lists, must fit its ring of post
 /// times.
 const OPEN_RING: u64 = 8192;
@@ -94,26 +96,7 @@ impl World {
         let paced = setup.pacing.is_some();
         let mut regions = 0;
         for (index, tenant) in scenario.tenants.iter().enumerate() {
-            for workload in &tenant.workloads {
-                world.add_workload(index as u16, workload, paced, &mut regions);
-            }
-            world.enforcer.tenants.push((tenant.weight, tenant.class));
-            world.schedule(
-                tenant.start.as_ps(),
-                Event::Tenant {
-                    tenant: index as u16,
-                    starts: true,
-                },
-            );
-            if let Some(stop) = tenant.stop {
-                world.schedule(
-                    stop.as_ps(),
-                    Event::Tenant {
-                        tenant: index as u16,
-                        starts: false,
-                    },
-                );
-            }
+            world.add_tenant(index as u16, tenant, paced, &mut regions);
         }
         world.add_daemons(scenario, &setup);
         for pair in &mut world.pairs {
@@ -131,6 +114,21 @@ impl World {
             .queue
             .schedule(Instant::ZERO + scenario.warmup, Event::Measure);
         Ok(world)
+    }
+
+    fn add_tenant(&mut self, number: u16, tenant: &Tenant, paced: bool, regions: &mut u64) {
+        for workload in &tenant.workloads {
+            self.add_workload(number, workload, paced, regions);
+        }
+        self.enforcer.tenants.push((tenant.weight, tenant.class));
+        let changes = |starts| Event::Tenant {
+            tenant: number,
+            starts,
+        };
+        self.schedule(tenant.start.as_ps(), changes(true));
+        if let Some(stop) = tenant.stop {
+            self.schedule(stop.as_ps(), changes(false));
+        }
     }
 
     fn add_workload(&mut self, tenant: u16, workload: &Workload, paced: bool, regions: &mut u64) {
@@ -341,22 +339,22 @@ fn nic(device: &Device, setup: &Setup) -> Nic {
         port_free: 0,
         switch_pauses: 0,
         commands: vec![0; device.commands.max(1) as usize],
-        apart: setup.apart.as_ref().map(|apart| {
-            let first = match sharing {
-                Sharing::Weighted { first, .. } => *first,
-                _ => 0,
-            };
-            let window = WINDOW / device.pcie.of(1).max(1);
-            Box::new(Apart::new(
-                first,
-                apart.turns.clone(),
-                apart.weights.len(),
-                window,
-            ))
-        }),
+        apart: apart(device, setup),
         micro: MicroNic::new(&device.micro),
         count: Counts::default(),
     }
+}
+
+/// What a NIC that keeps its tenants apart has for each of them.
+fn apart(device: &Device, setup: &Setup) -> Option<Box<Apart>> {
+    let apart = setup.apart.as_ref()?;
+    let first = match setup.lanes.sharing {
+        Sharing::Weighted { first, .. } => first,
+        _ => 0,
+    };
+    let window = WINDOW / device.pcie.of(1).max(1);
+    let apart = Apart::new(first, apart.turns.clone(), apart.weights.len(), window);
+    Some(Box::new(apart))
 }
 
 /// One receive buffer for all classes, or a part of it for each.
@@ -415,6 +413,10 @@ fn queue_pair(
     } else {
         depth.next_power_of_two() as usize
     };
+    let receives = match data.receive_batch {
+        0 => 0,
+        _ => u64::from(data.receive_depth),
+    };
     QueuePair {
         process,
         tenant,
@@ -422,76 +424,18 @@ fn queue_pair(
         peer,
         verb: data.verb,
         transport: data.transport,
-        queue: 0,
-        function: 0,
         mtu: data.mtu,
         twin: NONE,
         link: NONE,
-        app_posted: 0,
-        retired: 0,
-        pace_free: 0,
-        app_waiting: 0,
-        post_timer: 0,
         post_times: vec![0; times],
-        released: 0,
-        release_offset: 0,
-        window: 0,
-        chunks_out: 0,
-        in_backlog: false,
-        cost: Cost::default(),
-        membership: Membership::Out,
-        member_since: 0,
-        receives_known: if data.receive_batch == 0 {
-            0
-        } else {
-            u64::from(data.receive_depth)
-        },
-        trickled_at: 0,
-        trickle_watched: false,
+        receives_known: receives,
         slots: u32::try_from(slots).expect("scenarios bound the depth"),
         memory: data.memory,
         remote_memory: data.remote_memory,
         ring: vec![WorkRequest::default(); at_once].into_boxed_slice(),
-        posted: 0,
-        visible: 0,
-        fetched: 0,
-        sent: 0,
-        offset: 0,
-        acknowledged: 0,
-        fetching: false,
-        scheduled: false,
-        parked: false,
-        resolved: false,
-        backing_off: false,
-        reads_out: 0,
-        epoch: 0,
-        queued_at: 0,
-        received: 0,
-        expected_epoch: 0,
-        receives: if data.receive_batch == 0 {
-            0
-        } else {
-            u64::from(data.receive_depth)
-        },
-        receives_used: 0,
-        receives_owed: 0,
-        mid_message: false,
-        dropping: false,
-        receive_ready: 0,
-        landed: 0,
-        responded: 0,
-        response_offset: 0,
-        response_scheduled: false,
-        response_queued_at: 0,
+        receives,
         reads_to_answer: VecDeque::with_capacity(if data.verb == Verb::Read { 32 } else { 0 }),
-        region_base: 0,
-        ordinal: 0,
-        local_page: 0,
-        remote_page: 0,
-        limiters: [Limiter::default(); 2],
-        micro: MicroPair::default(),
-        bytes_delivered: 0,
-        reference: false,
+        ..QueuePair::default()
     }
 }
 
@@ -518,30 +462,11 @@ fn greatest_common_divisor(a: u32, b: u32) -> u32 {
 
 /// The reference flow: small inline WRITEs, one at a time or a few (justitia 4.3.2).
 fn reference_traffic(mtu: u32) -> DataTraffic {
+    let message = Message::of(REFERENCE_BYTES);
     DataTraffic {
-        verb: Verb::Write,
-        transport: Transport::Rc,
-        pattern: vec![Message::of(REFERENCE_BYTES)],
-        queue_pairs: 1,
-        post_list: 1,
-        depth: 64,
-        completion_every: 1,
-        receive_depth: 1,
-        receive_batch: 1,
-        min_rnr_timer: 12,
-        max_read_atomic: 1,
         inline_bytes: REFERENCE_BYTES,
         mtu,
-        memory_regions: 1,
-        region_bytes: isolane_common_quantities::units::Bytes::new(PAGE),
-        arrival: Arrival::Closed {
-            think: Duration::ZERO,
-        },
-        weight: 1,
-        bidirectional: false,
-        iterations: None,
-        memory: MemoryPlace::Local,
-        remote_memory: MemoryPlace::Local,
+        ..DataTraffic::plain(Verb::Write, Transport::Rc, message, REFERENCE_DEPTH)
     }
 }
 

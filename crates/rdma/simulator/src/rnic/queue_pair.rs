@@ -67,7 +67,7 @@ pub(crate) enum Membership {
 ///
 /// Of thousands of pairs none stays in a cache, so the fields that one event reads are together: each of the first four
 /// groups is a line of 64 B.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 #[repr(C, align(64))]
 pub(crate) struct QueuePair {
     // What sending looks at.

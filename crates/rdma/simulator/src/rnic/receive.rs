@@ -245,44 +245,7 @@ impl World {
         }
         let visible = written + self.device.pcie_write + self.distance(place);
         if verb == Verb::Send && request.last {
-            let process = self.pairs[pair as usize].process;
-            let batch = self.plans[self.processes[process as usize].plan as usize].receive_batch;
-            self.nics[host].count.cqes += 1;
-            let bytes = self.device.pcie_bytes(CQE_BYTES);
-            let place = request.message * CQE_BYTES;
-            let entry = Access::of(
-                pair,
-                End::Responder,
-                Object::CompletionQueue,
-                place,
-                CQE_BYTES,
-            );
-            self.pcie_out(host, now, bytes, entry);
-            let queue_pair = &mut self.pairs[pair as usize];
-            queue_pair.receives_owed += 1;
-            if batch > 0 && queue_pair.receives_owed >= batch {
-                queue_pair.receives_owed = 0;
-                let cpu =
-                    (self.device.poll + self.device.post) * u64::from(batch) + self.device.ring;
-                let bytes = self.device.pcie_bytes(RECEIVE_WQE_BYTES * u64::from(batch))
-                    + self.device.doorbell;
-                let access = Access::of(
-                    pair,
-                    End::Responder,
-                    Object::Doorbell,
-                    0,
-                    self.device.doorbell + RECEIVE_WQE_BYTES * u64::from(batch),
-                );
-                self.pcie_in(host, now, bytes, access);
-                let at = visible + cpu + self.device.mmio;
-                self.schedule(
-                    at,
-                    Event::Receives {
-                        pair,
-                        count: batch as u16,
-                    },
-                );
-            }
+            self.complete_receive(now, host, pair, request.message, visible);
         }
         if tells && request.last {
             self.schedule(
@@ -290,6 +253,47 @@ impl World {
                 Event::Delivered {
                     pair,
                     message: request.message as u32,
+                },
+            );
+        }
+    }
+
+    /// A message that used a receive is visible at `visible`: writes its completion, and lets the application post receives back.
+    fn complete_receive(&mut self, now: u64, host: usize, pair: u32, message: u64, visible: u64) {
+        let process = self.pairs[pair as usize].process;
+        let batch = self.plans[self.processes[process as usize].plan as usize].receive_batch;
+        self.nics[host].count.cqes += 1;
+        let bytes = self.device.pcie_bytes(CQE_BYTES);
+        let place = message * CQE_BYTES;
+        let entry = Access::of(
+            pair,
+            End::Responder,
+            Object::CompletionQueue,
+            place,
+            CQE_BYTES,
+        );
+        self.pcie_out(host, now, bytes, entry);
+        let queue_pair = &mut self.pairs[pair as usize];
+        queue_pair.receives_owed += 1;
+        if batch > 0 && queue_pair.receives_owed >= batch {
+            queue_pair.receives_owed = 0;
+            let cpu = (self.device.poll + self.device.post) * u64::from(batch) + self.device.ring;
+            let bytes =
+                self.device.pcie_bytes(RECEIVE_WQE_BYTES * u64::from(batch)) + self.device.doorbell;
+            let access = Access::of(
+                pair,
+                End::Responder,
+                Object::Doorbell,
+                0,
+                self.device.doorbell + RECEIVE_WQE_BYTES * u64::from(batch),
+            );
+            self.pcie_in(host, now, bytes, access);
+            let at = visible + cpu + self.device.mmio;
+            self.schedule(
+                at,
+                Event::Receives {
+                    pair,
+                    count: batch as u16,
                 },
             );
         }

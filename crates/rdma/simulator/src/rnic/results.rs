@@ -1,5 +1,6 @@
 //! From the model's sums to a [`RunResult`].
 
+use super::cache::MissSlots;
 use super::event::Event;
 use super::nic::{Baseline, Counts};
 use super::world::World;
@@ -212,72 +213,47 @@ impl World {
         let index = host.index();
         let now = self.counts(index, self.end);
         let then = self.baseline.counts[index];
-        let since = |of: fn(&Counts) -> u64| of(&now).saturating_sub(of(&then));
-        let us = |of: fn(&Counts) -> u64| since(of) / 1_000_000;
-        let values = [
-            ("tx_vport_rdma_unicast_bytes", since(|c| c.tx_bytes)),
-            ("tx_vport_rdma_unicast_packets", since(|c| c.tx_packets)),
-            ("rx_vport_rdma_unicast_bytes", since(|c| c.rx_bytes)),
-            ("rx_vport_rdma_unicast_packets", since(|c| c.rx_packets)),
-            ("loopback_bytes", since(|c| c.loop_bytes)),
-            ("tx_prio3_pause", since(|c| c.pauses_sent)),
-            ("rx_prio3_pause", since(|c| c.pauses_received)),
-            ("tx_prio3_pause_duration", us(|c| c.pausing_ps)),
-            ("rx_prio3_pause_duration", us(|c| c.paused_ps)),
-            ("icm_cache_hit", since(|c| c.icm[0])),
-            ("icm_cache_miss", since(|c| c.icm[1])),
-            ("mtt_cache_hit", since(|c| c.mtt[0])),
-            ("mtt_cache_miss", since(|c| c.mtt[1])),
-            ("mtt_cache_prefetch", since(|c| c.translation_prefetches)),
-            ("mpt_cache_hit", since(|c| c.mpt[0])),
-            ("mpt_cache_miss", since(|c| c.mpt[1])),
-            ("receive_wqe_cache_hit", since(|c| c.receive_wqe[0])),
-            ("receive_wqe_cache_miss", since(|c| c.receive_wqe[1])),
-            ("pcie_inbound_bytes", since(|c| c.pcie_in_bytes)),
-            ("pcie_outbound_bytes", since(|c| c.pcie_out_bytes)),
-            ("rnr_nak_sent", since(|c| c.rnr_naks)),
-            ("unreliable_drops", since(|c| c.drops)),
-            ("out_of_sequence", since(|c| c.out_of_sequence)),
-            ("np_ecn_marked_roce_packets", since(|c| c.marks)),
-            ("np_cnp_sent", since(|c| c.notifications_sent)),
-            ("rp_cnp_handled", since(|c| c.notifications_handled)),
-            ("doorbells", since(|c| c.doorbells)),
-            ("wqe_fetched", since(|c| c.wqe_fetches)),
-            ("cqe_written", since(|c| c.cqes)),
-            ("acks_sent", since(|c| c.tx_acks)),
-            ("regions_registered", since(|c| c.registrations)),
-            ("regions_deregistered", since(|c| c.deregistrations)),
-        ];
-        let of_time = |of: fn(&Counts) -> u64| (since(of) as f64 / duration as f64).min(1.0);
+        let named = |(name, value): (&str, u64)| (name.to_owned(), value);
+        let ratios = self.ratios(index, (&now, &then), duration);
+        HostCounters {
+            host,
+            values: values(&now, &then).into_iter().map(named).collect(),
+            ratios: ratios
+                .into_iter()
+                .map(|(name, value)| (name.to_owned(), value))
+                .collect(),
+        }
+    }
+
+    /// Ratios from 0 to 1 of one host, from its counters `now` and `then`, `duration` ps apart.
+    fn ratios(
+        &self,
+        host: usize,
+        (now, then): (&Counts, &Counts),
+        duration: u64,
+    ) -> [(&'static str, f64); 17] {
+        let since = |of: fn(&Counts) -> u64| of(now).saturating_sub(of(then));
         let share = |time: u64| (time as f64 / duration as f64).min(1.0);
+        let of_time = |of: fn(&Counts) -> u64| share(since(of));
+        let link = |of: fn(&Counts) -> u64| share(self.device.link.of(since(of)));
+        let pcie = |of: fn(&Counts) -> u64| share(self.device.pcie.of(since(of)));
         let misses = |of: fn(&Counts) -> [u64; 2]| {
-            let (hits, misses) = (of(&now)[0] - of(&then)[0], of(&now)[1] - of(&then)[1]);
+            let (hits, misses) = (of(now)[0] - of(then)[0], of(now)[1] - of(then)[1]);
             if hits + misses == 0 {
                 0.0
             } else {
                 misses as f64 / (hits + misses) as f64
             }
         };
-        let nic = &self.nics[index];
-        let slots =
-            |of: fn(&Counts) -> u64, count: usize| of_time_slots(since(of), duration, count);
-        let ratios = [
-            (
-                "link_tx_utilisation",
-                share(self.device.link.of(since(|c| c.tx_bytes))),
-            ),
-            (
-                "link_rx_utilisation",
-                share(self.device.link.of(since(|c| c.rx_bytes))),
-            ),
-            (
-                "pcie_to_nic_utilisation",
-                share(self.device.pcie.of(since(|c| c.pcie_in_bytes))),
-            ),
-            (
-                "pcie_to_host_utilisation",
-                share(self.device.pcie.of(since(|c| c.pcie_out_bytes))),
-            ),
+        let nic = &self.nics[host];
+        let slots = |of: fn(&Counts) -> u64, slots: &MissSlots| {
+            of_time_slots(since(of), duration, slots.len())
+        };
+        [
+            ("link_tx_utilisation", link(|c| c.tx_bytes)),
+            ("link_rx_utilisation", link(|c| c.rx_bytes)),
+            ("pcie_to_nic_utilisation", pcie(|c| c.pcie_in_bytes)),
+            ("pcie_to_host_utilisation", pcie(|c| c.pcie_out_bytes)),
             ("requester_unit_utilisation", of_time(|c| c.requester_busy)),
             ("responder_unit_utilisation", of_time(|c| c.responder_busy)),
             ("rnr_stall_ratio", of_time(|c| c.rnr_stall)),
@@ -289,27 +265,56 @@ impl World {
             ("receive_wqe_miss_ratio", misses(|c| c.receive_wqe)),
             (
                 "context_miss_busy",
-                slots(|c| c.context_busy, nic.context_slots.len()),
+                slots(|c| c.context_busy, &nic.context_slots),
             ),
             (
                 "translation_miss_busy",
-                slots(|c| c.translation_busy, nic.translation_slots.len()),
+                slots(|c| c.translation_busy, &nic.translation_slots),
             ),
             ("tx_pause_ratio", of_time(|c| c.pausing_ps)),
             ("rx_pause_ratio", of_time(|c| c.paused_ps)),
-        ];
-        HostCounters {
-            host,
-            values: values
-                .into_iter()
-                .map(|(name, value)| (name.to_owned(), value))
-                .collect(),
-            ratios: ratios
-                .into_iter()
-                .map(|(name, value)| (name.to_owned(), value))
-                .collect(),
-        }
+        ]
     }
+}
+
+/// What one host counted between `then` and `now`, by name.
+fn values(now: &Counts, then: &Counts) -> [(&'static str, u64); 32] {
+    let since = |of: fn(&Counts) -> u64| of(now).saturating_sub(of(then));
+    let us = |of: fn(&Counts) -> u64| since(of) / 1_000_000;
+    [
+        ("tx_vport_rdma_unicast_bytes", since(|c| c.tx_bytes)),
+        ("tx_vport_rdma_unicast_packets", since(|c| c.tx_packets)),
+        ("rx_vport_rdma_unicast_bytes", since(|c| c.rx_bytes)),
+        ("rx_vport_rdma_unicast_packets", since(|c| c.rx_packets)),
+        ("loopback_bytes", since(|c| c.loop_bytes)),
+        ("tx_prio3_pause", since(|c| c.pauses_sent)),
+        ("rx_prio3_pause", since(|c| c.pauses_received)),
+        ("tx_prio3_pause_duration", us(|c| c.pausing_ps)),
+        ("rx_prio3_pause_duration", us(|c| c.paused_ps)),
+        ("icm_cache_hit", since(|c| c.icm[0])),
+        ("icm_cache_miss", since(|c| c.icm[1])),
+        ("mtt_cache_hit", since(|c| c.mtt[0])),
+        ("mtt_cache_miss", since(|c| c.mtt[1])),
+        ("mtt_cache_prefetch", since(|c| c.translation_prefetches)),
+        ("mpt_cache_hit", since(|c| c.mpt[0])),
+        ("mpt_cache_miss", since(|c| c.mpt[1])),
+        ("receive_wqe_cache_hit", since(|c| c.receive_wqe[0])),
+        ("receive_wqe_cache_miss", since(|c| c.receive_wqe[1])),
+        ("pcie_inbound_bytes", since(|c| c.pcie_in_bytes)),
+        ("pcie_outbound_bytes", since(|c| c.pcie_out_bytes)),
+        ("rnr_nak_sent", since(|c| c.rnr_naks)),
+        ("unreliable_drops", since(|c| c.drops)),
+        ("out_of_sequence", since(|c| c.out_of_sequence)),
+        ("np_ecn_marked_roce_packets", since(|c| c.marks)),
+        ("np_cnp_sent", since(|c| c.notifications_sent)),
+        ("rp_cnp_handled", since(|c| c.notifications_handled)),
+        ("doorbells", since(|c| c.doorbells)),
+        ("wqe_fetched", since(|c| c.wqe_fetches)),
+        ("cqe_written", since(|c| c.cqes)),
+        ("acks_sent", since(|c| c.tx_acks)),
+        ("regions_registered", since(|c| c.registrations)),
+        ("regions_deregistered", since(|c| c.deregistrations)),
+    ]
 }
 
 fn of_time_slots(busy: u64, duration: u64, slots: usize) -> f64 {

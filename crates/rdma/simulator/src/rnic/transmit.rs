@@ -280,49 +280,15 @@ impl World {
         {
             return (Served::Aside, 0);
         }
-        let queue_pair = &mut self.pairs[pair as usize];
+        let offset = self.pairs[pair as usize].offset;
         let mut cost = if first {
             self.device.request[verb_index(verb)]
         } else {
             self.device.packet
         };
-        let payload = if sends_payload {
-            (request.bytes - queue_pair.offset).min(u64::from(queue_pair.mtu))
-        } else {
-            0
-        };
-        let last = !sends_payload || queue_pair.offset + payload >= request.bytes;
-        let header = match verb {
-            Verb::Write if first => self.device.extended_header,
-            Verb::Read => self.device.extended_header,
-            Verb::FetchAdd | Verb::CompareSwap => ATOMIC_HEADER,
-            _ => 0,
-        };
-        let kind = match verb {
-            Verb::Write | Verb::Send => PacketKind::Data,
-            Verb::Read => PacketKind::ReadRequest,
-            Verb::FetchAdd | Verb::CompareSwap => PacketKind::Atomic,
-        };
-        let packet = Packet {
-            payload: payload as u16,
-            kind,
-            epoch: queue_pair.epoch,
-            first,
-            last,
-            marked: false,
-            buffer: self.buffer_of_class[usize::from(queue_pair.queue)],
-        };
-        let offset = queue_pair.offset;
+        let (packet, header) = self.next_packet(pair, request.bytes);
+        let (payload, last) = (u64::from(packet.payload), packet.last);
         let access = Access::of(pair, End::Requester, Object::Memory, offset, payload);
-        queue_pair.offset += payload;
-        if last {
-            queue_pair.sent += 1;
-            queue_pair.offset = 0;
-            queue_pair.resolved = false;
-            if !sends_payload {
-                queue_pair.reads_out += 1;
-            }
-        }
         if last {
             self.keep_request(host, pair);
         }
@@ -358,6 +324,50 @@ impl World {
         let finished = last.then_some(departed.0);
         let served = self.after_request(now, pair, finished, request.wants_ack, payload);
         (served, bytes)
+    }
+
+    /// The next packet of a request of `bytes`, and the bytes of its extended header.
+    #[inline]
+    fn next_packet(&mut self, pair: u32, bytes: u64) -> (Packet, u64) {
+        let queue_pair = &mut self.pairs[pair as usize];
+        let (verb, first) = (queue_pair.verb, queue_pair.offset == 0);
+        let sends_payload = matches!(verb, Verb::Write | Verb::Send);
+        let payload = if sends_payload {
+            (bytes - queue_pair.offset).min(u64::from(queue_pair.mtu))
+        } else {
+            0
+        };
+        let last = !sends_payload || queue_pair.offset + payload >= bytes;
+        let header = match verb {
+            Verb::Write if first => self.device.extended_header,
+            Verb::Read => self.device.extended_header,
+            Verb::FetchAdd | Verb::CompareSwap => ATOMIC_HEADER,
+            _ => 0,
+        };
+        let kind = match verb {
+            Verb::Write | Verb::Send => PacketKind::Data,
+            Verb::Read => PacketKind::ReadRequest,
+            Verb::FetchAdd | Verb::CompareSwap => PacketKind::Atomic,
+        };
+        let packet = Packet {
+            payload: payload as u16,
+            kind,
+            epoch: queue_pair.epoch,
+            first,
+            last,
+            marked: false,
+            buffer: self.buffer_of_class[usize::from(queue_pair.queue)],
+        };
+        queue_pair.offset += payload;
+        if last {
+            queue_pair.sent += 1;
+            queue_pair.offset = 0;
+            queue_pair.resolved = false;
+            if !sends_payload {
+                queue_pair.reads_out += 1;
+            }
+        }
+        (packet, header)
     }
 
     /// Bookkeeping behind a request packet: completions of unreliable transports, fetches, pacing.

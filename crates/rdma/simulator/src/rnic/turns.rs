@@ -6,7 +6,7 @@
 
 use super::lanes::{Engine, Served};
 use super::queue_pair::NONE;
-use super::world::World;
+use super::world::{PAIRS_IN_CACHE, World};
 
 impl World {
     /// A step of an engine is over; whether its context has left the lane.
@@ -71,6 +71,9 @@ impl World {
     /// the first, whose pair is there since, the request. Thousands of pairs do not fit a cache.
     #[inline]
     fn fetch_ahead(&self, host: usize, lane: usize) {
+        if self.pairs.len() <= PAIRS_IN_CACHE {
+            return;
+        }
         let ready = &self.nics[host].lanes.lanes[lane].ready;
         if let (Some(first), Some(second)) = (ready.front(), ready.get(1)) {
             let first = &self.pairs[*first as usize / 2];

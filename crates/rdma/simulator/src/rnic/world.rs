@@ -26,7 +26,7 @@ use isolane_rdma_scenario::model::{MemoryPlace, Topology};
 const LOOKS: u64 = 1_000;
 
 /// So many pairs stay in a cache of 256 KiB by themselves.
-const PAIRS_IN_CACHE: usize = 256;
+pub(crate) const PAIRS_IN_CACHE: usize = 256;
 
 /// The whole experiment.
 pub(crate) struct World {

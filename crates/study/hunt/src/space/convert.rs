@@ -8,19 +8,16 @@
 use super::point::{self, Feature, Point, SERVICES};
 use isolane_common_quantities::units::{Bytes, Duration};
 use isolane_rdma_scenario::model::{
-    Arrival, Class, ControlObject, ControlPhase, ControlTraffic, DataTraffic, Guarantee, Host,
-    MemoryPlace, Message, PolicySpec, Scenario, Slo, Tenant, Topology, Traffic, Transport, Verb,
+    Class, ControlObject, ControlPhase, ControlTraffic, DataTraffic, Host,
+    MemoryPlace, Message, Scenario, Tenant, Traffic, Transport, Verb,
     Workload,
 };
-use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Processes of one direction at most: cores that a server easily has.
 pub const PROCESSES: u64 = 16;
 /// READs a queue pair may have outstanding: what `max_rd_atomic` of current NICs allows.
 pub const OUTSTANDING_READS: u32 = 16;
-/// RNR timer code; nothing waits for it, since receives suffice.
-const RNR_TIMER: u8 = 12;
 /// Receive queue where none is used: the format's default.
 const RECEIVE_DEPTH: u32 = 512;
 /// The tenant that runs it.
@@ -158,19 +155,13 @@ pub fn workloads(point: &Point) -> Vec<Workload> {
 fn workload(point: &Point, flow: &Flow) -> Workload {
     let (transport, verb) = service(point);
     let processes = point.queue_pairs.min(PROCESSES);
+    let messages = point.requests.iter().map(|request| Message {
+        elements: request.iter().map(|&size| small(size)).collect(),
+    });
     let traffic = DataTraffic {
-        verb,
-        transport,
-        pattern: point
-            .requests
-            .iter()
-            .map(|request| Message {
-                elements: request.iter().map(|&size| small(size)).collect(),
-            })
-            .collect(),
+        pattern: messages.collect(),
         queue_pairs: small(flow.queue_pairs),
         post_list: small(point.post_list),
-        depth: small(point.depth),
         completion_every: small(point.post_list),
         receive_depth: match point.has_receives() {
             true => small(point.receive_depth.max(1)),
@@ -180,20 +171,13 @@ fn workload(point: &Point, flow: &Flow) -> Workload {
             point::NEVER => 0,
             _ => small(point.receive_batch.max(1)),
         },
-        min_rnr_timer: RNR_TIMER,
         max_read_atomic: OUTSTANDING_READS,
-        inline_bytes: 0,
         mtu: small(point.mtu),
         memory_regions: small(point.regions.div_ceil(processes)),
         region_bytes: Bytes::new(point.region_bytes),
-        arrival: Arrival::Closed {
-            think: Duration::ZERO,
-        },
-        weight: 1,
-        bidirectional: false,
-        iterations: None,
         memory: memory(point, flow.from),
         remote_memory: memory(point, flow.to),
+        ..DataTraffic::plain(verb, transport, Message::of(1), small(point.depth))
     };
     Workload {
         name: flow.name.clone(),
@@ -207,34 +191,18 @@ fn workload(point: &Point, flow: &Flow) -> Workload {
 /// `point` as a scenario called `name` for the device `profile`.
 pub fn scenario(point: &Point, name: &str, profile: &str, seed: u64, times: Times) -> Scenario {
     Scenario {
-        name: name.to_owned(),
-        description: String::new(),
-        profile: profile.to_owned(),
-        topology: Topology::Switch,
-        network: None,
         warmup: times.warmup,
-        duration: times.duration,
         seed,
         sample_interval: Duration::from_ps((times.duration.as_ps() / SAMPLES).max(1)),
-        policy: PolicySpec {
-            name: "none".to_owned(),
-            parameters: BTreeMap::new(),
-        },
-        tenants: vec![tenant(point, TENANT)],
+        ..Scenario::plain(name, profile, times.duration, vec![tenant(point, TENANT)])
     }
 }
 
 /// The tenant that runs `point`.
 pub fn tenant(point: &Point, name: &str) -> Tenant {
     Tenant {
-        name: name.to_owned(),
-        class: Class::Bandwidth,
-        weight: 1,
-        guarantee: Guarantee::default(),
-        slo: Slo::default(),
-        start: Duration::ZERO,
-        stop: None,
         workloads: workloads(point),
+        ..Tenant::named(name, Class::Bandwidth)
     }
 }
 

@@ -230,17 +230,12 @@ fn scenario(
     let mut tenants = vec![options.victim.clone()];
     tenants.extend(point.map(|point| tenant(point, ATTACKER)));
     Scenario {
-        name: "hunt".to_owned(),
-        description: String::new(),
-        profile: options.profile.name.clone(),
         topology: TOPOLOGY,
-        network: None,
         warmup: WARMUP.max(settling(&options.policy, options.profile)),
-        duration,
         seed,
         sample_interval: Duration::from_ps((duration.as_ps() / SAMPLES).max(1)),
         policy: options.policy.clone(),
-        tenants,
+        ..Scenario::plain("hunt", &options.profile.name, duration, tenants)
     }
 }
 

@@ -6,13 +6,9 @@ use crate::rnic::policies::SimError;
 use crate::rnic::queue_pair::{NONE, WorkRequest};
 use crate::rnic::world::World;
 use isolane_common_quantities::units::{Bytes, Duration, Instant};
-use isolane_rdma_scenario::model::{
-    Arrival, Class, DataTraffic, Guarantee, MemoryPlace, Message, PolicySpec, Scenario, Slo,
-    Tenant, Topology, Verb,
-};
+use isolane_rdma_scenario::model::{Class, DataTraffic, Message, Scenario, Tenant, Topology, Verb};
 use isolane_rdma_scenario::profile::Profile;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 
 /// RDMA NICs on one switch, or two on a cable, with work from outside.
 pub struct LiveNics {
@@ -282,59 +278,26 @@ impl World {
 
 /// What the model calls the traffic of a pair: its sizes come with each request.
 fn traffic(connection: &Connection) -> DataTraffic {
+    let depth = connection.depth.clamp(SLOTS_MIN, 1 << 16);
     DataTraffic {
-        verb: connection.verb,
-        transport: connection.transport,
-        pattern: vec![Message::of(1)],
-        queue_pairs: 1,
-        post_list: 1,
-        depth: connection.depth.clamp(SLOTS_MIN, 1 << 16),
-        completion_every: 1,
-        receive_depth: 1,
         receive_batch: 0,
         min_rnr_timer: 0,
         max_read_atomic: connection.read_atomic_max.max(1),
-        inline_bytes: 0,
         mtu: connection.mtu,
-        memory_regions: 1,
         region_bytes: Bytes::new(connection.region_bytes.clamp(1, 1 << 31)),
-        arrival: Arrival::Closed {
-            think: Duration::ZERO,
-        },
-        weight: 1,
-        bidirectional: false,
-        iterations: None,
-        memory: MemoryPlace::Local,
-        remote_memory: MemoryPlace::Local,
+        ..DataTraffic::plain(connection.verb, connection.transport, Message::of(1), depth)
     }
 }
 
 /// A scenario with one tenant that does nothing.
 fn empty(profile: &Profile, topology: Topology, seed: u64) -> Scenario {
+    let forever = Duration::from_ps(FOREVER);
+    let tenants = vec![Tenant::named("programs", Class::Auto)];
     Scenario {
-        name: "live".to_owned(),
-        description: String::new(),
-        profile: profile.name.clone(),
         topology,
-        network: None,
-        warmup: Duration::from_ps(FOREVER),
-        duration: Duration::from_ps(FOREVER),
+        warmup: forever,
         seed,
-        sample_interval: Duration::from_ps(FOREVER),
-        policy: PolicySpec {
-            name: "none".to_owned(),
-            parameters: BTreeMap::new(),
-        },
-        tenants: vec![Tenant {
-            name: "programs".to_owned(),
-            class: Class::Auto,
-            weight: 1,
-            guarantee: Guarantee::default(),
-            slo: Slo::default(),
-            start: Duration::ZERO,
-            stop: None,
-            workloads: Vec::new(),
-        }],
+        ..Scenario::plain("live", &profile.name, forever, tenants)
     }
 }
 

@@ -6,9 +6,9 @@ use crate::rnic::event::Event;
 use crate::rnic::queue_pair::NONE;
 use crate::rnic::sizes::PAGE;
 use crate::rnic::world::World;
-use isolane_common_quantities::units::{BitRate, Bytes, Duration};
+use isolane_common_quantities::units::{BitRate, Bytes};
 use isolane_rdma_scenario::application::{Algorithm, ApplicationTraffic, Program as Kind};
-use isolane_rdma_scenario::model::{Arrival, DataTraffic, MemoryPlace, Message, Transport};
+use isolane_rdma_scenario::model::{DataTraffic, Message, Transport};
 use std::collections::VecDeque;
 
 impl World {
@@ -26,60 +26,16 @@ impl World {
             .iter()
             .map(|&host| host_index(host))
             .collect();
-        let mut joins: Vec<(u32, u32, Role)> = Vec::new();
-        let (mut asked, mut answered) = (Vec::new(), Vec::new());
-        let (actors, others) = match &application.program {
-            Kind::Allreduce {
-                algorithm,
-                workers,
-                buffer,
-                ..
-            } => {
-                let count = workers * hosts.len() as u32;
-                let part = match algorithm {
-                    Algorithm::Ring => buffer.get().div_ceil(u64::from(count)).max(1),
-                    Algorithm::Tree => buffer.get(),
-                };
-                asked.push(Message::of(part as u32));
-                match algorithm {
-                    Algorithm::Ring => {
-                        joins.extend((0..count).map(|rank| (rank, (rank + 1) % count, Role::Ring)));
-                    }
-                    Algorithm::Tree => {
-                        joins.extend((1..count).map(|rank| (rank, parent(rank), Role::Up)));
-                        // The farthest child first: it has the deepest subtree to serve.
-                        let down = (1..count).rev();
-                        joins.extend(down.map(|rank| (parent(rank), rank, Role::Down)));
-                    }
-                }
-                (count, 0)
-            }
-            Kind::KeyValue {
-                threads,
-                server_threads,
-                request,
-                response,
-                ..
-            } => {
-                let clients = threads * (hosts.len() as u32 - 1);
-                asked.clone_from(request);
-                answered.clone_from(response);
-                for client in 0..clients {
-                    let server = clients + client % server_threads;
-                    joins.push((client, server, Role::Request));
-                    joins.push((server, client, Role::Response));
-                }
-                (clients, *server_threads)
-            }
-        };
-        self.programs.add_actors(actors + others);
+        let shape = Shape::of(&application.program, hosts.len() as u32);
+        let actors = shape.actors;
+        self.programs.add_actors(actors + shape.others);
         // Actors are dealt out to hosts in blocks; a store's server comes first among hosts and last among actors.
         let host_of = |actor: u32| match &application.program {
             Kind::Allreduce { workers, .. } => hosts[(actor / workers) as usize],
             Kind::KeyValue { .. } if actor >= actors => hosts[0],
             Kind::KeyValue { threads, .. } => hosts[1 + (actor / threads) as usize],
         };
-        for (from, to, role) in joins {
+        for (from, to, role) in shape.joins {
             let join = Join {
                 tenant,
                 application,
@@ -88,9 +44,9 @@ impl World {
                 actors: (first + from, first + to),
                 role,
                 sizes: if role == Role::Response {
-                    &answered
+                    &shape.answered
                 } else {
-                    &asked
+                    &shape.asked
                 },
             };
             self.connect(&join, regions);
@@ -314,6 +270,79 @@ fn children(rank: u32, workers: u32) -> u32 {
         .count() as u32
 }
 
+/// The actors of an application, and which of them send to which.
+struct Shape {
+    /// Workers, or threads of clients.
+    actors: u32,
+    /// Threads of a server.
+    others: u32,
+    /// Sender, receiver, and what the messages are.
+    joins: Vec<(u32, u32, Role)>,
+    /// Sizes of requests, or of an operation's messages.
+    asked: Vec<Message>,
+    /// Sizes of answers.
+    answered: Vec<Message>,
+}
+
+impl Shape {
+    /// What `program` needs on `hosts` hosts.
+    fn of(program: &Kind, hosts: u32) -> Self {
+        let mut joins: Vec<(u32, u32, Role)> = Vec::new();
+        let (mut asked, mut answered) = (Vec::new(), Vec::new());
+        let (actors, others) = match program {
+            Kind::Allreduce {
+                algorithm,
+                workers,
+                buffer,
+                ..
+            } => {
+                let count = workers * hosts;
+                let part = match algorithm {
+                    Algorithm::Ring => buffer.get().div_ceil(u64::from(count)).max(1),
+                    Algorithm::Tree => buffer.get(),
+                };
+                asked.push(Message::of(part as u32));
+                match algorithm {
+                    Algorithm::Ring => {
+                        joins.extend((0..count).map(|rank| (rank, (rank + 1) % count, Role::Ring)));
+                    }
+                    Algorithm::Tree => {
+                        joins.extend((1..count).map(|rank| (rank, parent(rank), Role::Up)));
+                        // The farthest child first: it has the deepest subtree to serve.
+                        let down = (1..count).rev();
+                        joins.extend(down.map(|rank| (parent(rank), rank, Role::Down)));
+                    }
+                }
+                (count, 0)
+            }
+            Kind::KeyValue {
+                threads,
+                server_threads,
+                request,
+                response,
+                ..
+            } => {
+                let clients = threads * (hosts - 1);
+                asked.clone_from(request);
+                answered.clone_from(response);
+                for client in 0..clients {
+                    let server = clients + client % server_threads;
+                    joins.push((client, server, Role::Request));
+                    joins.push((server, client, Role::Response));
+                }
+                (clients, *server_threads)
+            }
+        };
+        Self {
+            actors,
+            others,
+            joins,
+            asked,
+            answered,
+        }
+    }
+}
+
 /// The parent of a worker in the binomial tree: its number without the lowest bit that is set.
 fn parent(rank: u32) -> u32 {
     rank & rank.wrapping_sub(1)
@@ -328,32 +357,21 @@ fn data(application: &ApplicationTraffic, sizes: &[Message]) -> DataTraffic {
     let sizes_in_bytes = sizes.iter().map(|message| message.bytes().get());
     let largest = sizes_in_bytes.max().unwrap_or(1);
     DataTraffic {
-        verb: application.verb,
-        transport: application.transport,
         pattern: sizes.to_vec(),
-        queue_pairs: 1,
-        post_list: 1,
-        depth: DEPTH,
         completion_every: match application.transport {
             Transport::Ud => DATAGRAMS_PER_COMPLETION,
             Transport::Rc | Transport::Uc => 1,
         },
         receive_depth: DEPTH,
-        receive_batch: 1,
-        min_rnr_timer: 12,
-        max_read_atomic: 1,
         inline_bytes: application.inline_bytes,
         mtu: application.mtu,
-        memory_regions: 1,
         region_bytes: Bytes::new(largest.max(PAGE)),
-        arrival: Arrival::Closed {
-            think: Duration::ZERO,
-        },
-        weight: 1,
-        bidirectional: false,
-        iterations: None,
-        memory: MemoryPlace::Local,
-        remote_memory: MemoryPlace::Local,
+        ..DataTraffic::plain(
+            application.verb,
+            application.transport,
+            Message::of(1),
+            DEPTH,
+        )
     }
 }
 
