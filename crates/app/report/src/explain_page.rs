@@ -44,12 +44,9 @@ pub(crate) fn page(explanation: &Explanation) -> String {
     .render()
 }
 
-fn header(explanation: &Explanation) -> String {
+/// Who does what, and what it costs the victim.
+fn facts(explanation: &Explanation) -> String {
     let loss = &explanation.loss;
-    let (badge, word) = match loss.hurt {
-        true => ("fail", "hurt"),
-        false => ("pass", "not hurt"),
-    };
     let p99 = |us: Option<f64>| us.map_or("nothing completed".to_owned(), time);
     let facts = [
         ("victim", explanation.victim_does.clone()),
@@ -86,10 +83,19 @@ fn header(explanation: &Explanation) -> String {
             ),
         ),
     ];
-    let facts: String = facts
+    facts
         .iter()
         .map(|(name, value)| format!("<div><dt>{name}</dt><dd>{}</dd></div>", escape(value)))
-        .collect();
+        .collect()
+}
+
+fn header(explanation: &Explanation) -> String {
+    let loss = &explanation.loss;
+    let (badge, word) = match loss.hurt {
+        true => ("fail", "hurt"),
+        false => ("pass", "not hurt"),
+    };
+    let facts = facts(explanation);
     let kicker = format!(
         "{} · policy {} · seed {}",
         escape(&explanation.profile),

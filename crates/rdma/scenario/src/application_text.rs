@@ -21,38 +21,8 @@ pub(crate) fn read(
     limits: &DeviceLimits,
 ) -> Result<Workload, InputError> {
     let hosts = hosts(table)?;
-    let allreduce = table.text("kind")? == Some("allreduce");
-    let others: &[&str] = match allreduce {
-        true => &[
-            "threads",
-            "server_threads",
-            "window",
-            "request",
-            "response",
-            "service",
-        ],
-        false => &["algorithm", "workers", "buffer", "reduce_rate", "copy_rate"],
-    };
-    if let Some(key) = others.iter().find(|key| table.has(key)) {
-        return Err(table.wrong(key, "has no meaning for this kind: drop it"));
-    }
-    let program = match allreduce {
-        true => Program::Allreduce {
-            algorithm: table.choice("algorithm")?.unwrap_or(Algorithm::Ring),
-            workers: table.count32("workers")?.unwrap_or(1),
-            buffer: table.size("buffer")?.unwrap_or(BUFFER),
-            reduce_rate: table.rate("reduce_rate")?.unwrap_or(CORE_RATE),
-            copy_rate: table.rate("copy_rate")?.unwrap_or(CORE_RATE),
-        },
-        false => Program::KeyValue {
-            threads: table.count32("threads")?.unwrap_or(1),
-            server_threads: table.count32("server_threads")?.unwrap_or(1),
-            window: table.count32("window")?.unwrap_or(1),
-            request: sizes(table, "request")?,
-            response: sizes(table, "response")?,
-            service: table.duration("service")?.unwrap_or(SERVICE),
-        },
-    };
+    let program = program(table)?;
+    let allreduce = matches!(program, Program::Allreduce { .. });
     let transport = table.choice("transport")?.unwrap_or(Transport::Rc);
     let verb = table.choice("verb")?.unwrap_or(Verb::Send);
     let mtu = match transport {
@@ -96,6 +66,42 @@ pub(crate) fn read(
             inline_bytes: table.count32("inline")?.unwrap_or(0).min(limits.inline_max),
             mtu,
         }),
+    })
+}
+
+/// What the actors do, without keys that belong to another kind.
+fn program(table: &Table<'_>) -> Result<Program, InputError> {
+    let allreduce = table.text("kind")? == Some("allreduce");
+    let others: &[&str] = match allreduce {
+        true => &[
+            "threads",
+            "server_threads",
+            "window",
+            "request",
+            "response",
+            "service",
+        ],
+        false => &["algorithm", "workers", "buffer", "reduce_rate", "copy_rate"],
+    };
+    if let Some(key) = others.iter().find(|key| table.has(key)) {
+        return Err(table.wrong(key, "has no meaning for this kind: drop it"));
+    }
+    Ok(match allreduce {
+        true => Program::Allreduce {
+            algorithm: table.choice("algorithm")?.unwrap_or(Algorithm::Ring),
+            workers: table.count32("workers")?.unwrap_or(1),
+            buffer: table.size("buffer")?.unwrap_or(BUFFER),
+            reduce_rate: table.rate("reduce_rate")?.unwrap_or(CORE_RATE),
+            copy_rate: table.rate("copy_rate")?.unwrap_or(CORE_RATE),
+        },
+        false => Program::KeyValue {
+            threads: table.count32("threads")?.unwrap_or(1),
+            server_threads: table.count32("server_threads")?.unwrap_or(1),
+            window: table.count32("window")?.unwrap_or(1),
+            request: sizes(table, "request")?,
+            response: sizes(table, "response")?,
+            service: table.duration("service")?.unwrap_or(SERVICE),
+        },
     })
 }
 

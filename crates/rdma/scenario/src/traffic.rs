@@ -92,7 +92,9 @@ fn data(table: &Table<'_>, limits: &DeviceLimits) -> Result<DataTraffic, InputEr
         Transport::Ud => limits.mtu_max,
         _ => limits.mtu_default,
     };
-    let min_rnr_timer = table.count32("min_rnr_timer")?.unwrap_or(crate::plain::RNR_TIMER.into());
+    let min_rnr_timer = table
+        .count32("min_rnr_timer")?
+        .unwrap_or(crate::plain::RNR_TIMER.into());
     Ok(DataTraffic {
         verb,
         transport,

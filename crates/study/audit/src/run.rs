@@ -65,14 +65,7 @@ pub fn run(
     }
     let runs = plan.runs();
     let settings = settings(&plan.rerun);
-    let (mut journal, known) = match (options.journal, options.resume) {
-        (None, _) => (None, None),
-        (Some(path), false) => (Some(Journal::create(path, options.build, settings)?), None),
-        (Some(path), true) => {
-            let (journal, known) = Journal::resume(path, options.build, settings)?;
-            (Some(journal), known)
-        }
-    };
+    let (mut journal, known) = open_journal(&options, settings)?;
     let journal_found = known.is_some();
     let known = known.unwrap_or_default();
     let environment = plan.environment_key(testbed.name());
@@ -133,6 +126,21 @@ pub fn run(
     }
     let done = progress(outcomes.len());
     Ok(assemble(plan, testbed.name(), &outcomes, done))
+}
+
+/// The journal that takes the outcomes, and what an earlier audit left in it.
+fn open_journal(
+    options: &RunOptions<'_>,
+    settings: &str,
+) -> Result<(Option<Journal>, Option<Known>), AuditError> {
+    Ok(match (options.journal, options.resume) {
+        (None, _) => (None, None),
+        (Some(path), false) => (Some(Journal::create(path, options.build, settings)?), None),
+        (Some(path), true) => {
+            let (journal, known) = Journal::resume(path, options.build, settings)?;
+            (Some(journal), known)
+        }
+    })
 }
 
 /// A run to do.

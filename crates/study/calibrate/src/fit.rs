@@ -97,32 +97,8 @@ pub fn fit(
         evaluations: 0,
         progress,
     };
-    let mut best = profile.clone();
-    let before = search.evaluate(&best, f64::INFINITY)?;
-    let mut misfit = before.misfit;
-    let mut step = FIRST_STEP;
-    let mut last = before.clone();
-    while step > LAST_STEP && search.evaluations < evaluations_max {
-        let mut improved = false;
-        for &(section, name) in &names {
-            for factor in [1.0 / step, step] {
-                if search.evaluations >= evaluations_max {
-                    break;
-                }
-                let Some(trial) = scaled(&best, section, name, factor) else {
-                    continue;
-                };
-                let outcome = search.evaluate(&trial, misfit)?;
-                if outcome.misfit < misfit * (1.0 - WORTH) {
-                    (best, misfit, last, improved) = (trial, outcome.misfit, outcome, true);
-                    break;
-                }
-            }
-        }
-        if !improved {
-            step = step.sqrt();
-        }
-    }
+    let before = search.evaluate(profile, f64::INFINITY)?;
+    let (best, last) = search.descend(profile, &before, &names, evaluations_max)?;
     let value = |profile: &Profile, section: &str, name: &str| profile.value(section, name);
     Ok(Fit {
         profile: profile.name.clone(),
@@ -132,7 +108,7 @@ pub fn fit(
             .zip(&last.values)
             .map(|(old, new)| (old.0.clone(), old.1, old.2, new.2))
             .collect(),
-        misfit: (before.misfit, misfit),
+        misfit: (before.misfit, last.misfit),
         parameters: names
             .iter()
             .map(|&(section, name)| Change {
@@ -237,6 +213,41 @@ struct Outcome {
 }
 
 impl Search<'_> {
+    /// Moves one of the parameters `names` after the other as long as that lowers the misfit of `profile`, `before`; the
+    /// best profile and its outcome.
+    fn descend(
+        &mut self,
+        profile: &Profile,
+        before: &Outcome,
+        names: &[(&str, &str)],
+        evaluations_max: usize,
+    ) -> Result<(Profile, Outcome), CalibrationError> {
+        let (mut best, mut last) = (profile.clone(), before.clone());
+        let mut step = FIRST_STEP;
+        while step > LAST_STEP && self.evaluations < evaluations_max {
+            let mut improved = false;
+            for &(section, name) in names {
+                for factor in [1.0 / step, step] {
+                    if self.evaluations >= evaluations_max {
+                        break;
+                    }
+                    let Some(trial) = scaled(&best, section, name, factor) else {
+                        continue;
+                    };
+                    let outcome = self.evaluate(&trial, last.misfit)?;
+                    if outcome.misfit < last.misfit * (1.0 - WORTH) {
+                        (best, last, improved) = (trial, outcome, true);
+                        break;
+                    }
+                }
+            }
+            if !improved {
+                step = step.sqrt();
+            }
+        }
+        Ok((best, last))
+    }
+
     fn evaluate(&mut self, profile: &Profile, best: f64) -> Result<Outcome, CalibrationError> {
         (self.progress)(self.evaluations, best);
         self.evaluations += 1;

@@ -64,11 +64,17 @@ fn check_with(files: &[(&str, &str)], expected: Expect) {
     expected.assert_eq(&lines.collect::<String>());
 }
 
-/// One breach of every rule: the rule, and the files that breach it.
-fn breaches() -> Vec<(Rule, Vec<(&'static str, &'static str)>)> {
-    let source = |text| vec![("crates/common/quantities/src/other.rs", text)];
+/// A rule, and files that breach it.
+type Breach = (Rule, Vec<(&'static str, &'static str)>);
+
+/// One breach of every rule.
+fn breaches() -> Vec<Breach> {
+    [rooms(), sources(), documents()].concat()
+}
+
+/// Breaches of the rules of manifests and modules.
+fn rooms() -> Vec<Breach> {
     let manifest = |text| vec![("crates/common/quantities/Cargo.toml", text)];
-    let long: &'static str = Box::leak(format!("//! Long.\n{}", "\n".repeat(600)).into_boxed_str());
     vec![
         (
             Rule::UpwardDependency,
@@ -129,6 +135,14 @@ fn breaches() -> Vec<(Rule, Vec<(&'static str, &'static str)>)> {
             manifest("[lints]\nworkspace = true\n[dependencies]\nserde = \"1\"\n"),
         ),
         (Rule::WorkspaceLints, manifest("[dependencies]\n")),
+    ]
+}
+
+/// Breaches of the rules of source files.
+fn sources() -> Vec<Breach> {
+    let source = |text| vec![("crates/common/quantities/src/other.rs", text)];
+    let long: &'static str = Box::leak(format!("//! Long.\n{}", "\n".repeat(600)).into_boxed_str());
+    vec![
         (
             Rule::PureAttribute,
             vec![(
@@ -151,6 +165,12 @@ fn breaches() -> Vec<(Rule, Vec<(&'static str, &'static str)>)> {
             Rule::SilentIgnore,
             source("//! A module.\n#[test]\n#[ignore]\nfn f() {}\n"),
         ),
+    ]
+}
+
+/// Breaches of the rules of documents and scripts.
+fn documents() -> Vec<Breach> {
+    vec![
         (
             Rule::OutsidePath,
             vec![("notes.txt", concat!("see /ho", "me/someone\n"))],

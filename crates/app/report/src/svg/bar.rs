@@ -1,5 +1,6 @@
 //! Horizontal bars, each with its number at its end.
 
+use super::ticks::Ticks;
 use super::{Anchor, Drawing, Scale, cut, linear, text_width};
 
 /// Groups of horizontal bars over a common axis.
@@ -60,16 +61,9 @@ fn heading(row: &BarRow) -> f64 {
 }
 
 impl BarPlot {
-    /// The SVG element; its height follows from the rows.
-    pub fn render(&self) -> String {
+    /// The widths of names and the place where bars begin, pixels, the ticks, and the scale of the axis.
+    fn axis(&self) -> ((f64, f64), Ticks, Scale) {
         let bars = || self.rows.iter().flat_map(|row| &row.bars);
-        let heights = self
-            .rows
-            .iter()
-            .map(|row| heading(row) + row.bars.len() as f64 * BAR_PITCH + ROW_GAP);
-        let bottom: f64 = heights.sum();
-        let mut drawing = Drawing::new(self.width, bottom + AXIS, &self.label);
-
         let widest_name = bars().map(|bar| text_width(&bar.name)).fold(0.0, f64::max);
         let name_width = widest_name.min(self.width * 0.3);
         let left = if name_width > 0.0 {
@@ -90,7 +84,19 @@ impl BarPlot {
             (0.0, *ticks.values.last().expect("an axis has ticks")),
             (left, right),
         );
+        ((name_width, left), ticks, x)
+    }
 
+    /// The SVG element; its height follows from the rows.
+    pub fn render(&self) -> String {
+        let heights = self
+            .rows
+            .iter()
+            .map(|row| heading(row) + row.bars.len() as f64 * BAR_PITCH + ROW_GAP);
+        let bottom: f64 = heights.sum();
+        let mut drawing = Drawing::new(self.width, bottom + AXIS, &self.label);
+
+        let ((name_width, left), ticks, x) = self.axis();
         drawing.across(&ticks, &x, (2.0, bottom), &self.x_title);
 
         let mut top = 0.0;

@@ -222,6 +222,11 @@ fn sessions(text: &mut Families, snapshot: &Snapshot) {
     for session in &snapshot.sessions {
         family.sample(&[("session", &session.session)], session.waiting);
     }
+    meters(text, snapshot);
+}
+
+/// What paces each process's queue pairs.
+fn meters(text: &mut Families, snapshot: &Snapshot) {
     let gauges: [Row<MeterSnapshot, f64>; 3] = [
         (
             "isolane_meter_lease_bytes_per_second",

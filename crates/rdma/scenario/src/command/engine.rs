@@ -11,8 +11,8 @@
 use super::{Command, program};
 use crate::check::{self, DeviceLimits, class_of, verb_name};
 use crate::model::{
-    Class, ControlObject, ControlPhase, ControlTraffic, DataTraffic, Host, MESSAGE_MAX,
-    MTUS, MemoryPlace, Message, Traffic, Transport, Verb, Workload,
+    Class, ControlObject, ControlPhase, ControlTraffic, DataTraffic, Host, MESSAGE_MAX, MTUS,
+    MemoryPlace, Message, Traffic, Transport, Verb, Workload,
 };
 use crate::spec::{DEPTH_MAX, ELEMENTS_MAX, OBJECTS_MAX, PATTERN_MAX, QUEUE_PAIRS_MAX, REGION_MAX};
 use isolane_common_quantities::units::Bytes;

@@ -347,19 +347,7 @@ impl Options {
         let depth = self
             .number32("tx-depth", (1, DEPTH_MAX))?
             .unwrap_or(depth_default);
-        let per_list = post_list > 1;
-        let completion_every = match self.number32("cq-mod", (1, COMPLETION_EVERY_MAX))? {
-            Some(every) if per_list && !post_list.is_multiple_of(every) => {
-                return Err(CommandError::new(
-                    format!("--cq-mod {every}"),
-                    format!("the list of {post_list} must be a multiple of it"),
-                ));
-            }
-            Some(every) => every.min(depth),
-            None if per_list => post_list,
-            None if size > COMPLETION_EVERY_SIZE_MAX && transport != Transport::Ud => 1,
-            None => COMPLETION_EVERY.min(depth),
-        };
+        let completion_every = self.completion_every(post_list, depth, (size, transport))?;
         let inline_default = match (latency, verb, transport) {
             (true, Verb::Write, _) => INLINE_WRITE.min(limits.inline_max),
             (true, Verb::Send, Transport::Ud) => INLINE_SEND_UD.min(limits.inline_max),
@@ -399,6 +387,27 @@ impl Options {
             memory,
             remote_memory: memory,
             ..DataTraffic::plain(verb, transport, Message::of(size), depth)
+        })
+    }
+
+    fn completion_every(
+        &self,
+        post_list: u32,
+        depth: u32,
+        (size, transport): (u32, Transport),
+    ) -> Result<u32, CommandError> {
+        let per_list = post_list > 1;
+        Ok(match self.number32("cq-mod", (1, COMPLETION_EVERY_MAX))? {
+            Some(every) if per_list && !post_list.is_multiple_of(every) => {
+                return Err(CommandError::new(
+                    format!("--cq-mod {every}"),
+                    format!("the list of {post_list} must be a multiple of it"),
+                ));
+            }
+            Some(every) => every.min(depth),
+            None if per_list => post_list,
+            None if size > COMPLETION_EVERY_SIZE_MAX && transport != Transport::Ud => 1,
+            None => COMPLETION_EVERY.min(depth),
         })
     }
 

@@ -63,36 +63,7 @@ impl Evaluation<'_> {
     fn number(&self, expression: &Expression) -> Result<f64, String> {
         let value = match expression {
             Expression::Number(value) => *value,
-            Expression::Measurement(measurement) => {
-                let run = match self.run(&measurement.label)? {
-                    RunOutcome::Hosts(run) => run,
-                    RunOutcome::Network(run) => {
-                        return network::value(run, &measurement.tenant, &measurement.field);
-                    }
-                    RunOutcome::Nic(run) => {
-                        return run.value(&measurement.tenant, &measurement.field);
-                    }
-                    RunOutcome::Hunt(run) => {
-                        return run.value(&measurement.tenant, &measurement.field);
-                    }
-                    RunOutcome::Lab(run) => {
-                        return run.value(&measurement.tenant, &measurement.field);
-                    }
-                    RunOutcome::Memory(run) => {
-                        return memory::value(run, &measurement.tenant, &measurement.field);
-                    }
-                };
-                let tenant = run.tenant(&measurement.tenant).ok_or_else(|| {
-                    let names: Vec<_> = run.tenants.iter().map(|t| t.name.as_str()).collect();
-                    format!(
-                        "run {:?} has no tenant {:?}: it has {}",
-                        measurement.label,
-                        measurement.tenant,
-                        names.join(", ")
-                    )
-                })?;
-                field(tenant, measurement)?
-            }
+            Expression::Measurement(measurement) => return self.measurement(measurement),
             Expression::Negate(inner) => -self.number(inner)?,
             Expression::Arithmetic(operator, left, right) => {
                 let (left, right) = (self.number(left)?, self.number(right)?);
@@ -135,35 +106,7 @@ impl Evaluation<'_> {
                     .get(&value.name)
                     .ok_or_else(|| missing(value, "ratio", ratios.keys()))?
             }
-            Expression::State { label, name } => {
-                let state = match self.run(label)? {
-                    RunOutcome::Hosts(run) => &run.policy_state,
-                    RunOutcome::Network(run) => &run.policy_state,
-                    RunOutcome::Nic(_) => {
-                        let what = "is one of a network card: it has no policy's figures";
-                        return Err(format!("run {label:?} {what}"));
-                    }
-                    RunOutcome::Hunt(_) => {
-                        return Err(format!(
-                            "run {label:?} is a hunt: it has no policy's figures"
-                        ));
-                    }
-                    RunOutcome::Lab(_) => {
-                        let what = "is a proof of the lab: it has no policy's figures";
-                        return Err(format!("run {label:?} {what}"));
-                    }
-                    RunOutcome::Memory(_) => {
-                        let what = "is one of tiered memory: it has no policy's figures";
-                        return Err(format!("run {label:?} {what}"));
-                    }
-                };
-                *state.get(name).ok_or_else(|| {
-                    format!(
-                        "the policy of run {label:?} has no figure {name:?}{}",
-                        crate::error::nearest(name, state.keys().map(String::as_str))
-                    )
-                })?
-            }
+            Expression::State { label, name } => self.state(label, name)?,
             Expression::Series { label, name, part } => {
                 network::series(self.network(label)?, name, *part)?
             }
@@ -176,27 +119,68 @@ impl Evaluation<'_> {
                 Bus::Network => self.world.network_bytes(request)? as f64,
                 Bus::Pcie => self.world.pcie_bytes(request)? as f64,
             },
-            Expression::Cells { label, cells } => {
-                let findings = self.audits.get(label.as_str());
-                let findings = findings.ok_or_else(|| format!("no audit is labelled {label:?}"))?;
-                match cells {
-                    Cells::Judged => findings.judged() as f64,
-                    Cells::Violations if findings.judged() == 0 => {
-                        return Err(format!("no cell of audit {label:?} applies to the device"));
-                    }
-                    Cells::Violations => findings.violations() as f64,
-                }
-            }
+            Expression::Cells { label, cells } => self.cells(label, *cells)?,
             Expression::Model {
                 system,
                 name,
                 arguments,
             } => self.world.model(system, name, arguments)?,
         };
-        if value.is_finite() {
-            Ok(value)
-        } else {
-            Err("the result is not a finite number".to_owned())
+        finite(value)
+    }
+
+    /// A figure of one tenant, or of what stands in its place in other runs.
+    fn measurement(&self, measurement: &Measurement) -> Result<f64, String> {
+        let (tenant, name) = (&measurement.tenant, &measurement.field);
+        let run = match self.run(&measurement.label)? {
+            RunOutcome::Hosts(run) => run,
+            RunOutcome::Network(run) => return network::value(run, tenant, name),
+            RunOutcome::Nic(run) => return run.value(tenant, name),
+            RunOutcome::Hunt(run) => return run.value(tenant, name),
+            RunOutcome::Lab(run) => return run.value(tenant, name),
+            RunOutcome::Memory(run) => return memory::value(run, tenant, name),
+        };
+        let found = run.tenant(tenant).ok_or_else(|| {
+            let names: Vec<_> = run.tenants.iter().map(|t| t.name.as_str()).collect();
+            format!(
+                "run {:?} has no tenant {tenant:?}: it has {}",
+                measurement.label,
+                names.join(", ")
+            )
+        })?;
+        finite(field(found, measurement)?)
+    }
+
+    /// A figure of the policy of a run.
+    fn state(&self, label: &str, name: &str) -> Result<f64, String> {
+        let what = match self.run(label)? {
+            RunOutcome::Hosts(run) => Ok(&run.policy_state),
+            RunOutcome::Network(run) => Ok(&run.policy_state),
+            RunOutcome::Nic(_) => Err("is one of a network card"),
+            RunOutcome::Hunt(_) => Err("is a hunt"),
+            RunOutcome::Lab(_) => Err("is a proof of the lab"),
+            RunOutcome::Memory(_) => Err("is one of tiered memory"),
+        };
+        let state =
+            what.map_err(|what| format!("run {label:?} {what}: it has no policy's figures"))?;
+        state.get(name).copied().ok_or_else(|| {
+            format!(
+                "the policy of run {label:?} has no figure {name:?}{}",
+                crate::error::nearest(name, state.keys().map(String::as_str))
+            )
+        })
+    }
+
+    /// A count of the cells of an audit.
+    fn cells(&self, label: &str, cells: Cells) -> Result<f64, String> {
+        let findings = self.audits.get(label);
+        let findings = findings.ok_or_else(|| format!("no audit is labelled {label:?}"))?;
+        match cells {
+            Cells::Judged => Ok(findings.judged() as f64),
+            Cells::Violations if findings.judged() == 0 => {
+                Err(format!("no cell of audit {label:?} applies to the device"))
+            }
+            Cells::Violations => Ok(findings.violations() as f64),
         }
     }
 
@@ -294,6 +278,14 @@ impl Evaluation<'_> {
             .iter()
             .find(|counters| counters.host == value.host)
             .ok_or_else(|| format!("run {:?} has no counters of that host", value.label))
+    }
+}
+
+fn finite(value: f64) -> Result<f64, String> {
+    if value.is_finite() {
+        Ok(value)
+    } else {
+        Err("the result is not a finite number".to_owned())
     }
 }
 

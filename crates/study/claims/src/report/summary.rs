@@ -86,9 +86,17 @@ pub fn markdown(reports: &[ClaimReport]) -> String {
         judged(Some(false)).count(),
         judged(None).count()
     );
+    misses(&mut text, reports);
+    elsewhere(&mut text, reports);
+    text
+}
+
+/// Each miss in one line, by system.
+fn misses(text: &mut String, reports: &[ClaimReport]) {
     for system in systems(reports) {
-        let missed: Vec<&ClaimReport> = ran()
-            .filter(|report| report.system == system && report.within == Some(false))
+        let missed: Vec<&ClaimReport> = reports
+            .iter()
+            .filter(|report| report.ran && report.system == system && report.within == Some(false))
             .collect();
         if missed.is_empty() {
             continue;
@@ -106,6 +114,10 @@ pub fn markdown(reports: &[ClaimReport]) -> String {
             );
         }
     }
+}
+
+/// What this command did not run, and which one does.
+fn elsewhere(text: &mut String, reports: &[ClaimReport]) {
     let elsewhere: Vec<(usize, &str)> = ELSEWHERE
         .into_iter()
         .map(|(testbed, place)| {
@@ -120,7 +132,6 @@ pub fn markdown(reports: &[ClaimReport]) -> String {
             let _ = writeln!(text, "- {count} {place}");
         }
     }
-    text
 }
 
 /// A line per claim, separated by tabs: system and id, verdict, our value, the published one.

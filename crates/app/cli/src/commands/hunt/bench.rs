@@ -104,16 +104,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         .iter()
         .filter(|claim| claim.testbed == ClaimTestbed::Hunt)
         .collect();
-    let mut who = arguments.searchers.clone();
-    if arguments.check_claims {
-        for run in claims.iter().flat_map(|claim| &claim.runs) {
-            let name = run.hunt.as_ref().map(HuntRun::contestant);
-            let one = Contestant::parse(&name.unwrap_or_default()).map_err(bad)?;
-            if !who.contains(&one) {
-                who.push(one);
-            }
-        }
-    }
+    let who = contestants(arguments, &claims)?;
     output::check_directory(&arguments.report)?;
     if arguments.report.join(JOURNAL_NAME).exists() {
         bail!(bad(format!(
@@ -170,6 +161,21 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         output::note(&format!("wrote {}", path.display()));
     }
     Ok(Status::Done)
+}
+
+/// The searchers that the user names, and with `--check-claims` those of the claims.
+fn contestants(arguments: &Arguments, claims: &[&Claim]) -> Result<Vec<Contestant>> {
+    let mut who = arguments.searchers.clone();
+    if arguments.check_claims {
+        for run in claims.iter().flat_map(|claim| &claim.runs) {
+            let name = run.hunt.as_ref().map(HuntRun::contestant);
+            let one = Contestant::parse(&name.unwrap_or_default()).map_err(bad)?;
+            if !who.contains(&one) {
+                who.push(one);
+            }
+        }
+    }
+    Ok(who)
 }
 
 fn words(budget: Budget) -> String {

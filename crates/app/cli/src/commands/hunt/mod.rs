@@ -34,6 +34,8 @@ use isolane_study_hunt::state::Header;
 use isolane_study_hunt::table;
 use isolane_study_hunt::victim::RETAINED;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// File name of the result within the directory.
 const RESULT_NAME: &str = "hunt.json";
@@ -201,20 +203,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         farm::work(arguments, &place)?;
         return Ok(Status::Done);
     }
-    let (space, restriction) = space(arguments, &place)?;
+    search(arguments, &place, &cancel)
+}
+
+/// Searches, or goes on where an earlier hunt ended, and shows the result.
+fn search(arguments: &Arguments, place: &Place, cancel: &Arc<AtomicBool>) -> Result<Status> {
+    let (space, restriction) = space(arguments, place)?;
     let asked = asked_counters(arguments);
     let name = place.lab().name;
     let counters = counters::choose(&asked, &name, &place.counters()?)?;
-    let settings = settings(arguments, &place, &restriction);
+    let settings = settings(arguments, place, &restriction);
     let header = Header::new(&audit::build(), &settings);
     let out = directory::choose(arguments.report.as_deref(), &header, arguments.resume);
-    if out.join(bench::JOURNAL).exists() {
-        bail!(bad(format!(
-            "--report {}: holds a comparison of searchers, whose page this would replace: use another directory",
-            out.display()
-        )));
-    }
-    output::make_directory(&out)?;
+    prepare(&out)?;
     let session = Session::open(&out, &header, arguments.resume, || place.first(arguments))?;
     if arguments.resume {
         let done = session.known.len();
@@ -225,19 +226,19 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     bar.set_length(STEPS as u64);
     let shown = bar.clone();
     let chosen = arguments.budget;
-    let parallel = parallel(arguments, &place);
+    let parallel = parallel(arguments, place);
     let Session {
         journal,
         start,
         known,
     } = session;
     let (result, written) = place.with(arguments, &start, |target, rule, reproducer| {
-        let farm = Farm::of(arguments, (&start, target.name()), parallel, &cancel)?;
+        let farm = Farm::of(arguments, (&start, target.name()), parallel, cancel)?;
         let options = BenchOptions {
             seed: arguments.seed,
             parallel: farm.as_ref().map_or(parallel, Farm::workers),
             budget: chosen,
-            cancel: &cancel,
+            cancel,
             on_progress: Box::new(move |spent| {
                 shown.set_position((chosen.part(spent) * STEPS) as u64);
             }),
@@ -277,16 +278,32 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         true => output::print(&output::compact_json(&result)?)?,
         false => output::print(&table::render(&result, &space, output::width()))?,
     }
+    Ok(close(&result, &written))
+}
+
+/// Makes the directory of a hunt.
+fn prepare(out: &Path) -> Result<()> {
+    if out.join(bench::JOURNAL).exists() {
+        bail!(bad(format!(
+            "--report {}: holds a comparison of searchers, whose page this would replace: use another directory",
+            out.display()
+        )));
+    }
+    output::make_directory(out)
+}
+
+/// Names the files that were `written`, and says whether the hunt came to its end.
+fn close(result: &HuntResult, written: &[PathBuf]) -> Status {
     for path in written {
         output::note(&format!("wrote {}", path.display()));
     }
-    Ok(match result.ended {
+    match result.ended {
         Ended::Interrupted => {
             output::note("isolane: interrupted; the same command with --resume goes on");
             Status::Interrupted
         }
         Ended::Budget | Ended::Exhausted | Ended::Unfinished => Status::Done,
-    })
+    }
 }
 
 /// The words of `--counters`, or what they are by default.
