@@ -13,7 +13,6 @@ use isolane_rdma_scenario::profile::Profile;
 use isolane_rdma_scenario::stack;
 use isolane_rdma_scenario::stack::StackError;
 use isolane_study_audit::matrix::LeftOut;
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{ErrorKind, Read};
