@@ -10,8 +10,8 @@
 use isolane_common_quantities::units::Duration;
 use isolane_common_toml_input::sourced::{SourceKind, Sourced};
 use isolane_rdma_scenario::model::{
-    Class, DataTraffic, Host, Message, Scenario,
-    Tenant, Topology, Traffic, Transport, Verb, Workload,
+    Class, DataTraffic, Host, Message, Scenario, Tenant, Topology, Traffic, Transport, Verb,
+    Workload,
 };
 use isolane_rdma_scenario::profile::Profile;
 use isolane_study_results::rdma::RunResult;

@@ -8,9 +8,8 @@
 use super::point::{self, Feature, Point, SERVICES};
 use isolane_common_quantities::units::{Bytes, Duration};
 use isolane_rdma_scenario::model::{
-    Class, ControlObject, ControlPhase, ControlTraffic, DataTraffic, Host,
-    MemoryPlace, Message, Scenario, Tenant, Traffic, Transport, Verb,
-    Workload,
+    Class, ControlObject, ControlPhase, ControlTraffic, DataTraffic, Host, MemoryPlace, Message,
+    Scenario, Tenant, Traffic, Transport, Verb, Workload,
 };
 use std::fmt::Write;
 
