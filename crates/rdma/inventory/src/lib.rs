@@ -8,6 +8,7 @@
 //! * [`inventory`] - resources per process, per cgroup and per tenant;
 //! * [`counters`] - a link's counters under names common to all vendors, and what happened between two readings;
 //! * [`dcb`] - priority flow control and traffic classes;
+//! * [`mod@environment`] - firmware, driver, kernel and settings that a measurement ran on;
 //! * [`doctor`] - the checks of `isolane rdma doctor`;
 //! * [`watch`] - users of the devices, and the distance to each known limit, from counters alone.
 //!
@@ -18,6 +19,7 @@
 pub mod counters;
 pub mod dcb;
 pub mod doctor;
+pub mod environment;
 pub mod inventory;
 pub mod rdma;
 pub mod watch;

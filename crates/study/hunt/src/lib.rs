@@ -11,7 +11,7 @@
 //! * [`counters`] - which counters guide the search.
 //! * [`sprt`], [`region`], [`mfs`] - how an anomaly becomes its minimal feature set;
 //! * [`search`] - where to look next; [`hunt`] - the whole;
-//! * [`known`], [`advise`] - what is known of a device, and what an application has to do with it; [`fix`] - what ends one anomaly; [`regress`], [`triggers`] - known reproducers as a suite;
+//! * [`known`], [`advise`] - what is known of a device, and what an application has to do with it; [`fix`] - what ends one anomaly; [`regress`], [`triggers`], [`perftest`] - known reproducers as a suite;
 //! * [`compare`] - searchers side by side; [`knockout`], [`planted`] - what a finding belongs to, on simulated and on drawn devices;
 //! * [`mod@bench`], [`state`], [`session`] - experiments in batches, counted and kept; [`table`] - the result as text.
 #![forbid(unsafe_code)]
@@ -29,6 +29,7 @@ pub mod known;
 pub mod latency;
 pub mod mfs;
 pub mod monitor;
+pub mod perftest;
 pub mod planted;
 pub mod region;
 pub mod regress;

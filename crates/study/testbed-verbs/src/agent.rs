@@ -15,6 +15,7 @@ use crate::process::{self, Process};
 use isolane_common_linux::Root;
 use isolane_rdma_inventory::counters;
 use isolane_rdma_inventory::counters::{Extra, Snapshot, Window};
+use isolane_rdma_inventory::environment::environment;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -305,6 +306,12 @@ impl Server<'_> {
             }
             Request::Counters { device, port } => {
                 self.counters(device, port);
+                Ok(())
+            }
+            Request::Describe { device, port } => {
+                let root = &self.options.root;
+                let facts = environment(root, &device, u32::from(port));
+                self.session.say(&Event::Described { device, facts });
                 Ok(())
             }
             Request::Clear => {

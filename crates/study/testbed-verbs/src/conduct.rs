@@ -353,7 +353,9 @@ impl Run<'_> {
                 machine: self.fleet.machine(link).to_owned(),
                 reason,
             }),
-            Event::Welcome { .. } | Event::Paced | Event::Cleared => Ok(()),
+            Event::Welcome { .. } | Event::Paced | Event::Described { .. } | Event::Cleared => {
+                Ok(())
+            }
         }
     }
 

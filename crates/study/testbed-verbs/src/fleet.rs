@@ -4,6 +4,7 @@ use crate::error::VerbsError;
 use crate::link::{Arrival, Link, Reach};
 use crate::message::{Event, Request, VERSION};
 use crate::target::{Machine, Target};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -12,6 +13,8 @@ use std::time::{Duration, Instant};
 const GREETING: Duration = Duration::from_secs(30);
 /// How long it may take to end all workers.
 const CLEARING: Duration = Duration::from_secs(15);
+/// How long it may take to describe a device.
+const DESCRIBING: Duration = Duration::from_secs(15);
 /// How often the user's wish to stop is looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -136,6 +139,47 @@ impl Fleet {
                 known: devices.join(", "),
             }),
         }
+    }
+
+    /// Firmware, driver, kernel and settings of every post's device and machine, in the order of the posts.
+    pub(crate) fn describe(
+        &mut self,
+        cancel: &AtomicBool,
+    ) -> Result<Vec<BTreeMap<String, String>>, VerbsError> {
+        let until = Instant::now() + DESCRIBING;
+        let posts = self.posts.clone();
+        let mut all = Vec::new();
+        for post in posts {
+            let request = Request::Describe {
+                device: post.device.clone(),
+                port: post.port,
+            };
+            self.send(post.link, &request);
+            loop {
+                match self.event(until, cancel)? {
+                    Some((link, Event::Described { facts, .. })) if link == post.link => {
+                        all.push(facts);
+                        break;
+                    }
+                    Some((link, Event::Failed { reason })) if link == post.link => {
+                        let machine = self.machine(link).to_owned();
+                        return Err(VerbsError::Agent { machine, reason });
+                    }
+                    Some(_) => {}
+                    None => {
+                        return Err(VerbsError::Agent {
+                            machine: self.machine(post.link).to_owned(),
+                            reason: format!(
+                                "it does not describe {} within {} s",
+                                post.device,
+                                DESCRIBING.as_secs()
+                            ),
+                        });
+                    }
+                }
+            }
+        }
+        Ok(all)
     }
 
     /// A number that no worker had before.

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Version of the protocol; raised with every change.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Longest line in either direction, bytes: a report with 100,000 points of two series fits.
 pub const LINE_MAX: usize = 4 << 20;
@@ -58,6 +58,13 @@ pub enum Request {
     },
     /// By how much did a device's counters rise since the last such request? Answer: `Counters`.
     Counters {
+        /// The device.
+        device: String,
+        /// Its port.
+        port: u8,
+    },
+    /// Firmware, driver, kernel and settings of a device and its machine. Answer: `Described`.
+    Describe {
         /// The device.
         device: String,
         /// Its port.
@@ -147,6 +154,13 @@ pub enum Event {
         /// By how much each rose; nothing for the first reading.
         rises: BTreeMap<String, u64>,
     },
+    /// What a device and its machine are.
+    Described {
+        /// The device.
+        device: String,
+        /// Each fact by name.
+        facts: BTreeMap<String, String>,
+    },
     /// Every process of the session is gone.
     Cleared,
     /// A request failed; sent instead of its answer.
@@ -224,7 +238,9 @@ impl Request {
             }
             Self::Pace(paced) => paced.check(),
             Self::Say { line, .. } if line.contains('\n') => wrong("line"),
-            Self::Counters { device, .. } if crate::target::check_device(device).is_err() => {
+            Self::Counters { device, .. } | Self::Describe { device, .. }
+                if crate::target::check_device(device).is_err() =>
+            {
                 wrong("device")
             }
             _ => Ok(()),
@@ -289,6 +305,7 @@ mod tests {
                 }),
             (any::<u32>(), "[^\n]{0,80}").prop_map(|(worker, line)| Request::Say { worker, line }),
             (name, any::<u8>()).prop_map(|(device, port)| Request::Counters { device, port }),
+            (name, any::<u8>()).prop_map(|(device, port)| Request::Describe { device, port }),
             Just(Request::Clear),
         ]
     }
@@ -321,6 +338,7 @@ mod tests {
     fn fields_out_of_range_are_refused() {
         for line in [
             r#"{"kind":"counters","device":"../../etc","port":1}"#,
+            r#"{"kind":"describe","device":"a/b","port":1}"#,
             r#"{"kind":"say","worker":1,"line":"a\nb"}"#,
             r#"{"kind":"spawn","worker":1,"pacing":null,"command":"sh"}"#,
             r#"{"kind":"spawn","worker":1,"pacing":{"class":"fast","tenant":"a"}}"#,

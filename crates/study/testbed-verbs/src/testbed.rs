@@ -16,6 +16,7 @@ use isolane_rdma_scenario::model::{Host, Scenario, Tenant};
 use isolane_rdma_scenario::profile::Profile;
 use isolane_study_results::rdma::RunResult;
 use isolane_study_testbed::{Testbed, TestbedError};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -77,6 +78,22 @@ impl VerbsTestbed {
     pub fn calibration(&self) -> Result<Calibration, VerbsError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.calibrated(&mut state)
+    }
+
+    /// What runs take place on: firmware, driver, kernel and settings of each host, by names like `a.firmware`.
+    ///
+    /// # Errors
+    /// [`VerbsError`]: machines, devices.
+    pub fn environment(&self) -> Result<BTreeMap<String, String>, VerbsError> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let described = self.attempt(&mut state, |fleet| fleet.describe(&self.cancel))?;
+        let hosts = Host::ALL.into_iter().zip(described);
+        let all = hosts.flat_map(|(host, facts)| {
+            let letter = host.letter().to_ascii_lowercase();
+            let named = facts.into_iter();
+            named.map(move |(name, value)| (format!("{letter}.{name}"), value))
+        });
+        Ok(all.collect())
     }
 
     /// Whether it runs every part of the policy called `name`, or what runs the part that it does not.

@@ -1,35 +1,83 @@
-//! `isolane regress`: known reproducers as a suite, on one simulated device or on several states of it.
+//! `isolane regress`: known reproducers as a suite, on a device, on several states of it, on a list of versions, or every night.
 
 use super::hunt::found;
+use super::hunt::ground::Place;
 use crate::inputs::{self, bad};
 use crate::output;
 use crate::status::Status;
-use anyhow::{Result, bail};
+use crate::target::cancel_on_signal;
+use anyhow::{Context, Result, bail};
 use isolane_rdma_scenario::profile::Profile;
 use isolane_study_hunt::known::KnownSet;
-use isolane_study_hunt::regress::{Reproducer, of_hunt, published, regress};
+use isolane_study_hunt::regress::bisect::{VERSIONS_MIN, bisect};
+use isolane_study_hunt::regress::bundle::bundle;
+use isolane_study_hunt::regress::canary::{CANARY_VERSION, Canary, NIGHTS};
+use isolane_study_hunt::regress::compare::compare;
+use isolane_study_hunt::regress::{
+    REGRESS_VERSION, Regression, Reproducer, State, Suite, of_hunt, published, regress,
+};
+use isolane_study_hunt::space::Space;
 use isolane_study_testbed_simulator::SimTestbed;
-use std::path::PathBuf;
+use serde::de::DeserializeOwned;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `isolane regress`.
 #[derive(Debug, clap::Args)]
+#[command(group(clap::ArgGroup::new("states").required(true)))]
 pub(crate) struct Arguments {
     /// Hunts whose anomalies are the reproducers: directories or hunt.json [default: the published triggers of the first profile]
-    #[arg(value_name = "DIR|FILE")]
+    #[arg(value_name = "DIR|FILE", conflicts_with = "compare")]
     hunts: Vec<PathBuf>,
     /// Profiles, names or files, the baseline first: a device with its firmware, driver and settings each
     #[arg(
         long,
+        group = "states",
         value_delimiter = ',',
-        required = true,
         value_name = "NAME|FILE,..."
     )]
     profile_matrix: Vec<String>,
-    /// Runs of each reproducer on each profile
+    /// Profiles of successive versions: find the first on which each reproducer shows, or no longer shows
+    #[arg(
+        long,
+        group = "states",
+        value_delimiter = ',',
+        value_name = "NAME|FILE,..."
+    )]
+    bisect: Vec<String>,
+    /// Real devices: verbs:DEVICE,DEVICE, or verbs:HOST:DEVICE,HOST:DEVICE with an agent on each host
+    #[arg(long, group = "states", value_name = "verbs:...")]
+    target: Option<String>,
+    /// Compare the second of two files of --record with the first, and run nothing
+    #[arg(
+        long,
+        group = "states",
+        value_delimiter = ',',
+        value_name = "BEFORE,AFTER"
+    )]
+    compare: Vec<PathBuf>,
+    /// What real devices are like: transports, MTUs, published triggers [default: cx5-100g-roce]
+    #[arg(long, requires = "target", value_name = "NAME|FILE")]
+    profile: Option<String>,
+    /// Certificates for agents that listen; without them agents are reached by ssh
+    #[arg(long, requires = "target", value_name = "DIR")]
+    identity: Option<PathBuf>,
+    /// Runs of each reproducer on each state
     #[arg(long, default_value_t = 2, value_parser = crate::numbers::whole::<u64>(1..=1000))]
     seeds: u64,
+    /// Also write the result, with what it ran on, for --compare
+    #[arg(long, conflicts_with_all = ["compare", "bisect", "canary"], value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Also write a folder for the vendor: conditions, counters, versions, repeats, scenarios and perftest scripts
+    #[arg(long, conflicts_with_all = ["compare", "bisect", "canary"], value_name = "DIR")]
+    bundle: Option<PathBuf>,
+    /// Compare with the nights before: the first call writes the file, each later one adds a night
+    #[arg(long, conflicts_with_all = ["compare", "bisect"], value_name = "FILE")]
+    canary: Option<PathBuf>,
+    /// Mean nights to a false alarm, at least, of a new --canary file
+    #[arg(long, requires = "canary", default_value_t = NIGHTS, value_parser = crate::numbers::whole::<u64>(1..=1_000_000))]
+    false_alarm_nights: u64,
     /// Also write the result as JUnit XML
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, conflicts_with_all = ["compare", "bisect", "canary"], value_name = "FILE")]
     junit: Option<PathBuf>,
     /// Print JSON
     #[arg(long)]
@@ -37,30 +85,183 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    if !arguments.compare.is_empty() {
+        return run_compare(arguments);
+    }
+    let single = arguments.target.is_some() || arguments.profile_matrix.len() == 1;
+    for (name, given) in [
+        ("--bundle", arguments.bundle.is_some()),
+        ("--canary", arguments.canary.is_some()),
+    ] {
+        if given && !single {
+            bail!(bad(format!(
+                "{name}: needs one state of the device: give one profile to --profile-matrix, or --target"
+            )));
+        }
+    }
+    match &arguments.target {
+        Some(target) => real(arguments, target),
+        None => simulated(arguments),
+    }
+}
+
+/// On real devices.
+fn real(arguments: &Arguments, target: &str) -> Result<Status> {
+    let identity = arguments.identity.clone();
+    let cancel = cancel_on_signal()?;
+    let place = Place::alone(target, identity, arguments.profile.as_deref(), &cancel)?;
+    let profile = inputs::profile(&mut inputs::library(), &place.profile_name)?;
+    let corpus = corpus(arguments, &profile)?;
+    let state = State::of(target, place.lab(), place.environment()?);
+    on_states(arguments, &[state], &corpus)
+}
+
+/// On simulated devices.
+fn simulated(arguments: &Arguments) -> Result<Status> {
+    let names = match arguments.bisect.is_empty() {
+        true => &arguments.profile_matrix,
+        false => &arguments.bisect,
+    };
     let mut library = inputs::library();
-    let profiles = arguments.profile_matrix.iter().map(|name| {
-        let profile = inputs::profile(&mut library, name)?;
-        Ok((name.clone(), profile))
-    });
-    let profiles: Vec<(String, Profile)> = profiles.collect::<Result<_>>()?;
-    let corpus = corpus(arguments, &profiles)?;
-    let result = regress(&SimTestbed, &profiles, &corpus, arguments.seeds)?;
+    let profiles = names.iter();
+    let profiles: Vec<Profile> = profiles
+        .map(|name| inputs::profile(&mut library, name))
+        .collect::<Result<_>>()?;
+    let first = profiles.first().context("a list has a first member")?;
+    let corpus = corpus(arguments, first)?;
+    let states = names.iter().zip(&profiles);
+    let states = states.map(|(name, profile)| State::simulated(&SimTestbed, name, profile));
+    let states: Vec<State<'_>> = states.collect();
+    if arguments.bisect.is_empty() {
+        return on_states(arguments, &states, &corpus);
+    }
+    if states.len() < VERSIONS_MIN {
+        bail!(bad(format!(
+            "--bisect: has 1 version: must be at least {VERSIONS_MIN}, the oldest first"
+        )));
+    }
+    let found = bisect(&states, &corpus, arguments.seeds)?;
+    show(arguments, &found, || found.text())?;
+    Ok(answer(found.turns.iter().any(|turn| turn.came)))
+}
+
+/// The suite on `states`, and what is made of it.
+fn on_states(arguments: &Arguments, states: &[State<'_>], corpus: &[Reproducer]) -> Result<Status> {
+    if let Some(file) = &arguments.canary {
+        return night(arguments, &states[0], corpus, file);
+    }
+    let result = regress(states, corpus, arguments.seeds)?;
     if let Some(path) = &arguments.junit {
         output::write_file(path, &result.junit())?;
     }
-    match arguments.json {
-        true => output::print_json(&result)?,
-        false => output::print(&result.text())?,
+    if let Some(path) = &arguments.record {
+        output::write_file(path, &output::json(&result)?)?;
     }
-    let bad = match profiles.len() {
+    if let Some(folder) = &arguments.bundle {
+        let seeds = 1..=arguments.seeds;
+        for file in bundle(&states[0], corpus, &result.suites[0], &result, seeds)? {
+            let path = folder.join(&file.path);
+            let parent = path.parent().context("a file lies in a folder")?;
+            output::make_directory(parent)?;
+            output::write_file(&path, &file.text)?;
+        }
+    }
+    show(arguments, &result, || result.text())?;
+    Ok(answer(match states.len() {
         1 => result.shows(),
         _ => !result.regressions.is_empty(),
-    };
-    Ok(if bad { Status::No } else { Status::Done })
+    }))
 }
 
-/// The reproducers.
-fn corpus(arguments: &Arguments, profiles: &[(String, Profile)]) -> Result<Vec<Reproducer>> {
+/// One night of the canary in `file`.
+fn night(
+    arguments: &Arguments,
+    state: &State<'_>,
+    corpus: &[Reproducer],
+    file: &Path,
+) -> Result<Status> {
+    let canary = match file.exists() {
+        true => {
+            let mut canary: Canary = read(file, CANARY_VERSION, "the file of a --canary")?;
+            let suite = state.suite(corpus, canary.next_seeds())?;
+            canary
+                .night(&suite)
+                .map_err(|error| bad(error.to_string()))?;
+            canary
+        }
+        false => {
+            output::check_file(file)?;
+            let seeds = arguments.seeds;
+            let suite = state.suite(corpus, 1..=seeds)?;
+            Canary::begin(&suite, arguments.false_alarm_nights, seeds)
+        }
+    };
+    output::write_file(file, &output::json(&canary)?)?;
+    show(arguments, &canary, || canary.text())?;
+    Ok(answer(canary.alarmed()))
+}
+
+fn run_compare(arguments: &Arguments) -> Result<Status> {
+    let [before, after] = arguments.compare.as_slice() else {
+        bail!(bad(format!(
+            "--compare: has {} files: must be two, the earlier first",
+            arguments.compare.len()
+        )));
+    };
+    let comparison = compare(&suite(before)?, &suite(after)?);
+    show(arguments, &comparison, || comparison.text())?;
+    Ok(answer(!comparison.regressions.is_empty()))
+}
+
+/// The one suite of the record in `path`.
+fn suite(path: &Path) -> Result<Suite> {
+    let mut record: Regression = read(path, REGRESS_VERSION, "the file of a --record")?;
+    match (record.suites.pop(), record.suites.is_empty()) {
+        (Some(suite), true) => Ok(suite),
+        (_, false) => bail!(bad(format!(
+            "{}: has several states: must have one; its first is the baseline of the others already",
+            path.display()
+        ))),
+        (None, true) => bail!(bad(format!("{}: has no suite", path.display()))),
+    }
+}
+
+/// What `path` holds; `what` says what that should be.
+fn read<T: DeserializeOwned>(path: &Path, version: u32, what: &str) -> Result<T> {
+    let text = inputs::read(path)?;
+    let wrong = |reason: String| bad(format!("{} is not {what}: {reason}", path.display()));
+    let value: serde_json::Value =
+        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    if value["version"].as_u64() != Some(u64::from(version)) {
+        bail!(wrong(format!(
+            "its version is {}, this program reads {version}: run again",
+            value["version"]
+        )));
+    }
+    serde_json::from_value(value).map_err(|error| wrong(error.to_string()))
+}
+
+fn show(
+    arguments: &Arguments,
+    result: &impl serde::Serialize,
+    text: impl FnOnce() -> String,
+) -> Result<()> {
+    match arguments.json {
+        true => output::print_json(result),
+        false => output::print(&text()),
+    }
+}
+
+const fn answer(bad: bool) -> Status {
+    match bad {
+        true => Status::No,
+        false => Status::Done,
+    }
+}
+
+/// The reproducers, those published of `first` where no hunt is named.
+fn corpus(arguments: &Arguments, first: &Profile) -> Result<Vec<Reproducer>> {
+    let space = Space::of(first);
     let mut all = Vec::new();
     for path in &arguments.hunts {
         let result = found::read(path)?;
@@ -70,10 +271,9 @@ fn corpus(arguments: &Arguments, profiles: &[(String, Profile)]) -> Result<Vec<R
                 path.display()
             )));
         }
-        all.extend(of_hunt(&result, &path.to_string_lossy()));
+        all.extend(of_hunt(&result, &path.to_string_lossy(), &space));
     }
     if arguments.hunts.is_empty() {
-        let first = profiles.first().map_or("", |(_, profile)| &profile.name);
         all = published(first);
     }
     if all.is_empty() {

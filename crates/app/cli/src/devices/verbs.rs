@@ -9,12 +9,13 @@ use isolane_common_quantities::units::Duration;
 use isolane_rdma_scenario::model::Scenario;
 use isolane_rdma_scenario::profile::Profile;
 use isolane_study_hunt::space::convert::Times;
-use isolane_study_testbed::Testbed;
+use isolane_study_testbed::{Testbed, TestbedError};
 use isolane_study_testbed_verbs::target::TargetError;
 pub(crate) use isolane_study_testbed_verbs::testbed::{MEASURED_MIN, WARMUP_MIN};
 use isolane_study_testbed_verbs::testbed::{lengthen, settle};
 use isolane_study_testbed_verbs::{Reach, Target};
 pub(crate) use isolane_study_testbed_verbs::{Stage, VerbsTestbed};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -66,6 +67,11 @@ pub(crate) fn times(_: &VerbsTestbed) -> Times {
         warmup: WARMUP_MIN,
         duration: MEASURED_MIN,
     }
+}
+
+/// What runs on `devices` take place on: firmware, driver, kernel and settings.
+pub(crate) fn environment(devices: &VerbsTestbed) -> Result<BTreeMap<String, String>> {
+    Ok(devices.environment().map_err(TestbedError::from)?)
 }
 
 /// What the progress bar says of a stage, and how long the stage takes where that is known.

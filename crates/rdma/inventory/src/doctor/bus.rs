@@ -87,7 +87,7 @@ fn width(root: &Root, device: &str, folder: &str) -> Check {
 }
 
 /// Offset of Device Control: searches the PCI Express capability in configuration space.
-fn device_control(config: &[u8]) -> Option<u16> {
+pub(crate) fn device_control(config: &[u8]) -> Option<u16> {
     const CAPABILITIES: usize = 0x34;
     const EXPRESS: u8 = 0x10;
     /// Largest number of capabilities in 256 bytes.

@@ -8,7 +8,12 @@ use clap::ValueEnum;
 use isolane_rdma_inventory::doctor::Examination;
 use isolane_study_audit::matrix::AuditResult;
 use isolane_study_explain::Explanation;
+use isolane_study_hunt::fix::Fix;
 use isolane_study_hunt::hunt::HuntResult;
+use isolane_study_hunt::regress::Regression;
+use isolane_study_hunt::regress::bisect::Bisection;
+use isolane_study_hunt::regress::canary::Canary;
+use isolane_study_hunt::regress::compare::Comparison;
 use isolane_study_recommend::result::Recommendation;
 use isolane_study_results::{memory::MemResult, network::FabricResult, rdma::RunResult};
 
@@ -43,6 +48,16 @@ enum Document {
     Explanation,
     /// What `isolane hunt --json` prints
     Hunt,
+    /// What `isolane fix --json` prints
+    Fix,
+    /// What `isolane regress --json` prints and `--record` writes
+    Regress,
+    /// What `isolane regress --compare --json` prints
+    RegressCompare,
+    /// What `isolane regress --bisect --json` prints
+    RegressBisect,
+    /// What `isolane regress --canary --json` prints and keeps in its file
+    RegressCanary,
     /// What `isolane rdma doctor --json` prints
     #[cfg(feature = "rdma-hosts")]
     Doctor,
@@ -58,6 +73,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         Document::MemoryResult => schemars::schema_for!(MemResult).to_value(),
         Document::Explanation => schemars::schema_for!(Explanation).to_value(),
         Document::Hunt => schemars::schema_for!(HuntResult).to_value(),
+        Document::Fix => schemars::schema_for!(Fix).to_value(),
+        Document::Regress => schemars::schema_for!(Regression).to_value(),
+        Document::RegressCompare => schemars::schema_for!(Comparison).to_value(),
+        Document::RegressBisect => schemars::schema_for!(Bisection).to_value(),
+        Document::RegressCanary => schemars::schema_for!(Canary).to_value(),
         #[cfg(feature = "rdma-hosts")]
         Document::Doctor => schemars::schema_for!(Examination).to_value(),
         Document::Audit => schemars::schema_for!(AuditResult).to_value(),

@@ -21,7 +21,8 @@ use isolane_study_hunt::space::convert::{scenario_text, tenant};
 use isolane_study_hunt::space::{Point, Space};
 use isolane_study_hunt::state::Start;
 use isolane_study_hunt::victim::{Alone, RETAINED, Siege, SiegeOptions};
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -33,11 +34,11 @@ const REAL: &str = "verbs:";
 const REAL_PROFILE: &str = inputs::DEFAULT_PROFILE;
 
 /// Where a hunt takes place.
-pub(super) struct Place {
+pub(crate) struct Place {
     /// The device.
     pub(super) profile: Profile,
     /// What the profile was called by: the target without `sim:`.
-    pub(super) profile_name: String,
+    pub(crate) profile_name: String,
     pub(super) bed: Bed,
     /// The victim's file, where there is one.
     pub(super) victim: Option<Victim>,
@@ -102,24 +103,51 @@ impl Place {
     }
 
     fn real(arguments: &Arguments, target: &str, cancel: &Arc<AtomicBool>) -> Result<Self> {
-        let mut library = inputs::library();
-        let name = arguments.profile.as_deref().unwrap_or(REAL_PROFILE);
-        let profile = inputs::profile(&mut library, name)?;
+        let mut place = Self::alone(
+            target,
+            arguments.identity.clone(),
+            arguments.profile.as_deref(),
+            cancel,
+        )?;
+        if let Some(path) = &arguments.victim {
+            let mut library = inputs::library();
+            let profile = inputs::profile(&mut library, &place.profile_name)?;
+            place.victim = Some(victim(arguments, path, &library, Some(&profile))?);
+        }
+        Ok(place)
+    }
+
+    /// Real devices without a victim; `profile` says which transports and MTUs they have.
+    pub(crate) fn alone(
+        target: &str,
+        identity: Option<PathBuf>,
+        profile: Option<&str>,
+        cancel: &Arc<AtomicBool>,
+    ) -> Result<Self> {
+        let name = profile.unwrap_or(REAL_PROFILE);
+        let profile = inputs::profile(&mut inputs::library(), name)?;
         let flag = Arc::clone(cancel);
-        let bed = TargetArguments::of(target, arguments.identity.clone());
-        let bed = bed.bed(move || Ok(flag), |_| {})?;
-        let victim = match &arguments.victim {
-            Some(path) => Some(victim(arguments, path, &library, Some(&profile))?),
-            None => None,
-        };
-        let devices = bed.devices().context("the target is real")?;
+        let bed = TargetArguments::of(target, identity).bed(move || Ok(flag), |_| {})?;
+        let devices = bed.devices().ok_or_else(|| {
+            bad(format!(
+                "--target {target}: must be verbs: and devices, like verbs:r0,r1"
+            ))
+        })?;
         let profile = devices::measured(devices, &profile)?;
         Ok(Self {
             profile_name: name.to_owned(),
             profile,
             bed,
-            victim,
+            victim: None,
         })
+    }
+
+    /// What runs take place on; nothing for a simulated device.
+    pub(crate) fn environment(&self) -> Result<BTreeMap<String, String>> {
+        match self.bed.devices() {
+            Some(devices) => devices::environment(devices),
+            None => Ok(BTreeMap::new()),
+        }
     }
 
     /// The whole space, before restrictions.
@@ -137,7 +165,7 @@ impl Place {
     }
 
     /// The device alone.
-    pub(super) fn lab(&self) -> Lab<'_> {
+    pub(crate) fn lab(&self) -> Lab<'_> {
         let mut lab = Lab::simulated(self.bed.testbed(), &self.profile);
         if let Some(devices) = self.bed.devices() {
             self.bed.testbed().name().clone_into(&mut lab.name);

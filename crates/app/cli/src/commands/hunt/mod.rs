@@ -7,7 +7,7 @@ mod bench;
 mod directory;
 mod farm;
 pub(super) mod found;
-mod ground;
+pub(super) mod ground;
 mod speed;
 
 use super::audit;
