@@ -1,7 +1,7 @@
 //! Devices and contexts: what the objects of an open device share, and the limits of each device.
 
 use crate::attributes::DeviceFacts;
-use crate::connection::Connection;
+use crate::connection::{Connection, DEVICE_PREFIX};
 use isolane_rdma_verbs_sys::*;
 use std::collections::BTreeMap;
 use std::ffi::{c_char, c_int, c_void};
@@ -95,7 +95,7 @@ impl Device {
             transport_type: facts.transport as c_int,
             ..ibv_device::default()
         };
-        fill(&mut device.name, &format!("rnic{}", facts.host));
+        fill(&mut device.name, &format!("{DEVICE_PREFIX}{}", facts.host));
         fill(&mut device.dev_name, &format!("uverbs{}", facts.host));
         let path = format!("/nonexistent/isolane/rnic{}", facts.host);
         fill(&mut device.dev_path, &path);

@@ -18,7 +18,7 @@ use isolane_common_linux::socket::listen_at;
 use isolane_common_quantities::units::Instant;
 use isolane_rdma_emulated_verbs::attributes::DeviceFacts;
 use isolane_rdma_emulated_verbs::wire::{
-    MESSAGE_MAX, PROBE, Reader, VERSION, Writer, op, receive, send,
+    COUNTERS, MESSAGE_MAX, PROBE, Reader, VERSION, Writer, op, receive, send,
 };
 use isolane_rdma_scenario::model::Topology;
 use isolane_rdma_scenario::profile::Profile;
@@ -403,6 +403,9 @@ impl Server {
         if operation == op::OPEN {
             return self.open(client, reader);
         }
+        if operation == op::COUNTERS {
+            return self.counters(client, reader);
+        }
         if !self.fabric.is_open(client) {
             return None;
         }
@@ -428,6 +431,30 @@ impl Server {
         let answer = match version == VERSION {
             true => Ok((writer, None)),
             false => Err(libc::EPROTO),
+        };
+        self.answer(client, answer)
+    }
+
+    /// The counters of a device. The model's pauses take as many times longer in real time as its clock is slower.
+    fn counters(&self, client: u32, reader: &mut Reader<'_>) -> Option<()> {
+        let (version, host) = (reader.word()?, reader.word()?);
+        let host = usize::try_from(host).ok();
+        let host = host.filter(|host| *host < self.fabric.facts.len());
+        let answer = match (version == VERSION, host) {
+            (false, _) => Err(libc::EPROTO),
+            (true, None) => Err(libc::ENODEV),
+            (true, Some(host)) => {
+                let counted = self.fabric.nics.counters(host);
+                let mut writer = Writer::of(&[0]);
+                for name in COUNTERS {
+                    let value = counted.get(name).copied().unwrap_or(0);
+                    writer.word(match name.ends_with("_duration") {
+                        true => (value as f64 * self.dilation) as u64,
+                        false => value,
+                    });
+                }
+                Ok((writer, None))
+            }
         };
         self.answer(client, answer)
     }

@@ -8,24 +8,9 @@
 
 use crate::HuntError;
 use crate::experiment::Measured;
+use crate::vocabulary::Names;
+pub use crate::vocabulary::{DIAGNOSTIC, PERFORMANCE};
 
-/// What every NIC has.
-pub const PERFORMANCE: &[&str] = &[
-    "rx_vport_rdma_unicast_bytes",
-    "rx_vport_rdma_unicast_packets",
-];
-/// What vendors show on request: nine, as many as the paper's had.
-pub const DIAGNOSTIC: &[&str] = &[
-    "icm_cache_miss",
-    "mtt_cache_miss",
-    "mpt_cache_miss",
-    "receive_wqe_cache_miss",
-    "context_miss_busy",
-    "translation_miss_busy",
-    "pcie_to_nic_utilisation",
-    "pcie_to_host_utilisation",
-    "responder_unit_utilisation",
-];
 /// Random points that order counters.
 pub const RANKING_POINTS: usize = 10;
 
@@ -38,37 +23,57 @@ pub struct Counter {
     pub up: bool,
 }
 
-/// The counters of `--counters`: `perf`, `diag` or names; `known` are the counters of `target`.
+/// The words of `--counters` that stand for several counters, and these.
+const GROUPS: [(&str, &[Names]); 2] = [("perf", &PERFORMANCE), ("diag", &DIAGNOSTIC)];
+
+/// The counters that `--counters` asks for: `perf`, `diag` or names, of which `known` is what `target` has. Of `perf` and
+/// `diag` those are taken that the target has.
 ///
 /// # Errors
-/// A name that the target does not have.
+/// A name that the target does not have, or a group of which it has none.
 pub fn choose(asked: &[String], target: &str, known: &[String]) -> Result<Vec<Counter>, HuntError> {
-    let mut names: Vec<&str> = Vec::new();
-    for word in asked {
-        match word.as_str() {
-            "perf" => names.extend(PERFORMANCE),
-            "diag" => names.extend(DIAGNOSTIC),
-            name => names.push(name),
-        }
-    }
+    let has = |name: &str| known.iter().any(|other| other == name);
     let mut counters: Vec<Counter> = Vec::new();
-    for name in names {
-        if !known.iter().any(|other| other == name) {
+    for word in asked {
+        let group = GROUPS.iter().find(|(name, _)| name == word);
+        let names: Vec<&str> = match group {
+            Some((_, group)) => {
+                let group = group.iter();
+                let first = |names: &Names| names.iter().copied().find(|name| has(name));
+                group.filter_map(first).collect()
+            }
+            None => vec![word.as_str()],
+        };
+        if names.is_empty() || !names.iter().all(|name| has(name)) {
+            let near = match group {
+                Some(_) => None,
+                None => crate::nearest(word, known.iter().map(String::as_str)),
+            };
             return Err(HuntError::NoCounter {
-                name: name.to_owned(),
+                name: word.clone(),
                 target: target.to_owned(),
-                nearest: crate::nearest(name, known.iter().map(String::as_str)),
+                nearest: near,
                 known: known.to_vec(),
             });
         }
-        if counters.iter().all(|counter| counter.name != name) {
-            counters.push(Counter {
-                name: name.to_owned(),
-                up: !PERFORMANCE.contains(&name),
-            });
+        for name in names {
+            if counters.iter().all(|counter| counter.name != name) {
+                counters.push(Counter {
+                    name: name.to_owned(),
+                    up: !PERFORMANCE.iter().any(|names| names.contains(&name)),
+                });
+            }
         }
     }
     Ok(counters)
+}
+
+/// The group that a search follows unless the user names another: `diag`, or `perf` on a target without any of it.
+pub fn usual(target: &str, known: &[String]) -> &'static str {
+    match choose(&["diag".to_owned()], target, known) {
+        Ok(_) => "diag",
+        Err(_) => "perf",
+    }
 }
 
 /// `counters` by how much they moved over `samples`, most first; those that never counted stay at the end, as listed.
@@ -163,6 +168,19 @@ mod tests {
     }
 
     #[test]
+    fn groups_are_what_the_target_has_of_them() {
+        let known = ["context_misses", "pcie_read_stalls", "rx_packets"].map(str::to_owned);
+        let names = |word: &str| -> Vec<String> {
+            let chosen = choose(&[word.to_owned()], "verbs:r0,r1", &known).unwrap();
+            chosen.into_iter().map(|counter| counter.name).collect()
+        };
+        assert_eq!(names("diag"), ["context_misses", "pcie_read_stalls"]);
+        assert_eq!(names("perf"), ["rx_packets"]);
+        assert_eq!(usual("verbs:r0,r1", &known), "diag");
+        assert_eq!(usual("verbs:r0,r1", &known[2..]), "perf");
+    }
+
+    #[test]
     fn a_counter_that_the_target_lacks_is_named() {
         let known = ["icm_cache_miss".to_owned()];
         let ask = |word: &str| choose(&[word.to_owned()], "sim:x", &known);
@@ -172,7 +190,7 @@ mod tests {
         );
         let error = ask("icm_cache_mis").unwrap_err().to_string();
         assert!(error.contains("did you mean icm_cache_miss?"), "{error}");
-        let error = ask("diag").unwrap_err().to_string();
+        let error = ask("perf").unwrap_err().to_string();
         assert!(error.contains("sim:x has no such counter"), "{error}");
     }
 }

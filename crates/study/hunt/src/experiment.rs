@@ -1,15 +1,17 @@
 //! One experiment: a point is run until it is steady, and what matters of the result is kept.
 //!
-//! Units: wire gigabits per second, packets and messages per second; counters that count are per second and summed over
-//! hosts, ratios are those of the host where they are largest. Method: one run; where the goodput of its four quarters
-//! differs by more than a tenth of their mean, it is measured again for twice as long, up to a limit, after which the
-//! last run counts and is marked. Limits: packets on the loopback path have no counter. Source: collie 3.6 (metrics are
-//! read four times per iteration, and traffic has to be stable).
+//! Units: wire gigabits per second, packets and messages per second; counters that count are per second and summed
+//! over hosts, ratios are those of the host where they are largest. Where a device has no counter of bytes or packets, those of the
+//! traffic's own ends count. Method: one run; where the goodput of its four
+//! quarters differs by more than a tenth of their mean, it is measured again for twice as long, up to a limit, after which
+//! the last run counts and is marked. Limits: packets on the loopback path have no counter. Source: collie 3.6 (metrics
+//! are read four times per iteration, and traffic has to be stable).
 
 use crate::HuntError;
 use crate::space::benchmark::simple;
 use crate::space::convert::{PROCESSES, SAMPLES, Times, scenario};
 use crate::space::point::{self, Point};
+use crate::vocabulary::{self, Way};
 use isolane_common_quantities::units::Duration;
 use isolane_rdma_scenario::model::Host;
 use isolane_rdma_scenario::profile::Profile;
@@ -177,7 +179,8 @@ impl Target for Lab<'_> {
             until: Until::Steady(&is_run_steady),
         };
         let result = self.testbed.run_until(&scenario, self.profile, &patience)?;
-        Ok(condense(point, &result))
+        let link_gbps = self.profile.value("link", "rate_gbps");
+        Ok(condense(point, &result, link_gbps))
     }
 }
 
@@ -187,8 +190,8 @@ fn is_run_steady(result: &RunResult) -> bool {
     tenants.all(|tenant| is_steady(&tenant.goodput_series_gbps))
 }
 
-/// What matters of `result`, the run of `point`.
-fn condense(point: &Point, result: &RunResult) -> Measured {
+/// What matters of `result`, the run of `point` on a link of `link_gbps`.
+fn condense(point: &Point, result: &RunResult, link_gbps: f64) -> Measured {
     let seconds = result.measured_s;
     let of = |host: Host| {
         result
@@ -196,33 +199,41 @@ fn condense(point: &Point, result: &RunResult) -> Measured {
             .iter()
             .find(|counters| counters.host == host)
     };
-    let value = |host: Host, name: &str| -> f64 {
-        let value = of(host).and_then(|counters| counters.values.get(name));
-        value.copied().unwrap_or(0) as f64
-    };
-    let port = |host: Host, way: &str| Arrived {
-        gbps: value(host, &format!("{way}_vport_rdma_unicast_bytes")) * 8.0 / seconds / 1e9,
-        packets_per_s: value(host, &format!("{way}_vport_rdma_unicast_packets")) / seconds,
+    let flows = Flows::of(point, result);
+    let port = |host: Host, way: Way| {
+        let counted = of(host);
+        let bytes = counted.and_then(|counted| vocabulary::bytes(counted, way));
+        let packets = counted.and_then(|counted| vocabulary::packets(counted, way));
+        Arrived {
+            gbps: bytes.map_or(flows.gbps, |bytes| bytes as f64 * 8.0 / seconds / 1e9),
+            packets_per_s: packets.map_or(flows.packets_per_s, |packets| packets as f64 / seconds),
+        }
     };
     let reads = point.service == point::READ;
     let slowest = match point.direction {
         point::BIDIRECTIONAL => {
-            let (a, b) = (port(Host::A, "rx"), port(Host::B, "rx"));
+            let (a, b) = (port(Host::A, Way::Received), port(Host::B, Way::Received));
             Arrived {
                 gbps: a.gbps.min(b.gbps),
                 packets_per_s: a.packets_per_s.min(b.packets_per_s),
             }
         }
         point::LOOPBACK => {
-            let mut both = port(Host::A, if reads { "tx" } else { "rx" });
-            both.gbps += value(Host::A, "loopback_bytes") * 8.0 / seconds / 1e9;
+            let way = if reads { Way::Sent } else { Way::Received };
+            let mut both = port(Host::A, way);
+            let inside = of(Host::A).and_then(|counted| counted.values.get("loopback_bytes"));
+            both.gbps += match inside {
+                Some(bytes) => *bytes as f64 * 8.0 / seconds / 1e9,
+                // Half of the pairs stay inside, and no counter of the device counts them.
+                None => flows.gbps,
+            };
             both
         }
-        _ => port(if reads { Host::A } else { Host::B }, "rx"),
+        _ => port(if reads { Host::A } else { Host::B }, Way::Received),
     };
     let tenants = || result.tenants.iter();
     Measured {
-        pause_ratio: pause_ratio(result),
+        pause_ratio: pause_ratio(result, link_gbps),
         slowest,
         messages_per_s: tenants().map(|tenant| tenant.message_rate_per_s).sum(),
         p99_us: p99_us(result),
@@ -234,11 +245,37 @@ fn condense(point: &Point, result: &RunResult) -> Measured {
     }
 }
 
-/// Time for which the NIC that did so longer paused its link, part of the measured time.
-fn pause_ratio(result: &RunResult) -> f64 {
-    let paused = |host: &HostCounters| host.values.get("tx_prio3_pause_duration").copied();
-    let paused_us = result.counters.iter().filter_map(paused).max();
-    paused_us.unwrap_or(0) as f64 / (result.measured_s * 1e6)
+/// One direction of the traffic as its ends count it, for devices without a counter of their own.
+struct Flows {
+    gbps: f64,
+    packets_per_s: f64,
+}
+
+impl Flows {
+    fn of(point: &Point, result: &RunResult) -> Self {
+        let tenants = || result.tenants.iter();
+        // Both kinds have two flows of as many pairs.
+        let flows = match point.direction {
+            point::BIDIRECTIONAL | point::LOOPBACK => 2.0,
+            _ => 1.0,
+        };
+        let requests = point.requests.iter();
+        let packets =
+            requests.map(|request| request.iter().sum::<u64>().div_ceil(point.mtu).max(1));
+        let packets = packets.sum::<u64>() as f64 / point.requests.len().max(1) as f64;
+        let messages: f64 = tenants().map(|tenant| tenant.message_rate_per_s).sum();
+        Self {
+            gbps: tenants().map(|tenant| tenant.wire_gbps).sum::<f64>() / flows,
+            packets_per_s: messages * packets / flows,
+        }
+    }
+}
+
+/// Time for which the device that did so longer paused its link, part of the measured time.
+fn pause_ratio(result: &RunResult, link_gbps: f64) -> f64 {
+    let hosts = result.counters.iter();
+    let ratios = hosts.map(|host| vocabulary::pause_ratio(host, result.measured_s, link_gbps));
+    ratios.fold(0.0, f64::max)
 }
 
 /// Messages that a 99th percentile needs, so ten are above it.

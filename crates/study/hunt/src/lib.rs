@@ -8,7 +8,7 @@
 //! * [`space`] - the workloads;
 //! * [`bounds`], [`monitor`] - what a sound device reaches, and when an experiment is anomalous;
 //! * [`latency`] - the same of latencies; [`victim`] - of a victim beside an attacker; [`rule`] - which of them counts;
-//! * [`counters`] - which counters guide the search.
+//! * [`counters`] - which counters guide the search; `vocabulary` - by which names testbeds report them.
 //! * [`sprt`], [`region`], [`mfs`] - how an anomaly becomes its minimal feature set;
 //! * [`search`] - where to look next; [`hunt`] - the whole;
 //! * [`known`], [`advise`] - what is known of a device, and what an application has to do with it; [`fix`] - what ends one anomaly; [`regress`], [`triggers`], [`perftest`] - known reproducers as a suite;
@@ -42,6 +42,7 @@ pub mod state;
 pub mod table;
 pub mod triggers;
 pub mod victim;
+pub(crate) mod vocabulary;
 
 #[cfg(test)]
 mod synthetic;

@@ -173,7 +173,7 @@ impl Perftest {
             let end = host.letter();
             if self.lines.iter().any(is_far) {
                 text.push_str(&format!(
-                    ": \"${{FAR_{end}:?FAR_{end} is the number of a NUMA node of host {end} that is not the device's}}\"\n"
+                    ": \"${{FAR_{end}:?FAR_{end} is the number of a NUMA node of host {end} other than that of the device}}\"\n"
                 ));
             }
         }
@@ -289,7 +289,7 @@ mod tests {
             : "${ADDRESS_B:?ADDRESS_B is a name or address of host B}"
             : "${DEVICE_A:=mlx5_0}" "${DEVICE_B:=mlx5_0}" "${SECONDS_EACH:=10}"
             : "${ON_A:=}" "${ON_B:=}"   # what starts a program there, like: ssh hosta
-            : "${FAR_A:?FAR_A is the number of a NUMA node of host A that is not the device's}"
+            : "${FAR_A:?FAR_A is the number of a NUMA node of host A other than that of the device}"
             for port in $(seq 18515 18529); do
               # shellcheck disable=SC2086
               $ON_B ib_send_bw -c RC -m 4096 -s 4096 -q 1 -t 128 -Q 1 -r 512 --recv_post_list 1 --use_cuda=0 -F -D "$SECONDS_EACH" -d "$DEVICE_B" -p "$port" &

@@ -12,9 +12,10 @@ use crate::lines::Lines;
 use crate::message::{Event, Message, Paced, Pacing, Request, VERSION, WORKERS_MAX};
 use crate::pace::Daemon;
 use crate::process::{self, Process};
+use crate::sources;
 use isolane_common_linux::Root;
 use isolane_rdma_inventory::counters;
-use isolane_rdma_inventory::counters::{Extra, Snapshot, Window};
+use isolane_rdma_inventory::counters::{Snapshot, Window};
 use isolane_rdma_inventory::environment::environment;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
@@ -384,13 +385,9 @@ impl Server<'_> {
 
     fn counters(&mut self, device: String, port: u8) {
         let now_ns = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
-        let reading = counters::read(
-            &self.options.root,
-            &device,
-            u32::from(port),
-            &Extra::default(),
-            now_ns,
-        );
+        let root = &self.options.root;
+        let extra = sources::extra(root, &device, u32::from(port));
+        let reading = counters::read(root, &device, u32::from(port), &extra, now_ns);
         let key = (device.clone(), port);
         let window = self
             .readings

@@ -30,6 +30,7 @@ pub mod pace;
 mod policy;
 mod process;
 mod secure;
+mod sources;
 
 pub use conduct::Stage;
 pub use error::VerbsError;

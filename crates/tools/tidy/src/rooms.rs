@@ -444,6 +444,7 @@ pub const ROOMS: &[Room] = &[
             "common/linux",
             "common/quantities",
             "common/toml-input",
+            "rdma/emulated-verbs",
             "rdma/inventory",
             "rdma/scenario",
             "rdma/traffic",

@@ -6,6 +6,7 @@ use crate::inputs::{self, bad};
 use crate::output;
 use crate::status::Status;
 use crate::target::cancel_on_signal;
+use crate::text::counted;
 use anyhow::{Context, Result, bail};
 use isolane_rdma_scenario::profile::Profile;
 use isolane_study_hunt::known::KnownSet;
@@ -122,10 +123,10 @@ fn simulated(arguments: &Arguments) -> Result<Status> {
         true => &arguments.profile_matrix,
         false => &arguments.bisect,
     };
-    let mut library = inputs::library();
+    // A library of its own for each: a file replaces the shipped profile of the same name.
     let profiles = names.iter();
     let profiles: Vec<Profile> = profiles
-        .map(|name| inputs::profile(&mut library, name))
+        .map(|name| inputs::profile(&mut inputs::library(), name))
         .collect::<Result<_>>()?;
     let first = profiles.first().context("a list has a first member")?;
     let corpus = corpus(arguments, first)?;
@@ -204,8 +205,8 @@ fn night(
 fn run_compare(arguments: &Arguments) -> Result<Status> {
     let [before, after] = arguments.compare.as_slice() else {
         bail!(bad(format!(
-            "--compare: has {} files: must be two, the earlier first",
-            arguments.compare.len()
+            "--compare: has {}: must be two, the earlier first",
+            counted(arguments.compare.len() as u64, "file")
         )));
     };
     let comparison = compare(&suite(before)?, &suite(after)?);

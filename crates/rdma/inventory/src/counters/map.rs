@@ -7,7 +7,7 @@
 //! No driver here counts misses of the RNIC's context caches (ICM) where an operator can read them without the vendor's
 //! own tools; PCIe stalls, of mlx5, are the nearest.
 //!
-//! Sources: the drivers of Linux 6.12 (`mlx5_ib/counters.c`, `bnxt_re/hw_counters.c`, `irdma/verbs.c`,
+//! Sources: the drivers of Linux 6.12 (`mlx5_ib/counters.c`, `bnxt_re/hw_counters.c`, `bnxt_ethtool.c`, `irdma/verbs.c`,
 //! `efa/efa_verbs.c`, `rxe_hw_counters.c`), `Documentation/networking/.../mlx5/counters.rst`, and
 //! `Documentation/ABI/stable/sysfs-class-infiniband`.
 
@@ -67,6 +67,20 @@ pub enum Counter {
     PriorityPausesSent,
     /// Pause frames received, over all priorities.
     PriorityPausesReceived,
+    /// Time for which pause frames held the sender on the other side, over all priorities, microseconds.
+    PauseSentUs,
+    /// Time for which received pause frames held this sender, over all priorities, microseconds.
+    PauseReceivedUs,
+    /// RDMA bytes between two ends of this device, which cross no wire.
+    LoopbackBytes,
+    /// Queue pair contexts that the device read from the host.
+    ContextMisses,
+    /// Address translations that the device read from the host.
+    TranslationMisses,
+    /// Protection entries that the device read from the host.
+    ProtectionMisses,
+    /// Receives that the device read from the host when their message was there already.
+    ReceiveMisses,
     /// Events in which a PCIe read waited for the host.
     PcieReadStalls,
     /// Events in which a PCIe write waited for the host.
@@ -103,6 +117,13 @@ impl Counter {
             Self::PausesReceived => "pauses_received",
             Self::PriorityPausesSent => "priority_pauses_sent",
             Self::PriorityPausesReceived => "priority_pauses_received",
+            Self::PauseSentUs => "pause_sent_us",
+            Self::PauseReceivedUs => "pause_received_us",
+            Self::LoopbackBytes => "loopback_bytes",
+            Self::ContextMisses => "context_misses",
+            Self::TranslationMisses => "translation_misses",
+            Self::ProtectionMisses => "protection_misses",
+            Self::ReceiveMisses => "receive_misses",
             Self::PcieReadStalls => "pcie_read_stalls",
             Self::PcieWriteStalls => "pcie_write_stalls",
             Self::WireErrors => "wire_errors",
@@ -130,6 +151,8 @@ pub enum Source {
     Ethtool,
     /// Pause frames reported by DCB.
     FlowControl,
+    /// The broker of an emulated device.
+    Emulator,
 }
 
 /// A driver, by the family of its counters.
@@ -148,6 +171,8 @@ pub enum Driver {
     Rxe,
     /// Soft-iWARP.
     Siw,
+    /// A device of `isolane rdma emulate`.
+    Emulated,
     /// Any other driver, by the kernel's name.
     Other(String),
 }
@@ -188,6 +213,7 @@ impl Driver {
             Self::Efa => "efa",
             Self::Rxe => "rdma_rxe",
             Self::Siw => "siw",
+            Self::Emulated => "emulated",
             Self::Other(name) => name,
         }
     }
@@ -202,6 +228,8 @@ pub struct Entry {
     pub source: Source,
     /// The driver's names of it, newest kernels first.
     pub names: &'static [&'static str],
+    /// True where the values of all names are added up, one per priority.
+    pub sum: bool,
     /// Common units per count: 4 if the driver counts words and the unit is bytes.
     pub factor: u32,
     /// Width of the counter in the device, bits.
@@ -227,10 +255,11 @@ pub fn entries(driver: &Driver) -> impl Iterator<Item = &'static Entry> + use<> 
         Driver::Efa => EFA,
         Driver::Rxe => RXE,
         Driver::Siw => SIW,
+        Driver::Emulated => EMULATED,
         Driver::Other(_) => &[],
     };
     let port: &[Entry] = match driver {
-        Driver::Rxe | Driver::Siw => &[],
+        Driver::Rxe | Driver::Siw | Driver::Emulated => &[],
         _ => PORT,
     };
     own.iter().chain(port).chain(COMMON)
@@ -243,6 +272,7 @@ const fn wide(counter: Counter, source: Source, names: &'static [&'static str]) 
         names,
         factor: 1,
         bits: 64,
+        sum: false,
     }
 }
 
@@ -253,6 +283,7 @@ const fn narrow(counter: Counter, source: Source, names: &'static [&'static str]
         names,
         factor: 1,
         bits: 32,
+        sum: false,
     }
 }
 
@@ -263,11 +294,24 @@ const fn words(counter: Counter, names: &'static [&'static str]) -> Entry {
         names,
         factor: 4,
         bits: 64,
+        sum: false,
+    }
+}
+
+/// A counter per priority, which are added up.
+const fn priorities(counter: Counter, names: &'static [&'static str]) -> Entry {
+    Entry {
+        counter,
+        source: Source::Ethtool,
+        names,
+        factor: 1,
+        bits: 64,
+        sum: true,
     }
 }
 
 use Counter::*;
-use Source::{Ethtool, Hardware, NetworkDevice, Port};
+use Source::{Emulator, Ethtool, Hardware, NetworkDevice, Port};
 
 /// Queue-counter sets are 32 bits wide on the device, congestion counters 64.
 const MLX5: &[Entry] = &[
@@ -294,6 +338,34 @@ const MLX5: &[Entry] = &[
         Ethtool,
         &["rx_pause_ctrl_phy", "rx_global_pause"],
     ),
+    priorities(
+        PauseSentUs,
+        &[
+            "tx_prio0_pause_duration",
+            "tx_prio1_pause_duration",
+            "tx_prio2_pause_duration",
+            "tx_prio3_pause_duration",
+            "tx_prio4_pause_duration",
+            "tx_prio5_pause_duration",
+            "tx_prio6_pause_duration",
+            "tx_prio7_pause_duration",
+        ],
+    ),
+    priorities(
+        PauseReceivedUs,
+        &[
+            "rx_prio0_pause_duration",
+            "rx_prio1_pause_duration",
+            "rx_prio2_pause_duration",
+            "rx_prio3_pause_duration",
+            "rx_prio4_pause_duration",
+            "rx_prio5_pause_duration",
+            "rx_prio6_pause_duration",
+            "rx_prio7_pause_duration",
+        ],
+    ),
+    wide(PauseSentUs, Ethtool, &["tx_global_pause_duration"]),
+    wide(PauseReceivedUs, Ethtool, &["rx_global_pause_duration"]),
     wide(PcieReadStalls, Ethtool, &["outbound_pci_stalled_rd_events"]),
     wide(
         PcieWriteStalls,
@@ -355,6 +427,32 @@ const BNXT: &[Entry] = &[
     wide(CnpHandled, Hardware, &["rp_cnp_handled", "rx_cnp_pkts"]),
     wide(RxDrops, Hardware, &["rx_roce_discards"]),
     wide(TxDrops, Hardware, &["tx_roce_discards"]),
+    priorities(
+        PauseSentUs,
+        &[
+            "pfc_pri0_tx_duration_us",
+            "pfc_pri1_tx_duration_us",
+            "pfc_pri2_tx_duration_us",
+            "pfc_pri3_tx_duration_us",
+            "pfc_pri4_tx_duration_us",
+            "pfc_pri5_tx_duration_us",
+            "pfc_pri6_tx_duration_us",
+            "pfc_pri7_tx_duration_us",
+        ],
+    ),
+    priorities(
+        PauseReceivedUs,
+        &[
+            "pfc_pri0_rx_duration_us",
+            "pfc_pri1_rx_duration_us",
+            "pfc_pri2_rx_duration_us",
+            "pfc_pri3_rx_duration_us",
+            "pfc_pri4_rx_duration_us",
+            "pfc_pri5_rx_duration_us",
+            "pfc_pri6_rx_duration_us",
+            "pfc_pri7_rx_duration_us",
+        ],
+    ),
 ];
 
 /// The IP counters of irdma count RDMA traffic of either protocol.
@@ -406,6 +504,26 @@ const RXE: &[Entry] = &[
 const SIW: &[Entry] = &[
     wide(RxDrops, NetworkDevice, &["rx_dropped"]),
     wide(TxDrops, NetworkDevice, &["tx_dropped"]),
+];
+
+/// What the broker counts, under the names that results of the simulator have.
+const EMULATED: &[Entry] = &[
+    wide(TxBytes, Emulator, &["tx_vport_rdma_unicast_bytes"]),
+    wide(RxBytes, Emulator, &["rx_vport_rdma_unicast_bytes"]),
+    wide(TxPackets, Emulator, &["tx_vport_rdma_unicast_packets"]),
+    wide(RxPackets, Emulator, &["rx_vport_rdma_unicast_packets"]),
+    wide(LoopbackBytes, Emulator, &["loopback_bytes"]),
+    wide(PriorityPausesSent, Emulator, &["tx_prio3_pause"]),
+    wide(PriorityPausesReceived, Emulator, &["rx_prio3_pause"]),
+    wide(PauseSentUs, Emulator, &["tx_prio3_pause_duration"]),
+    wide(PauseReceivedUs, Emulator, &["rx_prio3_pause_duration"]),
+    wide(ContextMisses, Emulator, &["icm_cache_miss"]),
+    wide(TranslationMisses, Emulator, &["mtt_cache_miss"]),
+    wide(ProtectionMisses, Emulator, &["mpt_cache_miss"]),
+    wide(ReceiveMisses, Emulator, &["receive_wqe_cache_miss"]),
+    wide(CnpSent, Emulator, &["np_cnp_sent"]),
+    wide(CnpHandled, Emulator, &["rp_cnp_handled"]),
+    wide(OutOfSequence, Emulator, &["out_of_sequence"]),
 ];
 
 /// The port counters of the InfiniBand management interface. On RoCE they count RDMA alone.

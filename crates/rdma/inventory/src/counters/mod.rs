@@ -27,6 +27,8 @@ pub struct Extra {
     pub ethtool: BTreeMap<String, u64>,
     /// Pause frames per priority.
     pub flow_control: Option<FlowControl>,
+    /// What the broker of an emulated device counts; empty for every other device.
+    pub emulator: BTreeMap<String, u64>,
 }
 
 /// All counters of one link at one moment.
@@ -49,7 +51,10 @@ pub struct Reading {
 
 /// Reads the counters of `device`/`port`; `taken_ns` is the current time of the caller's steady clock.
 pub fn read(root: &Root, device: &str, port: u32, extra: &Extra, taken_ns: u64) -> Snapshot {
-    let driver = Driver::of(root, device);
+    let driver = match extra.emulator.is_empty() {
+        true => Driver::of(root, device),
+        false => Driver::Emulated,
+    };
     let network_device = network_device(root, device, port);
     let folder = format!("/sys/class/infiniband/{device}/ports/{port}");
     let raw = |source: Source, name: &str| -> Option<u64> {
@@ -69,6 +74,7 @@ pub fn read(root: &Root, device: &str, port: u32, extra: &Extra, taken_ns: u64) 
                 ))
             }
             Source::Ethtool => extra.ethtool.get(name).copied(),
+            Source::Emulator => extra.emulator.get(name).copied(),
             Source::FlowControl => None,
         }
     };
@@ -77,7 +83,15 @@ pub fn read(root: &Root, device: &str, port: u32, extra: &Extra, taken_ns: u64) 
         if values.contains_key(&entry.counter) {
             continue;
         }
-        let Some(value) = entry.names.iter().find_map(|name| raw(entry.source, name)) else {
+        let mut found = entry
+            .names
+            .iter()
+            .filter_map(|name| raw(entry.source, name));
+        let value = match entry.sum {
+            true => found.reduce(u64::wrapping_add),
+            false => found.next(),
+        };
+        let Some(value) = value else {
             continue;
         };
         let reading = Reading {

@@ -92,12 +92,48 @@ fn netlink_counters_ethtool_and_flow_control_join_the_files() {
             "NIC statistics:\n     outbound_pci_stalled_wr_events: 12\n     name: none\n",
         ),
         flow_control: Some(flow_control),
+        ..Extra::default()
     };
     let snapshot = read(&root, "d0", 1, &extra, 0);
     assert_eq!(value(&snapshot, Counter::CnpHandled), Some(11));
     assert_eq!(value(&snapshot, Counter::PcieWriteStalls), Some(12));
     assert_eq!(value(&snapshot, Counter::PriorityPausesReceived), Some(9));
     assert_eq!(value(&snapshot, Counter::NetdevTxBytes), Some(99));
+}
+
+#[test]
+fn pause_times_of_all_priorities_are_added_up_on_every_vendor() {
+    let lines = [
+        ("mlx5_core", "tx_prio{}_pause_duration"),
+        ("bnxt_en", "pfc_pri{}_tx_duration_us"),
+    ];
+    for (driver, name) in lines {
+        let (_directory, root) = tree(Some(driver), &[]);
+        let ethtool = [(0, 5), (3, 100)]
+            .map(|(priority, value)| (name.replace("{}", &priority.to_string()), value));
+        let extra = Extra {
+            ethtool: ethtool.into(),
+            ..Extra::default()
+        };
+        let snapshot = read(&root, "d0", 1, &extra, 0);
+        assert_eq!(
+            value(&snapshot, Counter::PauseSentUs),
+            Some(105),
+            "{driver}"
+        );
+    }
+}
+
+#[test]
+fn an_emulated_device_has_the_brokers_counters() {
+    let (_directory, root) = tree(None, &[]);
+    let extra = Extra {
+        emulator: [("rx_vport_rdma_unicast_bytes".to_owned(), 7)].into(),
+        ..Extra::default()
+    };
+    let snapshot = read(&root, "rnic0", 1, &extra, 0);
+    assert_eq!(value(&snapshot, Counter::RxBytes), Some(7));
+    assert_eq!(value(&snapshot, Counter::TxBytes), None);
 }
 
 #[test]
@@ -109,6 +145,7 @@ fn names_in_json_are_the_names_in_text() {
         Driver::Efa,
         Driver::Rxe,
         Driver::Siw,
+        Driver::Emulated,
     ] {
         for entry in map::entries(&driver) {
             let json = serde_json::to_string(&entry.counter).unwrap();

@@ -98,6 +98,7 @@ fn provider(root: &Root, driver: &Driver) -> Check {
         Driver::Efa => "efa",
         Driver::Rxe => "rxe",
         Driver::Siw => "siw",
+        Driver::Emulated => return Check::ok(NAME, "the broker's own library"),
         Driver::Other(name) => {
             return Check::unknown(
                 NAME,

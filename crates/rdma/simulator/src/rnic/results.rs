@@ -209,6 +209,11 @@ impl World {
         cores
     }
 
+    /// The counters of one NIC since the beginning, by name.
+    pub(crate) fn totals(&self, host: usize, now: u64) -> [(&'static str, u64); 32] {
+        values(&self.counts(host, now), &Counts::default())
+    }
+
     fn host_counters(&self, host: Host, duration: u64) -> HostCounters {
         let index = host.index();
         let now = self.counts(index, self.end);

@@ -12,11 +12,15 @@ use crate::monitor::Symptom;
 use isolane_common_text_output::counted;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 
 /// Raised when [`Bisection`] changes its meaning.
 pub const BISECT_VERSION: u32 = 1;
 /// Fewest versions with a change between them.
 pub const VERSIONS_MIN: usize = 2;
+
+/// Differences of two versions that the text shows.
+const DIFFERENCES_SHOWN: usize = 12;
 
 /// A reproducer whose verdict changed between two neighbouring versions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -140,22 +144,36 @@ impl Bisection {
     /// For people.
     pub fn text(&self) -> String {
         let mut text = String::new();
-        for turn in &self.turns {
-            let what = if turn.came {
-                "shows since"
-            } else {
-                "is gone since"
-            };
-            text.push_str(&format!(
-                "{} ({}): {what} {}, after {} ({})\n",
-                turn.name,
-                turn.symptom.name(),
-                turn.first_after,
-                turn.last_before,
-                counted(u64::from(turn.steps), "step"),
-            ));
-            for line in differences_text(&turn.environment).lines() {
+        let pair = |turn: &Turn| (turn.last_before.clone(), turn.first_after.clone());
+        let pairs: BTreeSet<_> = self.turns.iter().map(pair).collect();
+        for between in pairs {
+            let turns: Vec<&Turn> = self
+                .turns
+                .iter()
+                .filter(|turn| pair(turn) == between)
+                .collect();
+            text.push_str(&format!("between {} and {}\n", between.0, between.1));
+            for turn in &turns {
+                let what = if turn.came {
+                    "shows since"
+                } else {
+                    "is gone since"
+                };
+                text.push_str(&format!(
+                    "  {} ({}) {what} {} ({})\n",
+                    turn.name,
+                    turn.symptom.name(),
+                    between.1,
+                    counted(u64::from(turn.steps), "step"),
+                ));
+            }
+            let changed = turns.first().map_or(&[][..], |turn| &turn.environment);
+            for line in differences_text(changed).lines().take(DIFFERENCES_SHOWN) {
                 text.push_str(&format!("  {line}\n"));
+            }
+            if changed.len() > DIFFERENCES_SHOWN {
+                let more = counted((changed.len() - DIFFERENCES_SHOWN) as u64, "difference");
+                text.push_str(&format!("  and {more} more: see --json\n"));
             }
         }
         let lists = [

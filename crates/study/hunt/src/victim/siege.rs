@@ -8,6 +8,7 @@ use crate::HuntError;
 use crate::experiment::{Beside, Measured, Target, counters, is_steady};
 use crate::space::convert::{SAMPLES, tenant, workloads_text};
 use crate::space::point::{self, Point};
+use crate::vocabulary;
 use isolane_common_quantities::stats::summary::median;
 use isolane_common_quantities::units::Duration;
 use isolane_rdma_scenario::model::{Class, PolicySpec, Scenario, Tenant, Traffic};
@@ -278,9 +279,10 @@ fn condense(result: &RunResult, point: &Point, alone: &Alone, link_gbps: f64) ->
     let after = Pressure::from(&result.counters[..]);
     let out = exhausted(&before, &after, true).map(|exhausted| exhausted.resource);
     let counters = counters(&result.counters, seconds);
-    let pause = "tx_prio3_pause_duration";
+    let mut names = vocabulary::PAUSE_US.iter();
+    let paused_us = names.find_map(|name| counters.get(*name));
     Measured {
-        pause_ratio: counters.get(pause).copied().unwrap_or(0.0) / 1e6,
+        pause_ratio: paused_us.copied().unwrap_or(0.0) / 1e6,
         messages_per_s: victim.map_or(0.0, |tenant| tenant.message_rate_per_s),
         steady: victim.is_some_and(|tenant| is_steady(&tenant.goodput_series_gbps)),
         settled_after_us: result.settling.as_ref().map(|one| one.settled_after_us),

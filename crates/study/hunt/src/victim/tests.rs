@@ -69,7 +69,7 @@ fn hunted(
     );
     let known: Vec<String> = [RETAINED]
         .iter()
-        .chain(DIAGNOSTIC)
+        .chain(DIAGNOSTIC.iter().map(|names| &names[0]))
         .map(|name| (*name).to_owned())
         .collect();
     let settings = Settings {

@@ -203,6 +203,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         farm::work(arguments, &place)?;
         return Ok(Status::Done);
     }
+<<<<<<< HEAD
     search(arguments, &place, &cancel)
 }
 
@@ -213,6 +214,22 @@ fn search(arguments: &Arguments, place: &Place, cancel: &Arc<AtomicBool>) -> Res
     let name = place.lab().name;
     let counters = counters::choose(&asked, &name, &place.counters()?)?;
     let settings = settings(arguments, place, &restriction);
+=======
+    let (space, restriction) = space(arguments, &place)?;
+    let mut asked = asked_counters(arguments);
+    let name = place.lab().name;
+    let known = place.counters()?;
+    if arguments.counters.is_none() {
+        // Few real devices show what is inside them.
+        let usual = counters::usual(&name, &known);
+        asked
+            .iter_mut()
+            .filter(|word| *word == "diag")
+            .for_each(|word| usual.clone_into(word));
+    }
+    let counters = counters::choose(&asked, &name, &known)?;
+    let settings = settings(arguments, &place, &restriction);
+>>>>>>> f55db3b3 (wip)
     let header = Header::new(&audit::build(), &settings);
     let out = directory::choose(arguments.report.as_deref(), &header, arguments.resume);
     prepare(&out)?;

@@ -176,6 +176,11 @@ impl LiveNics {
         (count.tx_bytes, count.rx_bytes)
     }
 
+    /// The counters of a host's NIC since the beginning, by their names in results; times are microseconds of the model.
+    pub fn counters(&self, host: usize) -> BTreeMap<&'static str, u64> {
+        self.world.totals(host, self.clock).into_iter().collect()
+    }
+
     fn live(&mut self) -> &mut Reports {
         self.world.live.as_mut().expect("live NICs report")
     }
