@@ -1,13 +1,14 @@
 //! `isolane regress`: known reproducers as a suite, on a device, on several states of it, on a list of versions, or every night.
 
 use super::hunt::found;
-use super::hunt::ground::Place;
+use super::hunt::ground::{Place, measured_time};
 use crate::inputs::{self, bad};
 use crate::output;
 use crate::status::Status;
 use crate::target::cancel_on_signal;
 use crate::text::counted;
 use anyhow::{Context, Result, bail};
+use isolane_common_quantities::units::Duration;
 use isolane_rdma_scenario::profile::Profile;
 use isolane_study_hunt::known::KnownSet;
 use isolane_study_hunt::regress::bisect::{VERSIONS_MIN, bisect};
@@ -62,6 +63,17 @@ pub(crate) struct Arguments {
     /// Certificates for agents that listen; without them agents are reached by ssh
     #[arg(long, requires = "target", value_name = "DIR")]
     identity: Option<PathBuf>,
+    /// Only these reproducers
+    #[arg(
+        long,
+        conflicts_with = "compare",
+        value_delimiter = ',',
+        value_name = "NAME,..."
+    )]
+    only: Vec<String>,
+    /// Measured time of a run on real devices [default: 1s]
+    #[arg(long, requires = "target", value_name = "TIME", value_parser = measured_time)]
+    measure: Option<Duration>,
     /// Runs of each reproducer on each state
     #[arg(long, default_value_t = 2, value_parser = crate::numbers::whole::<u64>(1..=1000))]
     seeds: u64,
@@ -110,7 +122,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
 fn real(arguments: &Arguments, target: &str) -> Result<Status> {
     let identity = arguments.identity.clone();
     let cancel = cancel_on_signal()?;
-    let place = Place::alone(target, identity, arguments.profile.as_deref(), &cancel)?;
+    let mut place = Place::alone(target, identity, arguments.profile.as_deref(), &cancel)?;
+    place.measure = arguments.measure;
     let profile = inputs::profile(&mut inputs::library(), &place.profile_name)?;
     let corpus = corpus(arguments, &profile)?;
     let state = State::of(target, place.lab(), place.environment()?);
@@ -277,6 +290,15 @@ fn corpus(arguments: &Arguments, first: &Profile) -> Result<Vec<Reproducer>> {
     if arguments.hunts.is_empty() {
         all = published(first);
     }
+    let unknown = |name: &&String| all.iter().all(|one: &Reproducer| one.name != **name);
+    if let (Some(name), false) = (arguments.only.iter().find(unknown), all.is_empty()) {
+        let known: Vec<&str> = all.iter().map(|one| one.name.as_str()).collect();
+        bail!(bad(format!(
+            "--only {name}: is no reproducer; must be one of {}",
+            known.join(", ")
+        )));
+    }
+    all.retain(|one| arguments.only.is_empty() || arguments.only.contains(&one.name));
     if all.is_empty() {
         let known: Vec<&str> = KnownSet::published_profiles().collect();
         bail!(bad(format!(

@@ -35,13 +35,14 @@ fn a_malformed_message_ends_its_connection_and_no_other() {
     let mut long_list = vec![op::POST_RECV, u64::from(left.pair), u64::from(u32::MAX)];
     long_list.extend([0; 64]);
     let foreign = u64::from(left.pair);
-    let messages: [&[u64]; 12] = [
+    let messages: [&[u64]; 13] = [
         &[],
         &[op::OPEN],
         &open(0),
         &[9999],
         &[u64::MAX],
         &[op::REG_MR],
+        &[op::COUNTERS, VERSION],
         &[op::CREATE_QP, 1, 2],
         &[op::MODIFY_QP, pack(left.pair, u32::MAX)],
         &long_list,

@@ -1,8 +1,8 @@
 //! What work requests do to memory, and how they fail (IB specification, chapters 9 and 10).
 
-use crate::client::{ACCESS, End, Place, address, connected, connected_by, element};
+use crate::client::{ACCESS, End, Place, Refused, address, connected, connected_by, element};
 use isolane_rdma_emulated_verbs::attributes::SendRequest;
-use isolane_rdma_emulated_verbs::wire::{op, pack};
+use isolane_rdma_emulated_verbs::wire::{COUNTERS, VERSION, op, pack};
 use isolane_rdma_emulator::faults::{Chances, PARTS};
 use isolane_rdma_emulator::server::OPEN_TIME;
 use isolane_rdma_verbs_sys::*;
@@ -53,6 +53,36 @@ fn a_write_lands_and_a_read_fetches() {
         summary.ports[0].0 > 8000 && summary.ports[0].1 > 8000,
         "{summary:?}"
     );
+}
+
+#[test]
+fn counters_need_no_open_device_and_count_what_crossed_the_port() {
+    let place = Place::new();
+    let read = |host: u64| place.connect().call(&[op::COUNTERS, VERSION, host]);
+    let value = |words: &[u64], name: &str| {
+        let index = COUNTERS
+            .iter()
+            .position(|counter| *counter == name)
+            .unwrap();
+        words[index]
+    };
+    assert_eq!(read(0).unwrap(), [0; COUNTERS.len()]);
+    let (left, right) = connected(&place, 0);
+    let (source, target) = (vec![0xaa; 1000], vec![0; 1000]);
+    let write = request(IBV_WR_RDMA_WRITE, &left, &source, (&right, &target));
+    left.post(&write);
+    assert_eq!(left.completion().status, IBV_WC_SUCCESS);
+    let (left, right) = (read(0).unwrap(), read(1).unwrap());
+    let (tx, rx) = ("tx_vport_rdma_unicast_bytes", "rx_vport_rdma_unicast_bytes");
+    assert!(value(&left, tx) > 8_000, "{left:?}");
+    assert_eq!(value(&left, tx), value(&right, rx));
+    assert!(
+        value(&right, "rx_vport_rdma_unicast_packets") >= 2,
+        "{right:?}"
+    );
+    let no_host = Refused::Errno(libc::ENODEV as u64);
+    assert_eq!(read(2).unwrap_err(), no_host);
+    assert_eq!(read(u64::MAX).unwrap_err(), no_host);
 }
 
 #[test]

@@ -13,6 +13,7 @@
 
 use super::compare::{Difference, differences, differences_text};
 use super::{Case, Environment, Suite, Verdict};
+use crate::monitor::Symptom;
 use isolane_common_text_output::counted;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -219,9 +220,9 @@ impl Canary {
 
 impl Watched {
     fn add(&mut self, case: &Case, night: u64, limit: f64) {
-        let repeats = |symptom| match self.baseline {
+        let repeats = |symptom: Option<Symptom>| match self.baseline {
             Verdict::Shows => symptom == Some(case.symptom),
-            _ => symptom == None,
+            _ => symptom.is_none(),
         };
         let all = case.runs.len() as u64;
         let odd = case.runs.iter().filter(|run| !repeats(run.symptom)).count() as u64;
@@ -245,7 +246,7 @@ fn next(statistic: f64, odd: u64, same: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::monitor::{Judgement, Symptom};
+    use crate::monitor::Judgement;
     use isolane_common_quantities::rng::Stream;
 
     /// A case with `odd` of three runs sound, the others with pauses.

@@ -8,6 +8,7 @@ use crate::devices;
 use crate::inputs::{self, bad};
 use crate::target::{Bed, TargetArguments};
 use anyhow::{Context, Result, bail};
+use isolane_common_quantities::units::Duration;
 use isolane_rdma_scenario::Overrides;
 use isolane_rdma_scenario::model::{Scenario, Tenant};
 use isolane_rdma_scenario::profile::Profile;
@@ -40,6 +41,8 @@ pub(crate) struct Place {
     /// What the profile was called by: the target without `sim:`.
     pub(crate) profile_name: String,
     pub(super) bed: Bed,
+    /// Measured time of an experiment on real devices, where the user names one.
+    pub(crate) measure: Option<Duration>,
     /// The victim's file, where there is one.
     pub(super) victim: Option<Victim>,
 }
@@ -60,6 +63,9 @@ impl Place {
         }
         if arguments.identity.is_some() {
             bail!(bad("--identity is for --target verbs:HOST:DEVICE,..."));
+        }
+        if arguments.measure.is_some() {
+            bail!(bad("--measure is for real devices: --target verbs:..."));
         }
         let named = match target {
             Some(target) => Some(target.strip_prefix(SIMULATED).ok_or_else(|| {
@@ -98,6 +104,7 @@ impl Place {
             profile_name: named.unwrap_or(&profile.name).to_owned(),
             profile,
             bed: Bed::Sim(isolane_study_testbed_simulator::SimTestbed),
+            measure: None,
             victim,
         })
     }
@@ -109,6 +116,7 @@ impl Place {
             arguments.profile.as_deref(),
             cancel,
         )?;
+        place.measure = arguments.measure;
         if let Some(path) = &arguments.victim {
             let mut library = inputs::library();
             let profile = inputs::profile(&mut library, &place.profile_name)?;
@@ -138,6 +146,7 @@ impl Place {
             profile_name: name.to_owned(),
             profile,
             bed,
+            measure: None,
             victim: None,
         })
     }
@@ -170,6 +179,11 @@ impl Place {
         if let Some(devices) = self.bed.devices() {
             self.bed.testbed().name().clone_into(&mut lab.name);
             lab.times = devices::times(devices);
+            if let Some(measure) = self.measure {
+                // A slower device takes longer to become steady too.
+                lab.times.warmup = lab.times.warmup.max(measure / WARMUP_PART);
+                lab.times.duration = measure;
+            }
         }
         lab
     }
@@ -252,6 +266,21 @@ impl Place {
         }
     }
 }
+
+/// Part of a measured time of the user's own that the warm-up takes at least.
+const WARMUP_PART: u64 = 3;
+
+/// A measured time for real devices: at least what covers the apart starts of the workers.
+pub(crate) fn measured_time(text: &str) -> Result<Duration, String> {
+    let time = inputs::duration(text)?;
+    match time >= MEASURED_LEAST {
+        true => Ok(time),
+        false => Err(format!("must be at least {MEASURED_LEAST}")),
+    }
+}
+
+/// The shortest measured time on real devices: counters are refreshed every 10 ms.
+const MEASURED_LEAST: Duration = Duration::from_ms(100);
 
 /// A reproducer runs so many times longer than an experiment is measured at first: it neither waits for the device to settle nor
 /// is measured again.

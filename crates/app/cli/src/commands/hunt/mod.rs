@@ -21,6 +21,7 @@ use crate::text::counted;
 use anyhow::{Context, Result, bail};
 use farm::{Executor, Farm};
 use ground::{Named, Place};
+use isolane_common_quantities::units::Duration;
 use isolane_study_audit::plan::ALPHA;
 use isolane_study_hunt::HuntError;
 use isolane_study_hunt::bench::{Bench, BenchOptions, Budget};
@@ -76,6 +77,9 @@ pub(crate) struct Arguments {
     /// Certificates for agents that listen; without them agents are reached by ssh
     #[arg(long, value_name = "DIR")]
     identity: Option<PathBuf>,
+    /// Measured time of an experiment on real devices [default: 1s]
+    #[arg(long, value_name = "TIME", value_parser = ground::measured_time)]
+    measure: Option<Duration>,
     /// Experiments, like 2000, or time that they would take on real hardware, like 10h, 30m or 90s
     #[arg(allow_hyphen_values = true, long, default_value = "2000", value_parser = budget)]
     budget: Budget,
@@ -371,6 +375,9 @@ fn settings(arguments: &Arguments, place: &Place, restriction: &str) -> String {
     }
     if arguments.latency {
         words.push("--latency".to_owned());
+    }
+    if let Some(measure) = place.measure {
+        words.push(format!("--measure {measure}"));
     }
     if let Some(victim) = &place.victim {
         words.push(format!(
