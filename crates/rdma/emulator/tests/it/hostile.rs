@@ -67,7 +67,7 @@ fn a_malformed_message_ends_its_connection_and_no_other() {
     message.raw(&vec![0; MESSAGE_MAX + 8]);
     assert_eq!(long.call_with(&message).unwrap_err(), Refused::Closed);
     assert!(left.client.is_served() && right.client.is_served());
-    assert_eq!(place.stop().rejected, 14);
+    assert_eq!(place.stop().rejected, 15);
 }
 
 #[test]
