@@ -18,6 +18,7 @@ mod nic;
 mod planner;
 mod policies;
 mod quota;
+mod regress;
 mod rpc_lab;
 mod run;
 mod scenarios;

@@ -1,3 +1,5 @@
+//! Suites, comparisons, bisections and bundles on simulated devices.
+
 use super::bisect::bisect;
 use super::bundle::bundle;
 use super::compare::compare;
