@@ -51,6 +51,14 @@ const SIGNS: &[(Counter, &str)] = &[
         Counter::PriorityPausesReceived,
         "the switch or a peer slows this port",
     ),
+    (
+        Counter::PauseSentUs,
+        "this host receives more slowly than the link delivers",
+    ),
+    (
+        Counter::PauseReceivedUs,
+        "the switch or a peer slows this port",
+    ),
     (Counter::TxWaitTicks, "data waited for credits of the link"),
     (
         Counter::CnpHandled,
