@@ -25,7 +25,7 @@ use isolane_common_quantities::units::Duration;
 use isolane_study_audit::plan::ALPHA;
 use isolane_study_hunt::HuntError;
 use isolane_study_hunt::bench::{Bench, BenchOptions, Budget};
-use isolane_study_hunt::counters::{self, RANKING_POINTS};
+use isolane_study_hunt::counters::{self, Counter, RANKING_POINTS};
 use isolane_study_hunt::experiment::{MODELLED_LEAST_S, Target};
 use isolane_study_hunt::hunt::{Ended, HuntResult, Settings, hunt_watched};
 use isolane_study_hunt::search::{NAMES, Stages};
@@ -207,33 +207,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         farm::work(arguments, &place)?;
         return Ok(Status::Done);
     }
-<<<<<<< HEAD
     search(arguments, &place, &cancel)
 }
 
 /// Searches, or goes on where an earlier hunt ended, and shows the result.
 fn search(arguments: &Arguments, place: &Place, cancel: &Arc<AtomicBool>) -> Result<Status> {
     let (space, restriction) = space(arguments, place)?;
-    let asked = asked_counters(arguments);
     let name = place.lab().name;
-    let counters = counters::choose(&asked, &name, &place.counters()?)?;
+    let counters = followed(arguments, &name, &place.counters()?)?;
     let settings = settings(arguments, place, &restriction);
-=======
-    let (space, restriction) = space(arguments, &place)?;
-    let mut asked = asked_counters(arguments);
-    let name = place.lab().name;
-    let known = place.counters()?;
-    if arguments.counters.is_none() {
-        // Few real devices show what is inside them.
-        let usual = counters::usual(&name, &known);
-        asked
-            .iter_mut()
-            .filter(|word| *word == "diag")
-            .for_each(|word| usual.clone_into(word));
-    }
-    let counters = counters::choose(&asked, &name, &known)?;
-    let settings = settings(arguments, &place, &restriction);
->>>>>>> f55db3b3 (wip)
     let header = Header::new(&audit::build(), &settings);
     let out = directory::choose(arguments.report.as_deref(), &header, arguments.resume);
     prepare(&out)?;
@@ -334,6 +316,18 @@ fn asked_counters(arguments: &Arguments) -> Vec<String> {
         None => vec!["diag".to_owned()],
     };
     arguments.counters.clone().unwrap_or(default)
+}
+
+/// The counters that the hunt follows, of those that the target `name` has.
+fn followed(arguments: &Arguments, name: &str, known: &[String]) -> Result<Vec<Counter>> {
+    let mut asked = asked_counters(arguments);
+    if arguments.counters.is_none() {
+        // Few real devices show what is inside them.
+        let usual = counters::usual(name, known);
+        let diag = asked.iter_mut().filter(|word| *word == "diag");
+        diag.for_each(|word| usual.clone_into(word));
+    }
+    Ok(counters::choose(&asked, name, known)?)
 }
 
 /// The space, and the text that restricts it.

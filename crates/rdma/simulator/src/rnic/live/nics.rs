@@ -9,6 +9,7 @@ use isolane_common_quantities::units::{Bytes, Duration, Instant};
 use isolane_rdma_scenario::model::{Class, DataTraffic, Message, Scenario, Tenant, Topology, Verb};
 use isolane_rdma_scenario::profile::Profile;
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 /// RDMA NICs on one switch, or two on a cable, with work from outside.
 pub struct LiveNics {
