@@ -81,11 +81,16 @@ fn limits(limits: &[Limit]) -> String {
     ];
     let mut table = Table::new("llrrlrll", &headings);
     for limit in nearest {
+        // Without a unit, it counts objects.
+        let value = |value: f64| match limit.unit {
+            "" => format!("{value:.0}"),
+            _ => number(value),
+        };
         table.row(vec![
             limit.of.clone(),
             limit.what.to_owned(),
-            number(limit.used),
-            number(limit.limit),
+            value(limit.used),
+            value(limit.limit),
             limit.unit.to_owned(),
             format!("{:.1}", limit.used_percent),
             match limit.standing {
