@@ -1,6 +1,8 @@
 //! Assignments come, change and end; a scheduler that was killed, a damaged file and too many files do no harm.
 
 use super::*;
+use crate::identity::{Who, assign};
+use isolane_common_linux::account::Account;
 use isolane_rdma_session::message::Class;
 use proptest::prelude::*;
 
@@ -94,6 +96,43 @@ fn assignments_come_before_the_operators_rules_and_not_before_the_operators_weig
         weight: 9,
     };
     assert_eq!(applied.tenants, [own, seven]);
+}
+
+#[test]
+fn a_process_has_the_class_and_the_weight_of_its_cgroup_and_not_of_its_claim() {
+    let (_directory, mut folder) = folder();
+    job(7).write(&folder.path, "a").unwrap();
+    folder.look(now());
+    let config = folder.applied(&Config::default());
+    let assigned = |cgroup: &str| {
+        let who = Who {
+            pid: 7,
+            user: 1000,
+            account: Account::of_user(1000),
+            cgroup: cgroup.to_owned(),
+            claim: "job-7".to_owned(),
+            program: "ib_write_bw".to_owned(),
+            class: Class::Latency,
+            weight: 100,
+        };
+        assign(&config, &who)
+    };
+    let inside = assigned("/slurm/job_7/step_0");
+    assert_eq!(
+        (inside.tenant.as_str(), inside.tenant_weight),
+        ("job-7", Some(7))
+    );
+    assert_eq!(
+        (inside.class, inside.begins_fast),
+        (Class::Throughput, false)
+    );
+    for outside in [
+        "/slurm/job_77/step_0",
+        "/user.slice/slurm/job_7/step_0",
+        "/slurm/job_7",
+    ] {
+        assert_eq!(assigned(outside).tenant, "user-1000", "{outside}");
+    }
 }
 
 /// After kill -9 of the scheduler no process removes the file.
