@@ -29,7 +29,7 @@ pub struct Patience<'a> {
     pub congestion: Congestion,
     /// The longest warm-up.
     pub warmup_max: Duration,
-    /// Simulated time after which a run is not measured again.
+    /// Simulated time after which a run is not measured again. A warm-up beyond a quarter of it is added.
     pub cap: Duration,
     /// How often it is measured again at most.
     pub extensions: u32,
@@ -130,6 +130,9 @@ pub fn run(
     patience: &Patience<'_>,
 ) -> Result<RunResult, TestbedError> {
     let mut at = course.warm_up(patience);
+    // A long warm-up leaves as much time to measure as one of a quarter of the cap.
+    let usual = (patience.cap / 4).max(patience.settle);
+    let cap = patience.cap + at.saturating_sub(usual);
     let mut length = scenario.duration;
     let mut extensions = patience.extensions;
     let Congestion { descent, recovery } = patience.congestion;
@@ -150,7 +153,7 @@ pub fn run(
                     settled: steady,
                     settled_after_us: at.as_us_f64(),
                     measured_us: length.as_us_f64(),
-                    cap_us: patience.cap.as_us_f64(),
+                    cap_us: cap.as_us_f64(),
                     tenants: Vec::new(),
                 });
                 (!steady).then(|| length * 2)
@@ -166,7 +169,7 @@ pub fn run(
                         ..standing
                     })
                     .collect();
-                let settling = settling(at, length, patience.cap, &standings, &windows);
+                let settling = settling(at, length, cap, &standings, &windows);
                 let next = match settling.settled {
                     // Senders were slowed down for the first time while they were measured.
                     true if !waited && course.is_congested() => Some(length),
@@ -179,7 +182,7 @@ pub fn run(
         };
         at += length;
         // What is left of the cap is used where it is longer than what was measured.
-        let left = patience.cap.saturating_sub(at);
+        let left = cap.saturating_sub(at);
         match next {
             Some(next) if extensions > 0 && left >= length + descent => length = next.min(left),
             _ => return Ok(result),
