@@ -4,7 +4,7 @@
 //! of its kind. Kinds are ranked by how direct a proof they are. A stalled unit does nothing at all. A cache with busy
 //! miss slots delays all tenants. A unit that works all the time may only be shared. Pauses are the effect of the other
 //! kinds on the link. Within a kind the largest ratio wins, compared in whole percent. Of equal ones the first in
-//! [`KINDS`] wins, and then host A: a link that one host fills is as busy at its receiver, but messages wait at the
+//! `KINDS` wins, and then host A: a link that one host fills is as busy at its receiver, but messages wait at the
 //! sender. A violation without any such sign says that nothing was saturated, with the ratio that rose most over the
 //! solo run as a hint.
 //!

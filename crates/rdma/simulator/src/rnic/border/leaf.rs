@@ -27,7 +27,7 @@ impl Leaf {
     /// The hosts of `scenario` on the device `profile` describes, `way` apart without traffic.
     ///
     /// # Errors
-    /// As [`super::run`].
+    /// As [`crate::rnic::run`].
     pub fn new(scenario: &Scenario, profile: &Profile, way: Duration) -> Result<Self, SimError> {
         let mut world = World::build(scenario, profile)?;
         // Frames that come back are past every switch.

@@ -33,7 +33,7 @@ impl LiveNics {
     /// So many hosts with the device that `profile` describes.
     ///
     /// # Errors
-    /// As [`super::run`].
+    /// As [`crate::rnic::run`].
     ///
     /// # Panics
     /// When `hosts` is 0 or above [`HOSTS_MAX`]: our own mistake.
