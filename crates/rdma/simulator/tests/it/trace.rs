@@ -45,6 +45,16 @@ fn scenarios() -> Vec<(&'static str, String)> {
             ),
         ),
         (
+            "reads in both directions",
+            "topology = \"switch\"\n".to_owned()
+                + &text(
+                    "none",
+                    many_small("v", "read", 64)
+                        + &many_small("back", "read", 64)
+                        + "from = \"b\"\nto = \"a\"\n",
+                ),
+        ),
+        (
             "large reads",
             text(
                 "none",

@@ -100,7 +100,7 @@ impl Tracer {
     pub(super) fn begin(&mut self, host: usize, pair: u32, place: Place, probe: Probe) {
         let held = self.held(host, place).clone();
         if let Some(story) = &mut self.stories[pair as usize] {
-            (story.place, story.held, story.probe) = (place, held, Some(probe));
+            (story.place, story.held, story.probe) = ((host, place), held, Some(probe));
         }
     }
 

@@ -137,7 +137,7 @@ impl Tracer {
                 let part = Part::waited(Stage::Post, host, Resource::ReadLimit, tenant);
                 probe.until(now, part);
             }
-            (story.place, story.held) = (place, held);
+            (story.place, story.held) = ((host, place), held);
         }
     }
 
@@ -168,8 +168,8 @@ impl Tracer {
         let Some(probe) = &mut story.probe else {
             return;
         };
-        // A pair that was moved to another lane has no account of the first one.
-        if story.place == place && story.held.len() == held.len() {
+        // A pair that was moved to another lane, or that answers at the other host, has no account of the first one.
+        if story.place == (host, place) && story.held.len() == held.len() {
             let total: u64 = held.iter().sum::<u64>() - story.held.iter().sum::<u64>();
             // Time before the message was posted is not its own.
             let mut skip = total.saturating_sub(now.saturating_sub(probe.cursor()));
@@ -183,7 +183,7 @@ impl Tracer {
             }
         }
         probe.until(now, Part::waited(Stage::Schedule, host, Resource::Way, own));
-        (story.place, story.held) = (place, held);
+        (story.place, story.held) = ((host, place), held);
     }
 }
 

@@ -345,7 +345,7 @@ impl Tracer {
         else {
             return;
         };
-        let place = story.map_or(Place::default(), |story| story.place);
+        let place = story.map_or(Place::default(), |story| story.place.1);
         let (end, own) = (self.now, self.tenant_of[pair as usize]);
         let receiver = match phase {
             Phase::Sending => return self.takes(host, pair, false, place),

@@ -119,8 +119,8 @@ pub(crate) struct Story {
     /// Metadata under way at the requester ([`REQUEST`]) and at the responder ([`RESPOND`]), and the work request
     /// fetch under way ([`FETCH`]).
     pub(crate) known: [Vec<Known>; 3],
-    /// Where it waits for the transmitter, and what had held that up when it began to wait.
-    pub(crate) place: Place,
+    /// The host and the place at whose transmitter it waits, and what had held that transmitter when it began to wait.
+    pub(crate) place: (usize, Place),
     pub(crate) held: Vec<u64>,
     /// Last packets of requests that were sent, and that arrived.
     pub(crate) requests: [u64; 2],
