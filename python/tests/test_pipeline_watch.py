@@ -275,6 +275,39 @@ def test_a_missed_objective_is_planned_around(monkeypatch: pytest.MonkeyPatch) -
     assert judged(monkeypatch, moving, again)[1] == [3, 7]
 
 
+def test_an_objective_that_stays_missed_is_searched_again_less_and_less(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link that was measured wrongly once must not keep a plan that never delivers."""
+    failing = [ends(None, outcome="failed")] * 40
+    first = 3
+    again = [first, first + alarms.RESIGNED, first + 3 * alarms.RESIGNED]
+    assert judged(monkeypatch, [0.2] * 40, failing)[1] == again
+    # The objective was met in between: the next search comes as soon as at first.
+    met = [*failing[:30], ends(1.0), *failing[:9]]
+    assert judged(monkeypatch, [0.2] * 40, met)[1] == [*again, 30 + 3]
+
+
+def test_a_plan_is_searched_for_the_smaller_of_two_speeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At 4 Mbit/s the model has to move. Another measurement says 60 Mbit/s, at which it would stay."""
+    applied: list[Any] = []
+
+    async def apply(deployment: Any) -> list[Any]:
+        applied.append(deployment)
+        return []
+
+    async def measured(self: Watcher, *_: Any, **__: Any) -> dict[str, float]:
+        return {"edge->cloud": 60.0}
+
+    monkeypatch.setattr(Watcher, "_measure", measured)
+    runner: Any = type(
+        "Still", (), {"records": [], "deployment": from_plan(plan_document()), "options": Options(), "apply": staticmethod(apply)}
+    )()
+    for slower, target in (({"edge->cloud": 4.0}, "edge"), ({}, "cloud")):
+        watcher = Watcher(runner, QUERY, FAST, plan_query(QUERY, FAST, Known()), Known())
+        watcher._slower = slower
+        assert asyncio.run(watcher._replan(1.0, (), None)) is (target == "edge")
+        assert watcher.current.plan.placement["model"] == target
+
+
 class Profile(Replay):
     """A profile whose launches are counted."""
 

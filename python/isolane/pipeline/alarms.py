@@ -4,6 +4,8 @@ Problem: noise must not make plans, and a change must be noticed soon. Method (`
 
 - objective: a period is bad if the median latency of its own items is above the query's limit, or most of its items failed, though the
   plan promised otherwise. A plan that keeps its promise has a bad period with a chance of at most 5 %. Three in a row are an alarm.
+  After a search that found no better plan the objective waits: `RESIGNED` bad periods in a row make another search, then twice as
+  many, and so on. A wrong measurement of a full link must not decide for ever.
 - link: items that cross a link much later than its known speed explains are a suspicion; a measurement then says whether the link lost
   half of its speed. The probability of a wrong result is at most 2 %. Two in a row are an alarm: after the first, the next period
   measures again.
@@ -40,6 +42,8 @@ TELLING = 3
 #: An item is late on a link if, besides the link's delay, it took this many times what the known speed explains, and a hop's own time
 #: on a busy machine. The delay does not count twice: a slower link has the same delay.
 LATE_TIMES, HOP_MS = 2.0, 10.0
+#: Bad periods in a row until another search after one that found no better plan: at first, and the most after doubling.
+RESIGNED, RESIGNED_MAX = 8, 64
 #: Periods without a measurement after one that found nothing: doubled each time up to this.
 REST_MAX = 16
 
@@ -61,6 +65,8 @@ class Alarms:
         self._bad = False
         #: Set where a search found nothing that would not miss either, until the objective is met again.
         self._resigned = False
+        #: Bad periods since the last search without a result, and how many make the next search.
+        self._missed, self._patience = 0, RESIGNED
 
     def reset(self, resigned: bool = False) -> None:
         """A plan came into force, or stayed in force after a search that found no better one (`resigned`)."""
@@ -69,6 +75,11 @@ class Alarms:
         self._block, self._periods = [], 0
         self._rest = self._waited = 0
         self._slow = self._bad = False
+        if resigned and self._missed >= self._patience:
+            self._patience = min(2 * self._patience, RESIGNED_MAX)
+        elif not resigned:
+            self._patience = RESIGNED
+        self._missed = 0
         self._resigned = resigned
 
     def objective(self, records: Sequence[Record]) -> str:
@@ -81,10 +92,14 @@ class Alarms:
         if not self._bad and not late:
             # A period without results says nothing of either.
             return ""
-        if self._resigned:
-            self._resigned = self._bad
+        if self._resigned and not self._bad:
+            self._resigned, self._missed, self._patience = False, 0, RESIGNED
             return ""
-        if not self._objective.add(self._bad):
+        if self._resigned:
+            self._missed += 1
+            if self._missed < self._patience:
+                return ""
+        elif not self._objective.add(self._bad):
             return ""
         return f"misses {self._query.latency_max_ms:g} ms, which was promised" if slow else f"{failed} of {len(records)} items failed"
 

@@ -24,7 +24,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 
 
@@ -104,18 +104,25 @@ class Probes:
             raise RunnerError(f"the probe of tier {tier} cannot start: {said.get('error', said)}")
         return str(said["ready"][-1])
 
-    async def measure(self, index: int, known_mbit_per_s: float, enough: float = TELLING_PART) -> float:
-        """Megabits per second from tier `index` to the next, in what items leave of it; no more than `enough` of the known speed is
-        looked for."""
+    async def measure(
+        self, index: int, known_mbit_per_s: float, received: Callable[[], Awaitable[float]], enough: float = TELLING_PART
+    ) -> float:
+        """Megabits per second from tier `index` to the next: what the last transfer got, and what items got during this transfer.
+
+        `received` are the bytes of items that have crossed the link so far. A measurement looks for `enough` of the known speed.
+        """
         speed = 0.0
         for size in PROBE_BYTES:
             document = {"address": self._addresses[index + 1], "bytes": size}
+            before, begin = await received(), time.monotonic()
             try:
                 found = await request_json("POST", self._control(index), "/measure", document, PROBE_TIMEOUT_S)
             except (OSError, TimeoutError) as error:
                 raise RunnerError(f"the link after {self._spaces.tiers[index]} cannot be measured: {error}") from error
-            speed = max(float(found["mbit_per_s"]), 1e-6)
-            if 4e-6 * size / speed >= TELLING_S or speed >= enough * known_mbit_per_s:
+            taken, spent = await received() - before, time.monotonic() - begin
+            own = max(float(found["mbit_per_s"]), 1e-6)
+            speed = own + 8e-6 * max(taken, 0.0) / spent
+            if 4e-6 * size / own >= TELLING_S or own >= enough * known_mbit_per_s:
                 break
         return speed
 
@@ -148,10 +155,7 @@ async def _once(
     runner: Runner, probes: Probes, index: int, tiers: Sequence[str], known: float, enough: float
 ) -> float:
     crossing = _behind(runner, index, tiers)
-    before, begin = await _received(runner, crossing), time.monotonic()
-    found = await probes.measure(index, known, enough)
-    taken, spent = await _received(runner, crossing) - before, time.monotonic() - begin
-    return found + 8e-6 * max(taken, 0.0) / spent
+    return await probes.measure(index, known, lambda: _received(runner, crossing), enough)
 
 
 def _behind(runner: Runner, index: int, tiers: Sequence[str]) -> str | None:

@@ -161,6 +161,8 @@ class Watcher:
         self._accuracy: float | None = None
         self._judged: deque[float] = deque()
         self._sampling: asyncio.Task[None] | None = None
+        #: Links that the measurement of the last alarm found slower, with their speeds.
+        self._slower: dict[str, float] = {}
 
     def skip(self) -> None:
         """Leaves out what ended until now."""
@@ -206,6 +208,7 @@ class Watcher:
         if self._probes is not None and self.alarms.suspects(self.runner.deployment, records, self.infrastructure):
             slower = await self._measure(SLOWER, slower=True)
             if self.alarms.link(bool(slower)):
+                self._slower = slower
                 return f"slower: {', '.join(slower)}"
         moved = [self.alarms.accuracy(self._judged.popleft()) for _ in range(len(self._judged))]
         block = self.alarms.block(records)
@@ -270,6 +273,10 @@ class Watcher:
     async def _replan(self, utility: float, items: Sequence[Item], reference: Reference | None) -> bool:
         """Plans again for the conditions as they are, and applies the plan; whether it differs."""
         changed = await self._measure()
+        # A full link is hard to measure. Of two measurements the smaller speed counts.
+        for name, speed in self._slower.items():
+            changed[name] = min(speed, changed.get(name, speed))
+        self._slower = {}
         for name, speed in changed.items():
             self.infrastructure = with_link(self.infrastructure, name, speed)
         # What the plan in force is worth on the links as they are.
