@@ -1,6 +1,6 @@
 //! What a measurement ran on: firmware, driver, kernel, and the settings of BIOS, bus and link.
 //!
-//! Problem: two runs of one workload differ, and nobody knows what was changed between them. Method: a fixed list of small facts,
+//! Problem: two runs of one workload differ, and the change of the machine between them is unknown. Method: a fixed list of small facts,
 //! each read from a file of the kernel; a fact that the machine does not have is missing. Values are the kernel's own words, so
 //! equal machines give equal facts. Limits: facts that only a vendor's tool reads (most of a card's configuration) are not here;
 //! configuration space beyond 64 bytes needs root. No fact names a user, an address or a serial number.

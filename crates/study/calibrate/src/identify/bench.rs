@@ -11,7 +11,7 @@ use serde::Serialize;
 /// Parameters change by at most this factor, up or down.
 const MUTATION: f64 = 1.6;
 
-/// A device whose parameters nobody can read: it runs on its own profile and ignores the one that it is given.
+/// A device with hidden parameters: it runs on its own profile and ignores the profile that a caller passes.
 pub struct Hidden<'a> {
     profile: Profile,
     testbed: &'a dyn Testbed,

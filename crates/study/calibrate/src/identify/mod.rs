@@ -1,6 +1,6 @@
 //! A device's parameters from experiments on it.
 //!
-//! Problem: a profile of a device that nobody has published. Method: each [`Experiment`] is a small scenario whose result
+//! Problem: find the profile of a device without published parameters. Method: each [`Experiment`] is a small scenario whose result
 //! depends on one parameter more than on the others, such as the message rate of two senders to one receiver for the cost
 //! of a received WRITE. The device runs every experiment twice, with two seeds. Then the model runs it with candidate values,
 //! and the value is kept for which the model measures what the device measured. The other parameters keep the values found

@@ -10,7 +10,7 @@
 //!
 //! Limits: features are varied one at a time, so the region is a box through one point; [`FeatureSet::checks`] says how
 //! many random points inside of it are anomalous. A number that is anomalous at both ends counts as free, with any
-//! result between. Another anomaly of the same symptom that a simplification runs into is taken for this one. Source:
+//! result between. If a simplification shows another anomaly with the same symptom, it counts as this anomaly. Source:
 //! collie 3.5.2.
 
 mod limits;
