@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: MIT OR GPL-2.0-only
 /*
- * Dynamic queue assignment: which transmit queue a packet takes, decided before the kernel decides.
+ * Dynamic queue assignment: chooses the transmit queue of each packet before the kernel does.
  *
- * Problem: the kernel spreads flows over queues by hash, so flows meet in one queue while others lie idle (titan 3).
- * Method (titan 4.1): a flow with nothing in the device takes the queue of least load and adds its weight there; it
- * keeps the queue while it has anything outstanding, so nothing is reordered; its last completion takes the weight
- * back. The decision is `titan::assign` of the crate `isolane-ethernet-policy`; a test compares the two.
- *   `egress` (tc, clsact) decides, counts and writes `queue_mapping`, which the kernel's choice then follows.
- *   `completed` and `dropped` (tracepoints) are where a packet of ours is freed - or, for devices that only hand
- *   over to a peer, `handed_over` and `dropped_before`.
- *   `steer` (socket filter) tells a TUN device what egress decided.
- * A packet carries its number in `tc_index`, so that completion tells ours from others at one load, and heals what the
- * kernel let it miss. Copies for packet sockets carry it too; their packet type says what they are.
- * Units: packets as they appear on the wire: one that is to be cut counts as its segments from the start. Whoever cuts
- * it, whole or segments complete the same number; a whole that software frees after cutting it completes nothing.
- * Limits: 64 queues; programs stand aside (kernel's own choice) without a place in the table or without completions.
+ * Problem: the kernel spreads flows over queues by hash, so flows share one queue while other queues are idle
+ * (titan 3).
+ * Method (titan 4.1): a flow without a packet in the device takes the queue of least load and adds its weight to this
+ * load. The flow keeps its queue while it has packets outstanding, so no packet is reordered. Its last completion
+ * subtracts the weight. The decision is `titan::assign` of the crate `isolane-ethernet-policy`; a test compares both.
+ *   `egress` (tc, clsact) decides, counts, and writes `queue_mapping`, which the kernel then uses.
+ *   `completed` and `dropped` (tracepoints) run when the kernel frees a packet. For devices that only pass packets to
+ *   a peer, `handed_over` and `dropped_before` run instead.
+ *   `steer` (socket filter) returns the decision of `egress` to a TUN device.
+ * A counted packet carries its number in `tc_index`. Completion reads the number with one load: it marks the packet as
+ * ours, and it shows which completions the programs missed. Copies for packet sockets carry the number too; completion
+ * ignores them by their packet type.
+ * Units: packets on the wire. A packet that will be segmented counts as its segments from the start. The whole packet
+ * and its segments complete the same number, no matter who segments it. A whole packet that software frees after
+ * segmentation completes nothing.
+ * Limits: 64 queues. The kernel chooses the queue of a flow that has no entry in the table, and of all flows while no
+ * packet completes.
  */
 #include "flows.h"
 
@@ -34,13 +38,13 @@ verified_apart u32 code_point(struct __sk_buff *skb)
 	return 64;
 }
 
-/* Expedited forwarding and network control: what nobody wants behind a segment. */
+/* Expedited forwarding and network control: packets that must not wait behind a large segment. */
 static always_inline bool is_urgent(u32 point)
 {
 	return point == 46 || point == 48 || point == 56;
 }
 
-/* The container of a flow: that of its socket's cgroup or of the closest ancestor that has one. */
+/* The container of a flow: the container of its socket's cgroup, or of the closest ancestor that has one. */
 verified_apart u32 find_container(struct __sk_buff *skb, struct dqa_flow *flow)
 {
 	if (!flow)
@@ -61,8 +65,9 @@ verified_apart u32 find_container(struct __sk_buff *skb, struct dqa_flow *flow)
 }
 
 /*
- * The lightest queue of a set that is not empty; of equals the first after the one that was given last, going round.
- * Without branches, since each would double what the verifier has to follow; a queue outside the set ranks above all.
+ * The queue of least load in a set that is not empty. Among equal loads: the first queue, in cyclic order, after the
+ * queue that was assigned last. A queue outside the set ranks above all. The loop has no branches, since each branch
+ * doubles the paths that the verifier follows.
  */
 static always_inline u32 lightest(struct dqa_state *shared, u32 queues, u64 among)
 {
@@ -82,7 +87,7 @@ static always_inline u32 lightest(struct dqa_state *shared, u32 queues, u64 amon
 	return (best + first) & (DQA_QUEUES_MAX - 1);
 }
 
-/* The queue of a set that a flow's hash falls on, each with equal odds. */
+/* The queue of a set that a flow's hash selects; all queues of the set are equally likely. */
 static noinline u32 hashed(u32 key, u64 among)
 {
 	u32 count = 0;
@@ -101,7 +106,7 @@ static noinline u32 hashed(u32 key, u64 among)
 	return 0;
 }
 
-/* Queues of this packet's container and of this processor, but for the latency queue. */
+/* The queues of this packet's container and of this processor, without the latency queue. */
 static always_inline u64 allowed(struct dqa_config *settings, struct dqa_container *container)
 {
 	u64 all = settings->queues >= 64 ? ~0ull : (1ull << settings->queues) - 1;
@@ -121,7 +126,7 @@ static always_inline u64 allowed(struct dqa_config *settings, struct dqa_contain
 	return among;
 }
 
-/* A flow became backlogged: its queue and weight. */
+/* Sets the queue and the weight of a flow that became backlogged. */
 verified_apart u32 assign(struct __sk_buff *skb, struct dqa_config *settings, struct dqa_state *shared,
 			   struct dqa_flow *flow)
 {
@@ -176,8 +181,9 @@ verified_apart u32 assign(struct __sk_buff *skb, struct dqa_config *settings, st
 }
 
 /*
- * Whether nothing has completed for so long that the tracepoints must be gone, though packets leave. Halfway there
- * another reason is tried: a filter after ours that accepts packets clears `tc_index`.
+ * Whether no packet has completed for `fallback_ticks` although packets leave: the tracepoints must be detached.
+ * After half of this time, `untagged` is set: another filter may have cleared `tc_index`, and completion then
+ * recognises packets by their hash.
  */
 static always_inline bool is_blind(struct dqa_config *settings, struct dqa_state *shared, u64 now)
 {
@@ -196,9 +202,10 @@ static always_inline bool is_blind(struct dqa_config *settings, struct dqa_state
 }
 
 /*
- * What TCP small queues and byte queue limits would hold back, where the device has cut them off. A flow with nothing
- * outstanding always passes, since only a completion or an acknowledgement makes it try again. A full queue holds back
- * whoever has his part of the limit, by weight: a fair software queue above it would have kept the others' places.
+ * Whether this packet must wait. The gate stands in for TCP small queues and byte queue limits on devices that disable
+ * both. A flow without a packet outstanding always passes, since only a completion or an acknowledgement makes it try
+ * again. At a full queue, a flow waits if it already has its weighted share of the limit: a fair software queue above
+ * the device would have kept the shares of the others free.
  */
 verified_apart int is_held(struct dqa_config *settings, struct dqa_state *shared, struct dqa_flow *flow, u32 len)
 {
@@ -221,7 +228,7 @@ verified_apart int is_held(struct dqa_config *settings, struct dqa_state *shared
 	return !load || bytes_of(backlog) + len > limit * weight_of(place) / load;
 }
 
-/* Packets that segmentation makes; where the kernel does not say, one too many rather than one too few. */
+/* Number of packets after segmentation. Without the kernel's number, the result may be one too high, never too low. */
 static always_inline u32 segments_of(u32 size, u32 segments, u32 len)
 {
 	return segments ? segments : len / size + 1;
@@ -244,7 +251,7 @@ int egress(struct __sk_buff *skb)
 		COUNT(untouched);
 		return TC_ACT_UNSPEC;
 	}
-	/* The kernel would replace a forwarded packet's hash that covers addresses only; ours must be the final one. */
+	/* The kernel later replaces a forwarded packet's hash that covers addresses only; completion sees the final hash. */
 	u32 key = skb->hash && !skb->ingress_ifindex ? skb->hash : packet_hash(skb);
 	u32 index = key & settings->sets_mask;
 	struct dqa_set *set = map_lookup(&flows, &index);
@@ -282,7 +289,7 @@ int egress(struct __sk_buff *skb)
 
 	for (;;) {
 		old = READ_ONCE(flow->backlog);
-		/* The number's overflow leaves the word at the top. */
+		/* An overflow of the number drops out of the word. */
 		new = (packets_of(old) ? old : old & NUMBERS) + NUMBER_ONE * units + BYTES_ONE * len + units;
 		if (likely(swap(&flow->backlog, old, new) == old))
 			break;
@@ -302,14 +309,14 @@ int egress(struct __sk_buff *skb)
 		__sync_fetch_and_add(&shared->bytes[queue & (DQA_QUEUES_MAX - 1)], len);
 	/* Atomic: a drop on another processor takes its bytes back. */
 	__sync_fetch_and_add(&flow->sent_bytes, len);
-	/* Not atomic: one socket sends at a time, and for others this is a statistic. */
+	/* Not atomic: one socket sends at a time. Where several send, the count is only a statistic. */
 	flow->sent_packets += 1;
 	skb->tc_index = DQA_TAG_OURS | number_of(new) | segmented;
 	skb->queue_mapping = queue + 1;
 	return TC_ACT_UNSPEC;
 }
 
-/* Segments of this packet, and in the upper half their kind: 0 if it is none that will be cut, as a segment. */
+/* The number of this packet's segments, and their kind in the upper half; 0 for a packet that is not segmented. */
 static noinline u64 segments_in(struct sk_buff *skb, u32 len)
 {
 	struct skb_shared_info *info = (void *)(skb->head + skb->end);
@@ -324,7 +331,7 @@ static noinline u64 segments_in(struct sk_buff *skb, u32 len)
 	return segments_of(size, segments, len) | (u64)kind << 32;
 }
 
-/* Whether the device cuts this kind of packets itself, as the kernel decides it. */
+/* Whether the device segments packets of this kind itself, by the kernel's own rule. */
 static always_inline bool device_cuts(struct net_device *device, u32 kind)
 {
 	u64 needed = (u64)(kind & ~SEGMENTATION_UNTRUSTED) << SEGMENTATION_SHIFT;
@@ -332,8 +339,8 @@ static always_inline bool device_cuts(struct net_device *device, u32 kind)
 	return (device->features & needed) == needed;
 }
 
-/* The kernel used another queue than it was told - it kept a socket's earlier choice: the weight goes where the
- * packets are, and so do the next ones. */
+/* The kernel used another queue than `egress` chose, since it kept the socket's earlier queue. Moves the flow's weight
+ * to the queue that the kernel used; the next packets take the same queue. */
 verified_apart int follow(struct dqa_flow *flow, struct dqa_state *shared, u64 place, u32 queue, u32 bytes)
 {
 	if (!flow || !shared)
@@ -384,7 +391,7 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 
 	if (!shared)
 		return 0;
-	/* Without a tag, what was received looks like what was sent, but for its hash. */
+	/* Without a tag, only the hash tells a sent packet from a received one. */
 	if (unlikely(!ours && tag != DQA_TAG_PROBE && !flow))
 		return 0;
 	if (shared->completed != now) {
@@ -416,7 +423,7 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 		bool sent = settings->completion == DQA_HANDED_OVER ||
 			    (settings->hardware_segmentation && device_cuts(device, found >> 32));
 
-		/* Software cut it and frees the whole: its segments are still to come. */
+		/* Software segmented the packet and now frees the whole; its segments complete later. */
 		if (segments && ending == DONE && !sent)
 			return 0;
 		if (segments)
@@ -425,7 +432,7 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 			exact = false;
 	}
 
-	/* A driver that was busy gets the same packet again. */
+	/* A busy driver gets the same packet a second time. */
 	if (exact && flow->completed_number == number)
 		return 0;
 	/* Read before the count falls to 0, after which egress may write them. */
@@ -443,8 +450,8 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 			return 0;
 		}
 		left = left > units ? left - units : 0;
-		/* Everything sent up to this packet has left the queue before it. Beyond half of what numbers can tell
-		 * apart they say nothing. */
+		/* A queue keeps the order, so all earlier packets of the flow have left too. Numbers more than half of
+		 * their range apart cannot be ordered. */
 		u32 after = (number_of(old) - number) & NUMBER_MASK;
 
 		if (exact && unlikely(after < left) && left <= NUMBER_MASK / 2) {
@@ -479,7 +486,7 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 	if (ending == DONE) {
 		COUNT_OFTEN(completed);
 	} else {
-		/* What was dropped was not sent. */
+		/* A dropped packet was not sent. */
 		__sync_fetch_and_add(&flow->sent_bytes, -(u64)(len < bytes ? len : bytes));
 		COUNT(dropped);
 	}
@@ -504,7 +511,7 @@ int handed_over(u64 *ctx)
 	return complete((struct sk_buff *)ctx[0], DONE);
 }
 
-/* Before the device had it. What is dropped later was handed over already. */
+/* Drops before the device. A later drop was already counted by `handed_over`. */
 SEC("tp_btf/kfree_skb")
 int dropped_before(u64 *ctx)
 {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * One flow's books: how much it has in the device, in which queue, and what it added to that queue's load.
+ * The state of one flow: its backlog in the device, its queue, and the weight that it added to this queue's load.
  *
- * Problem: egress runs on any processor and completion on another, without a lock, and the tracing programs may miss a
- * packet (the kernel skips a tracing program that would interrupt itself).
- * Method: `backlog` is one word, changed by compare-and-swap only. Whoever takes its packet count from 0 up decides
- * the place and adds the weight; whoever takes it back to 0 returns what the place says. In between the place is
- * stable, but for `follow`, which compares and swaps too. Packets of one flow leave their queue in order, so packet n
- * done means that everything up to n is: a missed completion is made good by the next one.
- * What stays over - flows that ended with a completion missed - is found by age, a few sets per tick.
+ * Problem: egress and completion run on different processors without a lock. The tracing programs may miss a packet,
+ * since the kernel skips a tracing program that would interrupt itself.
+ * Method: `backlog` is one word that changes by compare-and-swap only. The program that raises its packet count from 0
+ * chooses the place and adds the weight. The program that lowers the count to 0 subtracts the weight that the place
+ * names. In between only `follow` changes the place, also by compare-and-swap. Packets of one flow leave their queue in
+ * order, so the completion of packet n completes all packets up to n, also those whose completion was missed.
+ * A flow whose last completion was missed is found by its age: `sweep` looks through a few sets per tick.
  * Limits: 2^20 packets, 2^30 bytes and a run of 2^14 packets in one flow.
  */
 #ifndef ISOLANE_FLOWS_H
@@ -26,7 +26,7 @@
 #define LOAD_MASK ((1ull << DQA_FLOWS_SHIFT) - 1)
 #define FLOW_ONE (1ull << DQA_FLOWS_SHIFT)
 
-/* How often a lost race is run again. Two processors at one flow are rare, eight in a row do not happen. */
+/* Tries of a compare-and-swap. Two processors seldom change one flow at once; eight failures in a row do not occur. */
 #define TRIES 8
 
 static always_inline u32 packets_of(u64 backlog)
@@ -72,7 +72,7 @@ static always_inline void touch(struct dqa_flow *flow, u64 now)
 		WRITE_ONCE(flow->touched, now);
 }
 
-/* A flow has drained: what `place` added to its queue's load goes back, and its container has one flow less. */
+/* A flow drained: subtracts its weight from the load of its queue, and the flow from its container. */
 verified_apart int give_back(struct dqa_state *shared, u64 place, u32 container)
 {
 	u32 index = container - 1;
@@ -89,7 +89,7 @@ verified_apart int give_back(struct dqa_state *shared, u64 place, u32 container)
 	return 0;
 }
 
-/* A flow whose completions were lost counts as drained. Only one caller wins. */
+/* Drains a stale flow, whose completions were missed. Returns 1 to the one caller that drained it. */
 verified_apart int heal(struct dqa_flow *flow, struct dqa_state *shared, u64 now, u32 stale_ticks)
 {
 	if (!flow || !shared)
@@ -110,7 +110,7 @@ verified_apart int heal(struct dqa_flow *flow, struct dqa_state *shared, u64 now
 	return 1;
 }
 
-/* Looks through the next few sets for flows that nobody will touch again. */
+/* Drains the stale flows of the next few sets. */
 verified_apart int sweep(struct dqa_state *shared, u32 sets_mask, u64 now, u32 stale_ticks)
 {
 	if (!shared)
@@ -141,7 +141,7 @@ static always_inline struct dqa_flow *find(struct dqa_set *set, u32 key)
 	return 0;
 }
 
-/* A place for a new flow: a free one, else that of the flow that has had nothing outstanding for longest. */
+/* An entry for a new flow: a free one, else the entry of the flow that has been without backlog for longest. */
 verified_apart u32 claim(struct dqa_set *set, struct dqa_state *shared, u32 key, u64 now, u32 stale_ticks)
 {
 	u32 best = DQA_WAYS;

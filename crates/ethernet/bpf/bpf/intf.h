@@ -1,46 +1,47 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * What the BPF programs and user space share, and nothing else: layouts and constants of the maps.
+ * Layouts and constants of the maps, which the BPF programs and user space share.
  *
- * Problem: both sides read the same memory (user space maps it), so a field that differs by a byte is a silent error.
- * Method: every struct has its size asserted here and again in `src/intf.rs`; a test compares the offsets by the BTF
- * of the compiled object. Plain integers of fixed size, naturally aligned, no pointers, no bit-fields.
- * Units: bytes; ticks of the kernel (jiffies: the clock that costs a program nothing; how long one is says `Tick`); weights in parts of DQA_WEIGHT_ONE.
+ * Problem: user space maps the memory that the programs use, so a field that differs by a byte is a silent error.
+ * Method: this file and `src/intf.rs` both assert the size of every struct, and a test compares the offsets with the
+ * BTF of the compiled object. Fields are plain integers of fixed size, naturally aligned.
+ * Units: bytes; ticks of the kernel (jiffies, which a program reads at no cost; `tick_ns` is the length of one);
+ * weights in parts of DQA_WEIGHT_ONE.
  */
 #ifndef ISOLANE_INTF_H
 #define ISOLANE_INTF_H
 
 #define DQA_QUEUES_MAX 64
 #define DQA_WEIGHT_ONE 1024
-/* Entries that one hash may take. Four cache lines are one page-local burst; more ways make a miss slower. */
+/* Entries of one set. More ways make a failed look-up slower. */
 #define DQA_WAYS 4
-/* Sets when the caller names no number: 4,096 sets of 4 flows, 1 MiB. */
+/* Default number of sets: 4,096 sets of 4 flows are 1 MiB. */
 #define DQA_SETS 4096
 #define DQA_CPUS_MAX 512
 #define DQA_CONTAINERS_MAX 256
 #define DQA_NO_QUEUE 0xffffffffu
 
-/* `dqa_config.enabled`: off, the lightest queue, or one by the flow's hash as the kernel would (to compare with). */
+/* `dqa_config.enabled`: off; the queue of least load; or a queue by the flow's hash, as the kernel does, to compare. */
 #define DQA_OFF 0
 #define DQA_BY_LOAD 1
 #define DQA_BY_HASH 2
 
-/* `dqa_config.completion` */
+/* `dqa_config.completion`: the event that completes a packet. */
 #define DQA_FREED 0
 #define DQA_HANDED_OVER 1
-/* As DQA_FREED, but what is freed is only taken in hand; user space says when it has left. */
+/* A freed packet is not sent yet: a card in user space took it, and user space reports when it was sent. */
 #define DQA_IN_HAND 2
 #define DQA_HAND (1ull << 63)
 
-/* `dqa_config.weights` */
+/* `dqa_config.weights`: what a weight belongs to. */
 #define DQA_WEIGH_FLOWS 0
 #define DQA_WEIGH_DSCP 1
 #define DQA_WEIGH_CONTAINERS 2
 
 /*
- * `dqa_flow.backlog`, one word, so that one compare-and-swap changes all of it:
- * packets not yet completed | their bytes | number of the packet sent last, modulo 2^14. A packet that is to be cut
- * counts as its segments.
+ * `dqa_flow.backlog` is one word, so that one compare-and-swap changes all of it:
+ * packets not yet completed | their bytes | number of the packet sent last, modulo 2^14. A packet that will be
+ * segmented counts as its segments.
  */
 #define DQA_PACKETS_BITS 20
 #define DQA_BYTES_BITS 30
@@ -50,12 +51,12 @@
 #define DQA_QUEUE_SHIFT 32
 #define DQA_FLOWS_SHIFT 40
 
-/* What egress writes into `skb->tc_index`, where completion finds it. */
+/* Tags that egress writes into `skb->tc_index` and completion reads. */
 #define DQA_TAG_OURS 0x8000     /* counted; the low 14 bits are the packet's number */
-#define DQA_TAG_SEGMENTED 0x4000 /* may be cut by software: what completes says */
-#define DQA_TAG_PROBE 0x4000    /* alone: not counted, only says that completions work */
+#define DQA_TAG_SEGMENTED 0x4000 /* software may segment it: completion finds out */
+#define DQA_TAG_PROBE 0x4000    /* alone: not counted, only shows that completions work */
 
-/* Sets that are looked through for lost completions at each tick. */
+/* Sets that each tick searches for stale flows. */
 #define DQA_SWEEP_SETS 8
 
 /* One flow: one cache line. `key` 0 means free. */
@@ -68,9 +69,9 @@ struct dqa_flow {
 	unsigned long long sent_bytes;
 	unsigned long long sent_packets;
 	unsigned long long owner;
-	/* Its container's place in `containers`, plus 1; 0 is none. */
+	/* Index of its container in `containers`, plus 1; 0 is none. */
 	unsigned int container;
-	/* Number of the packet completed last. */
+	/* Number of the packet that completed last. */
 	unsigned int completed_number;
 };
 
@@ -79,26 +80,26 @@ struct dqa_set {
 };
 
 /*
- * What the data path writes, apart from flows. Whoever chooses a queue reads the loads of all of them: eight in a cache
- * line, so that for eight queues one line comes from the processor that changed it last, instead of eight. Every packet
- * reads `completed` and `waiting`, which change once in a tick.
+ * State that the data path writes, apart from flows. A decision reads the loads of all queues. Eight loads share a
+ * cache line, so with eight queues one line moves between processors instead of eight. Every packet reads `completed`
+ * and `waiting`, which change at most once per tick.
  */
 struct dqa_state {
 	unsigned long long load[DQA_QUEUES_MAX];
 	/* Bytes in the queue; kept only while the gate is on. */
 	long long bytes[DQA_QUEUES_MAX];
-	/* The last completion, and the first packet sent since then. */
+	/* Ticks of the last completion, and of the first packet sent since then. */
 	unsigned long long completed;
 	unsigned long long waiting;
 	unsigned long long reserved[6];
 	unsigned int last_queue;
 	unsigned int sweep;
 	unsigned long long reserved_too[7];
-	/* The packet that each queue's user-space card took last and has not yet sent: DQA_HAND, its number, its key. */
+	/* The packet that the user-space card took last from each queue and has not sent: DQA_HAND, its number, its key. */
 	unsigned long long hand[DQA_QUEUES_MAX];
 };
 
-/* What user space decides. The first cache line is what every packet reads. */
+/* Settings by user space. Every packet reads the first cache line only. */
 struct dqa_config {
 	unsigned int enabled;
 	unsigned int queues;
@@ -113,21 +114,21 @@ struct dqa_config {
 	unsigned int latency_queue;
 	unsigned int small_bytes;
 	unsigned int processor_pools;
-	/* A flow with packets in the device that were not heard of for so many ticks has lost their completions. */
+	/* A flow with backlog is stale after so many ticks without a packet or a completion: completions were missed. */
 	unsigned int stale_ticks;
-	/* Packets leave, but nothing completed for so many ticks: the programs stand aside. */
+	/* Packets leave, but none completed for so many ticks: the kernel chooses the queues. */
 	unsigned int fallback_ticks;
 	unsigned int dscp_weights[64];
 	unsigned long long processor_queues[DQA_CPUS_MAX];
-	/* For user space alone: whether clsact was added with the programs, and how long a tick is. */
+	/* Only user space reads these: whether clsact was added with the programs, and the length of a tick. */
 	unsigned int clsact_added;
 	unsigned int tick_ns;
 	unsigned int preference;
-	/* Set by egress: somebody after it at the hook takes the tags away, so completion goes by the hash alone. */
+	/* Set by egress: a later filter clears the tags, so completion recognises packets by their hash. */
 	unsigned int untagged;
 };
 
-/* A container; the map `container_of` says which cgroup has which. */
+/* A container; the map `container_of` has the index of each cgroup's container. */
 struct dqa_container {
 	unsigned long long cgroup;
 	unsigned long long queues;
@@ -136,7 +137,7 @@ struct dqa_container {
 	unsigned long long reserved[5];
 };
 
-/* Events, counted by each processor for itself. */
+/* Events; each processor has its own counters. */
 struct dqa_counters {
 	unsigned long long assigned;
 	unsigned long long kept;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The part of the kernel's interface that the programs use, so that compiling needs nothing but clang.
+ * The part of the kernel's interface that the programs use. With it, clang alone compiles the programs.
  *
- * Kernel structs hold only the fields that are read; their offsets are corrected when the object is loaded (CO-RE, by
- * field name), so order and completeness here mean nothing. `struct __sk_buff` and the helpers' numbers are the
- * kernel's stable interface to BPF programs (bpf-helpers(7)) and must be exact.
+ * Kernel structs have only the fields that are read. The loader corrects their offsets by field name (CO-RE), so their
+ * order has no effect. `struct __sk_buff` and the helpers' numbers are the kernel's stable interface to BPF programs
+ * (bpf-helpers(7)) and must be exact.
  */
 #ifndef ISOLANE_KERNEL_H
 #define ISOLANE_KERNEL_H
@@ -20,28 +20,28 @@ enum { false, true };
 #define SEC(name) __attribute__((section(name), used))
 #define always_inline inline __attribute__((always_inline))
 #define noinline __attribute__((__noinline__))
-/* A function that is not static is verified once, for any arguments, instead of once for every way to its callers. */
+/* The verifier checks a function that is not static once, for any arguments, instead of once per path to a call. */
 #define verified_apart __attribute__((__noinline__))
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
 #define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
 #define WRITE_ONCE(x, value) (*(volatile typeof(x) *)&(x) = (value))
 
-/* Description of a map, as the loader reads it from the object's type information. */
+/* Description of a map, in the form that the loader reads from the object's type information. */
 #define __uint(name, value) int (*name)[value]
 #define __type(name, type) typeof(type) *name
 
 enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_PERCPU_ARRAY = 6 };
 #define MAP_MMAPABLE (1u << 10)
 
-/* Go on with the next filter, or with the packet's way if there is none; drop it. */
+/* Continue with the next filter, or send the packet if there is none; drop the packet. */
 #define TC_ACT_UNSPEC (-1)
 #define TC_ACT_SHOT 2
 
 #define FROM_NETWORK_HEADER 1
 #define PACKET_OUTGOING 4
 
-/* The programs' view of a packet. */
+/* A packet as the programs see it. */
 struct __sk_buff {
 	u32 len;
 	u32 pkt_type;
@@ -99,7 +99,7 @@ struct skb_shared_info {
 	u32 gso_type;
 } from_kernel;
 
-/* A device's feature for a kind of segmentation is the kind's bit, shifted; one kind only says who made the packet. */
+/* The feature bit of a kind of segmentation is the kind's bit, shifted. One kind only marks packets of a guest. */
 #define SEGMENTATION_SHIFT 16
 #define SEGMENTATION_UNTRUSTED 2
 
@@ -121,7 +121,7 @@ enum skb_drop_reason {
 	SKB_DROP_REASON_QDISC_CONGESTED,
 };
 
-/* The running kernel's value of a drop reason, corrected when the object is loaded; whether it has that reason. */
+/* Whether the running kernel has a drop reason, and its value, which the loader corrects. */
 #define reason_value(name) __builtin_preserve_enum_value(*(enum skb_drop_reason *)name, 1)
 #define reason_exists(name) __builtin_preserve_enum_value(*(enum skb_drop_reason *)name, 0)
 #define is_reason(reason, name) (reason_exists(name) && (reason) == reason_value(name))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The maps: fixed arrays that user space maps too, an index of containers, counters of each processor.
+ * The maps: fixed arrays that user space also maps into its memory, an index of containers, counters per processor.
  */
 #ifndef ISOLANE_MAPS_H
 #define ISOLANE_MAPS_H
@@ -71,7 +71,7 @@ verified_apart int count_rare(u32 offset)
 	return 0;
 }
 
-/* Where every packet passes; elsewhere a call keeps the programs short. */
+/* For the path of every packet: counts without a call. Elsewhere a call keeps the programs short. */
 #define COUNT_OFTEN(event)                            \
 	do {                                          \
 		struct dqa_counters *mine = events(); \
