@@ -57,6 +57,23 @@ pub enum Kind {
     Tables,
 }
 
+impl Kind {
+    /// A duration from `min` to `max` picoseconds.
+    pub const fn duration(min: u64, max: u64) -> Self {
+        Self::Duration { min, max }
+    }
+
+    /// A size from `min` to `max` bytes.
+    pub const fn size(min: u64, max: u64) -> Self {
+        Self::Size { min, max }
+    }
+
+    /// A number from `min` to `max`.
+    pub const fn number(min: f64, max: f64) -> Self {
+        Self::Number { min, max }
+    }
+}
+
 /// One key.
 #[derive(Clone, Copy, Debug)]
 pub struct Key {

@@ -21,14 +21,8 @@ const HOSTS_MAX: u64 = 256;
 /// Least and most packet without Ethernet framing: IPv6's least, and jumbo frames.
 const MTU: (u64, u64) = (1_280, 9_000);
 
-const TIME: Kind = Kind::Duration {
-    min: 0,
-    max: RUN_MAX_PS,
-};
-const SOME_TIME: Kind = Kind::Duration {
-    min: 1,
-    max: RUN_MAX_PS,
-};
+const TIME: Kind = Kind::duration(0, RUN_MAX_PS);
+const SOME_TIME: Kind = Kind::duration(1, RUN_MAX_PS);
 
 /// Names of the configurations.
 static NAMES: [&str; CATALOGUE.len()] = {
@@ -81,10 +75,7 @@ pub(crate) const NIC: &[Key] = &[
     ),
     key(
         "mtu",
-        Kind::Size {
-            min: MTU.0,
-            max: MTU.1,
-        },
+        Kind::size(MTU.0, MTU.1),
         "largest packet without Ethernet framing (1500)",
     ),
     key(
@@ -97,11 +88,7 @@ pub(crate) const NIC: &[Key] = &[
 /// Keys of `[flows]`.
 pub(crate) const FLOWS: &[Key] = &[
     required("count", count(1, FLOWS_MAX), "how many flows"),
-    key(
-        "ping",
-        Kind::Size { min: 0, max: 1_400 },
-        "payload of a ping (1000)",
-    ),
+    key("ping", Kind::size(0, 1_400), "payload of a ping (1000)"),
     key(
         "ping_interval",
         TIME,
@@ -119,10 +106,7 @@ pub(crate) const CLUSTER: &[Key] = &[
     ),
     required(
         "bytes",
-        Kind::Size {
-            min: 1,
-            max: 1 << 40,
-        },
+        Kind::size(1, 1 << 40),
         "payload of each connection",
     ),
 ];

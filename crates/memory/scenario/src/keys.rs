@@ -11,26 +11,11 @@ const MEMORY_MAX: u64 = 1 << 50;
 /// Most applications of a scenario.
 pub(crate) const APPS_MAX: usize = 200;
 
-const TIME: Kind = Kind::Duration {
-    min: 0,
-    max: RUN_MAX_PS,
-};
-const SOME_TIME: Kind = Kind::Duration {
-    min: 100_000_000_000,
-    max: RUN_MAX_PS,
-};
-const MEMORY: Kind = Kind::Size {
-    min: 0,
-    max: MEMORY_MAX,
-};
-const SOME_MEMORY: Kind = Kind::Size {
-    min: 1 << 20,
-    max: MEMORY_MAX,
-};
-const PERCENT: Kind = Kind::Number {
-    min: 0.0,
-    max: 100.0,
-};
+const TIME: Kind = Kind::duration(0, RUN_MAX_PS);
+const SOME_TIME: Kind = Kind::duration(100_000_000_000, RUN_MAX_PS);
+const MEMORY: Kind = Kind::size(0, MEMORY_MAX);
+const SOME_MEMORY: Kind = Kind::size(1 << 20, MEMORY_MAX);
+const PERCENT: Kind = Kind::number(0.0, 100.0);
 
 /// Keys of the top level.
 pub(crate) const TOP: &[Key] = &[
@@ -98,10 +83,7 @@ pub(crate) const APP: &[Key] = &[
     ),
     key(
         "slo_latency",
-        Kind::Duration {
-            min: 1_000,
-            max: 1_000_000_000,
-        },
+        Kind::duration(1_000, 1_000_000_000),
         "latency-sensitive: mean latency of its loads, at most",
     ),
     key(

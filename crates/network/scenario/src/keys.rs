@@ -15,19 +15,10 @@ const ARITY_MAX: u64 = 40;
 /// Largest load, in line rates.
 const LOAD_MAX: f64 = 1_000.0;
 
-const ANY_TIME: Kind = Kind::Duration {
-    min: 0,
-    max: RUN_MAX_PS,
-};
-const SOME_TIME: Kind = Kind::Duration {
-    min: 1,
-    max: RUN_MAX_PS,
-};
+const ANY_TIME: Kind = Kind::duration(0, RUN_MAX_PS);
+const SOME_TIME: Kind = Kind::duration(1, RUN_MAX_PS);
 const HOSTS: Kind = count(0, HOSTS_MAX as u64);
-const BUFFER: Kind = Kind::Size {
-    min: 64,
-    max: 1 << 40,
-};
+const BUFFER: Kind = Kind::size(64, 1 << 40);
 
 /// Keys of the top level.
 pub(crate) const TOP: &[Key] = &[
@@ -60,10 +51,7 @@ pub(crate) const TOP: &[Key] = &[
     ),
     key(
         "sample_interval",
-        Kind::Duration {
-            min: 1_000_000,
-            max: RUN_MAX_PS,
-        },
+        Kind::duration(1_000_000, RUN_MAX_PS),
         "width of one point of the time series; none without",
     ),
     key(
@@ -147,10 +135,7 @@ pub(crate) const FABRIC: &[Key] = &[
     ),
     key(
         "hop_delay",
-        Kind::Duration {
-            min: 0,
-            max: 1_000_000_000_000,
-        },
+        Kind::duration(0, 1_000_000_000_000),
         "propagation and switching time of every hop (200ns)",
     ),
 ];
@@ -164,15 +149,12 @@ pub(crate) const PORTS: &[Key] = &[
     ),
     key(
         "mtu",
-        Kind::Size {
-            min: 64,
-            max: 65_000,
-        },
+        Kind::size(64, 65_000),
         "payload of a full packet (5080B)",
     ),
     key(
         "header",
-        Kind::Size { min: 1, max: 500 },
+        Kind::size(1, 500),
         "bytes of headers on each packet (40B)",
     ),
     key("buffer", BUFFER, "buffer of one switch port (512KiB)"),
@@ -191,7 +173,7 @@ pub(crate) const ECN: &[Key] = &[
     required("max", BUFFER, "class queue from which all are marked"),
     key(
         "max_probability",
-        Kind::Number { min: 0.0, max: 1.0 },
+        Kind::number(0.0, 1.0),
         "probability just below max (1)",
     ),
 ];
@@ -241,10 +223,7 @@ pub(crate) const SLO: &[Key] = &[
     ),
     key(
         "percentile",
-        Kind::Number {
-            min: 0.0,
-            max: 100.0,
-        },
+        Kind::number(0.0, 100.0),
         "part of the calls that must meet it, percent (99.9)",
     ),
 ];
@@ -301,18 +280,12 @@ pub(crate) const TRAFFIC: &[Key] = &[
     ),
     key(
         "load",
-        Kind::Number {
-            min: 0.0,
-            max: LOAD_MAX,
-        },
+        Kind::number(0.0, LOAD_MAX),
         "poisson, even: mean load of each caller, in line rates",
     ),
     key(
         "burst",
-        Kind::Number {
-            min: 0.0,
-            max: LOAD_MAX,
-        },
+        Kind::number(0.0, LOAD_MAX),
         "poisson, even: load within a burst (load: no bursts)",
     ),
     key(

@@ -13,10 +13,7 @@ pub const CLASSES_MAX: usize = 5;
 /// Differentiated services code points: six bits.
 const DSCP_MAX: u64 = 63;
 /// From a nanosecond, shorter than any packet, to ten seconds.
-const TIME: Kind = Kind::Duration {
-    min: 1_000,
-    max: 10_000_000_000_000,
-};
+const TIME: Kind = Kind::duration(1_000, 10_000_000_000_000);
 
 const TOP: &[Key] = &[
     required("port", Kind::Table, "the switch port: [port]"),
@@ -47,14 +44,7 @@ const PORT: &[Key] = &[
         TIME,
         "a burst and the pause after it, like \"100us\"",
     ),
-    key(
-        "mtu",
-        Kind::Size {
-            min: 64,
-            max: 65_536,
-        },
-        "payload of a packet (4096)",
-    ),
+    key("mtu", Kind::size(64, 65_536), "payload of a packet (4096)"),
     key(
         "idle_latency",
         TIME,
@@ -89,10 +79,7 @@ const CLASS: &[Key] = &[
     ),
     key(
         "call_bytes",
-        Kind::Size {
-            min: 1,
-            max: 1 << 40,
-        },
+        Kind::size(1, 1 << 40),
         "size of a call (32KiB)",
     ),
 ];

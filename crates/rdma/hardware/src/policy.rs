@@ -22,10 +22,7 @@ const WEIGHT_MAX: u64 = 1_000_000;
 /// Longest name, bytes: devlink's groups and the daemon's tenants.
 const NAME_MAX: usize = 48;
 /// 10 ns is below the latency of every RNIC, 1 s above that of every network.
-const LATENCY: Kind = Kind::Duration {
-    min: 10_000,
-    max: 1_000_000_000_000,
-};
+const LATENCY: Kind = Kind::duration(10_000, 1_000_000_000_000);
 
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Eq)]

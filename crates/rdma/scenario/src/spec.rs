@@ -24,22 +24,10 @@ const RUN_MAX_PS: u64 = 100_000_000_000_000;
 /// Longest region, bytes (1 TiB).
 pub(crate) const REGION_MAX: u64 = 1 << 40;
 
-const ANY_TIME: Kind = Kind::Duration {
-    min: 0,
-    max: RUN_MAX_PS,
-};
-const SOME_TIME: Kind = Kind::Duration {
-    min: 1,
-    max: RUN_MAX_PS,
-};
-const MESSAGE: Kind = Kind::Size {
-    min: 1,
-    max: MESSAGE_MAX.get(),
-};
-const REGION: Kind = Kind::Size {
-    min: 1,
-    max: REGION_MAX,
-};
+const ANY_TIME: Kind = Kind::duration(0, RUN_MAX_PS);
+const SOME_TIME: Kind = Kind::duration(1, RUN_MAX_PS);
+const MESSAGE: Kind = Kind::size(1, MESSAGE_MAX.get());
+const REGION: Kind = Kind::size(1, REGION_MAX);
 pub(crate) const HOST: Kind = Kind::Choice(&[
     "a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p", "q", "r", "s",
     "t", "u", "v", "w", "x", "y", "z", "aa", "ab", "ac", "ad", "ae", "af", "ag", "ah", "ai", "aj",
@@ -67,10 +55,7 @@ pub(crate) const TOP: &[Key] = &[
     key("seed", count(0, i64::MAX as u64), "run seed (1)"),
     key(
         "sample_interval",
-        Kind::Duration {
-            min: 1_000_000,
-            max: RUN_MAX_PS,
-        },
+        Kind::duration(1_000_000, RUN_MAX_PS),
         "width of one point of the time series (duration / 50)",
     ),
     key("policy", Kind::Table, "the policy and its parameters"),

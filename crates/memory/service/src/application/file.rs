@@ -58,10 +58,7 @@ const TOP: &[Key] = &[
     ),
     key(
         "memory",
-        Kind::Size {
-            min: super::MEMORY_MIN,
-            max: super::MEMORY_MAX,
-        },
+        Kind::size(super::MEMORY_MIN, super::MEMORY_MAX),
         "the memory it uses at most, over all tiers",
     ),
     key(
@@ -112,10 +109,7 @@ const PROFILE: &[Key] = &[
     ),
     required(
         "local",
-        Kind::Size {
-            min: 0,
-            max: super::MEMORY_MAX,
-        },
+        Kind::size(0, super::MEMORY_MAX),
         "near memory that just keeps the promise",
     ),
     key(

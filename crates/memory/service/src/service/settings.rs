@@ -111,10 +111,7 @@ const KEYS: &[Key] = &[
     ),
     key(
         "hint_faults_per_s",
-        Kind::Number {
-            min: 0.0,
-            max: 1e12,
-        },
+        Kind::number(0.0, 1e12),
         "healthy rate of hint faults; measured likewise",
     ),
     key(

@@ -18,14 +18,8 @@ pub(super) const TABLES_MAX: usize = 4_096;
 const CLASSES: Kind = Kind::Choice(&["latency", "throughput", "bandwidth", "auto"]);
 const WEIGHT: Kind = count(1, WEIGHT_MAX as u64);
 /// From one packet to a size that an RNIC sends for milliseconds without interruption.
-const CHUNK: Kind = Kind::Size {
-    min: 256,
-    max: 64 << 20,
-};
-const TIME: Kind = Kind::Duration {
-    min: 1_000_000,
-    max: 1_000_000_000_000,
-};
+const CHUNK: Kind = Kind::size(256, 64 << 20);
+const TIME: Kind = Kind::duration(1_000_000, 1_000_000_000_000);
 
 const fn count(min: u64, max: u64) -> Kind {
     Kind::Count { min, max }
@@ -145,10 +139,7 @@ pub(super) const DEVICE: &[Key] = &[
     ),
     key(
         "reference_period",
-        Kind::Duration {
-            min: PERIOD.0,
-            max: PERIOD.1,
-        },
+        Kind::duration(PERIOD.0, PERIOD.1),
         "time between reference messages (period)",
     ),
     key(
@@ -184,14 +175,7 @@ pub(super) const DEVICE: &[Key] = &[
 ];
 
 /// The key `target` of a device when its value is a duration.
-pub(super) const TARGET_KEY: &[Key] = &[key(
-    "target",
-    Kind::Duration {
-        min: TARGET.0,
-        max: TARGET.1,
-    },
-    "",
-)];
+pub(super) const TARGET_KEY: &[Key] = &[key("target", Kind::duration(TARGET.0, TARGET.1), "")];
 
 /// `[[peer]]`.
 pub(super) const PEER: &[Key] = &[

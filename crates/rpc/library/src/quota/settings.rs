@@ -79,10 +79,7 @@ const TOP: &[Key] = &[
     ),
     key(
         "term",
-        Kind::Duration {
-            min: TERM.0,
-            max: TERM.1,
-        },
+        Kind::duration(TERM.0, TERM.1),
         "how long a lease lasts (3s)",
     ),
     key("store", Kind::Text, "folder where promises are kept"),

@@ -35,10 +35,7 @@ const TOP: &[Key] = &[
     ),
     key(
         "idle_after",
-        Kind::Duration {
-            min: IDLE.0,
-            max: IDLE.1,
-        },
+        Kind::duration(IDLE.0, IDLE.1),
         "how long a destination keeps what it learned without calls (60s)",
     ),
     key(
@@ -86,10 +83,7 @@ const CLASS: &[Key] = &[
     ),
     key(
         "target_per_mtu",
-        Kind::Duration {
-            min: TARGET.0,
-            max: TARGET.1,
-        },
+        Kind::duration(TARGET.0, TARGET.1),
         "longest network latency of a call, for each MTU of its size",
     ),
     key(
