@@ -25,64 +25,21 @@ const MISS_SLOTS: f64 = 0.6;
 const BUSY: f64 = 0.8;
 
 /// Ratio, least value that is reported, and the words; `{}` is the percentage.
+#[rustfmt::skip]
 const SIGNS: [(&str, f64, &str); 13] = [
-    (
-        "rnr_stall_ratio",
-        STALL,
-        "receive units stalled {} of the time, receiver not ready",
-    ),
-    (
-        "unreliable_stall_ratio",
-        STALL,
-        "receive units stalled {} of the time by UC or UD messages that found no receive",
-    ),
-    (
-        "translation_stall_ratio",
-        STALL,
-        "address translation blocked {} of the time by deregistrations",
-    ),
-    (
-        "context_miss_busy",
-        MISS_SLOTS,
-        "slots for queue-pair context misses {} busy",
-    ),
-    (
-        "translation_miss_busy",
-        MISS_SLOTS,
-        "slots for address translation misses {} busy",
-    ),
-    (
-        "responder_unit_utilisation",
-        BUSY,
-        "responder processing units {} busy",
-    ),
-    (
-        "requester_unit_utilisation",
-        BUSY,
-        "requester processing units {} busy",
-    ),
-    (
-        "pcie_to_nic_utilisation",
-        BUSY,
-        "PCIe towards the NIC {} busy",
-    ),
-    (
-        "pcie_to_host_utilisation",
-        BUSY,
-        "PCIe towards the host {} busy",
-    ),
+    ("rnr_stall_ratio", STALL, "receive units stalled {} of the time, receiver not ready"),
+    ("unreliable_stall_ratio", STALL, "receive units stalled {} of the time by UC or UD messages that found no receive"),
+    ("translation_stall_ratio", STALL, "address translation blocked {} of the time by deregistrations"),
+    ("context_miss_busy", MISS_SLOTS, "slots for queue-pair context misses {} busy"),
+    ("translation_miss_busy", MISS_SLOTS, "slots for address translation misses {} busy"),
+    ("responder_unit_utilisation", BUSY, "responder processing units {} busy"),
+    ("requester_unit_utilisation", BUSY, "requester processing units {} busy"),
+    ("pcie_to_nic_utilisation", BUSY, "PCIe towards the NIC {} busy"),
+    ("pcie_to_host_utilisation", BUSY, "PCIe towards the host {} busy"),
     ("link_tx_utilisation", BUSY, "link {} busy sending"),
     ("link_rx_utilisation", BUSY, "link {} busy receiving"),
-    (
-        "tx_pause_ratio",
-        STALL,
-        "receive buffer full, so that it paused the other end {} of the time",
-    ),
-    (
-        "rx_pause_ratio",
-        STALL,
-        "sending paused {} of the time by the other end",
-    ),
+    ("tx_pause_ratio", STALL, "receive buffer full, so that it paused the other end {} of the time"),
+    ("rx_pause_ratio", STALL, "sending paused {} of the time by the other end"),
 ];
 
 /// Ratios that say of one end what the other end's ratio has said already.

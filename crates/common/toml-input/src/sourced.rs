@@ -66,22 +66,15 @@ pub enum SourceKind {
     Calibrated,
 }
 
+#[rustfmt::skip]
 const SOURCED: &[Key] = &[
-    required(
-        "value",
-        Kind::Text,
-        "the number, in the unit that ends the name",
-    ),
+    required("value", Kind::Text, "the number, in the unit that ends the name"),
     required(
         "kind",
         Kind::Choice(&["published", "standard", "derived", "calibrated"]),
         "how it is known: published, standard, derived or calibrated",
     ),
-    required(
-        "source",
-        Kind::Text,
-        "paper and section, standard, or the derivation",
-    ),
+    required("source", Kind::Text, "paper and section, standard, or the derivation"),
 ];
 
 /// The name of a profile: lower-case letters, digits and dashes.

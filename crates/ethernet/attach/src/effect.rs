@@ -23,33 +23,17 @@ pub enum Choice {
 }
 
 /// Drivers by name: the bound driver in sysfs, else the kind of the device. Xen's network driver is bound as `vif`.
+#[rustfmt::skip]
 pub const DRIVERS: [(&str, Choice); 10] = [
     ("ena", Choice::Honoured("")),
     ("hv_netvsc", Choice::Honoured("")),
     ("mlx4_core", Choice::Honoured("without traffic classes")),
-    (
-        "mlx5_core",
-        Choice::Honoured("within a traffic class; not with HTB offload"),
-    ),
+    ("mlx5_core", Choice::Honoured("within a traffic class; not with HTB offload")),
     ("virtio_net", Choice::Honoured("")),
-    (
-        "veth",
-        Choice::Honoured("not measured: it only hands packets over"),
-    ),
-    (
-        "ifb",
-        Choice::Honoured("not measured: it only hands packets over"),
-    ),
-    (
-        "dummy",
-        Choice::Honoured("not measured: it only hands packets over"),
-    ),
-    (
-        "tun",
-        Choice::Ignored(
-            "chooses by a table of its own; only the program that opened the device can change that",
-        ),
-    ),
+    ("veth", Choice::Honoured("not measured: it only hands packets over")),
+    ("ifb", Choice::Honoured("not measured: it only hands packets over")),
+    ("dummy", Choice::Honoured("not measured: it only hands packets over")),
+    ("tun", Choice::Ignored("chooses by a table of its own; only the program that opened the device can change that")),
     ("vif", Choice::Ignored("chooses by the packet's hash")),
 ];
 

@@ -36,79 +36,43 @@ static NAMES: [&str; CATALOGUE.len()] = {
 };
 
 /// Keys of the top level.
+#[rustfmt::skip]
 pub(crate) const TOP: &[Key] = &[
-    key(
-        "name",
-        Kind::Text,
-        "name in reports; the file's stem unless given",
-    ),
+    key("name", Kind::Text, "name in reports; the file's stem unless given"),
     key("description", Kind::Text, "what the experiment shows"),
     key("seed", count(0, i64::MAX as u64), "run seed (1)"),
-    key(
-        "warmup",
-        TIME,
-        "time before measuring (500ms; 0s in a cluster)",
-    ),
-    key(
-        "duration",
-        SOME_TIME,
-        "time measured (5s); a cluster runs until its flows end",
-    ),
+    key("warmup", TIME, "time before measuring (500ms; 0s in a cluster)"),
+    key("duration", SOME_TIME, "time measured (5s); a cluster runs until its flows end"),
     required("nic", Kind::Table, "the hosts' cards and configuration"),
     key("flows", Kind::Table, "long flows between two hosts"),
-    key(
-        "cluster",
-        Kind::Table,
-        "hosts that send to each other, all to all",
-    ),
+    key("cluster", Kind::Table, "hosts that send to each other, all to all"),
 ];
 
 /// Keys of `[nic]`.
+#[rustfmt::skip]
 pub(crate) const NIC: &[Key] = &[
     required("config", Kind::Choice(&NAMES), "how the hosts are set up"),
     key("rate", Kind::Rate, "line rate (10Gb/s)"),
     key("queues", count(1, QUEUES_MAX as u64), "transmit queues (8)"),
-    key(
-        "processors",
-        count(1, 1_024),
-        "hardware threads of a host (8)",
-    ),
-    key(
-        "mtu",
-        Kind::size(MTU.0, MTU.1),
-        "largest packet without Ethernet framing (1500)",
-    ),
-    key(
-        "congestion",
-        Kind::Choice(&["cubic", "dctcp"]),
-        "TCP's congestion control (cubic)",
-    ),
+    key("processors", count(1, 1_024), "hardware threads of a host (8)"),
+    key("mtu", Kind::size(MTU.0, MTU.1), "largest packet without Ethernet framing (1500)"),
+    key("congestion", Kind::Choice(&["cubic", "dctcp"]), "TCP's congestion control (cubic)"),
 ];
 
 /// Keys of `[flows]`.
+#[rustfmt::skip]
 pub(crate) const FLOWS: &[Key] = &[
     required("count", count(1, FLOWS_MAX), "how many flows"),
     key("ping", Kind::size(0, 1_400), "payload of a ping (1000)"),
-    key(
-        "ping_interval",
-        TIME,
-        "time between pings (10ms); 0 for none",
-    ),
+    key("ping_interval", TIME, "time between pings (10ms); 0 for none"),
 ];
 
 /// Keys of `[cluster]`.
+#[rustfmt::skip]
 pub(crate) const CLUSTER: &[Key] = &[
     required("hosts", count(2, HOSTS_MAX), "how many hosts"),
-    key(
-        "second_switch",
-        count(0, HOSTS_MAX),
-        "of those, hosts behind the second switch (0)",
-    ),
-    required(
-        "bytes",
-        Kind::size(1, 1 << 40),
-        "payload of each connection",
-    ),
+    key("second_switch", count(0, HOSTS_MAX), "of those, hosts behind the second switch (0)"),
+    required("bytes", Kind::size(1, 1 << 40), "payload of each connection"),
 ];
 
 /// What the caller wants other than the text says.
@@ -231,35 +195,15 @@ fn traffic(top: &Table<'_>) -> Result<NicTraffic, InputError> {
 mod tests {
     use super::*;
 
+    #[rustfmt::skip]
     const SHIPPED: &[(&str, &str)] = &[
-        (
-            "3-flows.toml",
-            include_str!("../../../../scenarios/titan/3-flows.toml"),
-        ),
-        (
-            "6-flows.toml",
-            include_str!("../../../../scenarios/titan/6-flows.toml"),
-        ),
-        (
-            "12-flows.toml",
-            include_str!("../../../../scenarios/titan/12-flows.toml"),
-        ),
-        (
-            "48-flows.toml",
-            include_str!("../../../../scenarios/titan/48-flows.toml"),
-        ),
-        (
-            "6-hosts.toml",
-            include_str!("../../../../scenarios/titan/6-hosts.toml"),
-        ),
-        (
-            "12-hosts.toml",
-            include_str!("../../../../scenarios/titan/12-hosts.toml"),
-        ),
-        (
-            "24-hosts.toml",
-            include_str!("../../../../scenarios/titan/24-hosts.toml"),
-        ),
+        ("3-flows.toml", include_str!("../../../../scenarios/titan/3-flows.toml")),
+        ("6-flows.toml", include_str!("../../../../scenarios/titan/6-flows.toml")),
+        ("12-flows.toml", include_str!("../../../../scenarios/titan/12-flows.toml")),
+        ("48-flows.toml", include_str!("../../../../scenarios/titan/48-flows.toml")),
+        ("6-hosts.toml", include_str!("../../../../scenarios/titan/6-hosts.toml")),
+        ("12-hosts.toml", include_str!("../../../../scenarios/titan/12-hosts.toml")),
+        ("24-hosts.toml", include_str!("../../../../scenarios/titan/24-hosts.toml")),
     ];
 
     fn message(text: &str) -> String {

@@ -18,44 +18,26 @@ const SOME_MEMORY: Kind = Kind::size(1 << 20, MEMORY_MAX);
 const PERCENT: Kind = Kind::number(0.0, 100.0);
 
 /// Keys of the top level.
+#[rustfmt::skip]
 pub(crate) const TOP: &[Key] = &[
-    key(
-        "name",
-        Kind::Text,
-        "name in reports; the file's stem unless given",
-    ),
+    key("name", Kind::Text, "name in reports; the file's stem unless given"),
     key("description", Kind::Text, "what the experiment shows"),
     key("seed", count(0, i64::MAX as u64), "run seed (1)"),
     key("warmup", TIME, "time before measuring (0s)"),
     required("duration", SOME_TIME, "time measured, at least 100ms"),
-    key(
-        "sample_interval",
-        SOME_TIME,
-        "time between two points of the series; none unless given",
-    ),
+    key("sample_interval", SOME_TIME, "time between two points of the series; none unless given"),
     required("memory", Kind::Table, "the machine"),
     key("policy", Kind::Table, "who moves pages and sets limits"),
     required("app", Kind::Tables, "the applications"),
 ];
 
 /// Keys of `[memory]`.
+#[rustfmt::skip]
 pub(crate) const MEMORY_KEYS: &[Key] = &[
     required("machine", Kind::Text, "a machine's name"),
-    key(
-        "local",
-        SOME_MEMORY,
-        "memory of the near tier that applications may use, at most what the machine has (all of it)",
-    ),
-    key(
-        "far",
-        SOME_MEMORY,
-        "memory of the far tier that applications may use, at most what the machine has (all of it)",
-    ),
-    key(
-        "farther",
-        SOME_MEMORY,
-        "memory of the third tier that applications may use, at most what the machine has (all of it)",
-    ),
+    key("local", SOME_MEMORY, "memory of the near tier that applications may use, at most what the machine has (all of it)"),
+    key("far", SOME_MEMORY, "memory of the far tier that applications may use, at most what the machine has (all of it)"),
+    key("farther", SOME_MEMORY, "memory of the third tier that applications may use, at most what the machine has (all of it)"),
 ];
 
 /// Keys of `[policy]`.
@@ -66,68 +48,30 @@ pub(crate) const POLICY: &[Key] = &[required(
 )];
 
 /// Keys of `[[app]]`.
+#[rustfmt::skip]
 pub(crate) const APP: &[Key] = &[
     required("name", Kind::Text, "unique name"),
     required("kind", Kind::Choice(KINDS), "the model of its accesses"),
     required("working_set", SOME_MEMORY, "memory in use"),
     key("cores", count(1, 4_096), "processor cores (1)"),
-    key(
-        "priority",
-        count(0, 1_000_000),
-        "larger is more important, unique (by order, the first highest)",
-    ),
-    key(
-        "weight",
-        count(1, 1_000_000),
-        "under weighted: share of near memory (1000)",
-    ),
-    key(
-        "slo_latency",
-        Kind::duration(1_000, 1_000_000_000),
-        "latency-sensitive: mean latency of its loads, at most",
-    ),
-    key(
-        "slo_bandwidth",
-        Kind::Rate,
-        "bandwidth-intensive: memory bandwidth like 40GB/s, at least",
-    ),
-    key(
-        "activity",
-        PERCENT,
-        "percent of its cores' time that has work (100)",
-    ),
-    key(
-        "far_percent",
-        PERCENT,
-        "pages interleaved over near and far and kept there: percent far; managed unless given",
-    ),
-    key(
-        "local_limit",
-        MEMORY,
-        "set by hand: near memory it may hold at most, under every policy that sets limits",
-    ),
-    key(
-        "cpu_limit",
-        PERCENT,
-        "under static: processor time, percent of its cores (100)",
-    ),
+    key("priority", count(0, 1_000_000), "larger is more important, unique (by order, the first highest)"),
+    key("weight", count(1, 1_000_000), "under weighted: share of near memory (1000)"),
+    key("slo_latency", Kind::duration(1_000, 1_000_000_000), "latency-sensitive: mean latency of its loads, at most"),
+    key("slo_bandwidth", Kind::Rate, "bandwidth-intensive: memory bandwidth like 40GB/s, at least"),
+    key("activity", PERCENT, "percent of its cores' time that has work (100)"),
+    key("far_percent", PERCENT, "pages interleaved over near and far and kept there: percent far; managed unless given"),
+    key("local_limit", MEMORY, "set by hand: near memory it may hold at most, under every policy that sets limits"),
+    key("cpu_limit", PERCENT, "under static: processor time, percent of its cores (100)"),
     key("start", TIME, "when it starts (0s)"),
     key("stop", TIME, "when it ends; never unless given"),
     key("change", Kind::Tables, "how its load changes"),
 ];
 
 /// Keys of `[[app.change]]`.
+#[rustfmt::skip]
 pub(crate) const CHANGE: &[Key] = &[
     required("at", TIME, "when it begins, from the start of the run"),
-    key(
-        "until",
-        TIME,
-        "when it is reached, in a straight line (at once)",
-    ),
+    key("until", TIME, "when it is reached, in a straight line (at once)"),
     key("working_set", SOME_MEMORY, "memory in use then (as before)"),
-    key(
-        "activity",
-        PERCENT,
-        "percent of its cores' time that has work then (as before)",
-    ),
+    key("activity", PERCENT, "percent of its cores' time that has work then (as before)"),
 ];

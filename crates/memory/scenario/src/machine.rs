@@ -86,15 +86,10 @@ const KEYS: &[Key] = &[
 /// Sections that are tiers, nearest first.
 const TIERS: [&str; 3] = ["local", "far", "farther"];
 
+#[rustfmt::skip]
 const EMBEDDED: &[(&str, &str)] = &[
-    (
-        "machines/genoa-cxl.toml",
-        include_str!("../../../../machines/genoa-cxl.toml"),
-    ),
-    (
-        "machines/xeon-6330.toml",
-        include_str!("../../../../machines/xeon-6330.toml"),
-    ),
+    ("machines/genoa-cxl.toml", include_str!("../../../../machines/genoa-cxl.toml")),
+    ("machines/xeon-6330.toml", include_str!("../../../../machines/xeon-6330.toml")),
 ];
 
 impl MemMachine {

@@ -14,17 +14,8 @@ pub const CONGESTION: &[&str] = &[
 ];
 
 /// Spelling of every policy, in the order of [`FabricPolicyKind`].
-pub const POLICY: &[&str] = &[
-    "none",
-    "aequitas",
-    "aequitas-2",
-    "spq",
-    "pfabric",
-    "qjump",
-    "d3",
-    "pdq",
-    "homa",
-];
+#[rustfmt::skip]
+pub const POLICY: &[&str] = &["none", "aequitas", "aequitas-2", "spq", "pfabric", "qjump", "d3", "pdq", "homa"];
 
 /// What each policy does, in the order of [`POLICY`].
 pub const POLICY_ABOUT: &[&str] = &[
@@ -116,373 +107,137 @@ const WINDOW: &[PolicyParameter] = &[
     FAST_REPEAT,
 ];
 
+#[rustfmt::skip]
 const SWIFT: &[PolicyParameter] = &[
     parameter("target_us", (0.1, 1e5), "round-trip time aimed at (10)"),
-    parameter(
-        "hop_target_us",
-        (0.0, 1e4),
-        "added to the target for each hop; 0 for none (0)",
-    ),
-    parameter(
-        "flow_target_us",
-        (0.0, 1e5),
-        "most that is added to the target of small windows; 0 for none (0)",
-    ),
-    parameter(
-        "flow_window_min_packets",
-        (1e-6, 1e6),
-        "window at and below which flow scaling adds all of it (0.1)",
-    ),
-    parameter(
-        "flow_window_max_packets",
-        (1e-6, 1e6),
-        "window from which flow scaling adds nothing (100)",
-    ),
+    parameter("hop_target_us", (0.0, 1e4), "added to the target for each hop; 0 for none (0)"),
+    parameter("flow_target_us", (0.0, 1e5), "most that is added to the target of small windows; 0 for none (0)"),
+    parameter("flow_window_min_packets", (1e-6, 1e6), "window at and below which flow scaling adds all of it (0.1)"),
+    parameter("flow_window_max_packets", (1e-6, 1e6), "window from which flow scaling adds nothing (100)"),
     parameter("window_start_packets", (0.001, 1e6), "first window (2)"),
-    parameter(
-        "window_min_packets",
-        (0.001, 1e6),
-        "least window; below 1, packets are spaced (1)",
-    ),
+    parameter("window_min_packets", (0.001, 1e6), "least window; below 1, packets are spaced (1)"),
     parameter("window_max_packets", (1.0, 1e6), "greatest window (30)"),
-    parameter(
-        "increase_packets",
-        (0.0, 1e3),
-        "added per round trip below the target (1)",
-    ),
-    parameter(
-        "decrease_gain",
-        (0.0, 1.0),
-        "part of the relative excess that is cut (0.8)",
-    ),
+    parameter("increase_packets", (0.0, 1e3), "added per round trip below the target (1)"),
+    parameter("decrease_gain", (0.0, 1.0), "part of the relative excess that is cut (0.8)"),
     parameter("decrease_max", (0.0, 0.99), "greatest cut at once (0.5)"),
-    parameter(
-        "reset_after_timeouts",
-        (1.0, 1e3),
-        "timeouts in a row after which the window is the least (5)",
-    ),
+    parameter("reset_after_timeouts", (1.0, 1e3), "timeouts in a row after which the window is the least (5)"),
     TIMEOUT,
     FAST_REPEAT,
 ];
 
+#[rustfmt::skip]
 const DCQCN: &[PolicyParameter] = &[
-    parameter(
-        "notification_interval_us",
-        (0.0, 1e5),
-        "least time between two notifications of a receiver for one channel (50)",
-    ),
-    parameter(
-        "alpha_interval_us",
-        (0.1, 1e5),
-        "time without a notification after which alpha falls (55)",
-    ),
-    parameter(
-        "increase_interval_us",
-        (0.1, 1e5),
-        "ticks of the increase timer (55)",
-    ),
-    parameter(
-        "byte_counter_bytes",
-        (1e3, 1e12),
-        "ticks of the byte counter (10000000)",
-    ),
+    parameter("notification_interval_us", (0.0, 1e5), "least time between two notifications of a receiver for one channel (50)"),
+    parameter("alpha_interval_us", (0.1, 1e5), "time without a notification after which alpha falls (55)"),
+    parameter("increase_interval_us", (0.1, 1e5), "ticks of the increase timer (55)"),
+    parameter("byte_counter_bytes", (1e3, 1e12), "ticks of the byte counter (10000000)"),
     parameter("fast_steps", (0.0, 1e3), "ticks of fast recovery (5)"),
-    parameter(
-        "gain",
-        (1e-5, 1.0),
-        "weight of a notification in alpha (1/256)",
-    ),
-    parameter(
-        "additive_mbps",
-        (0.0, 1e6),
-        "rise of the target per tick after fast recovery (40)",
-    ),
-    parameter(
-        "hyper_mbps",
-        (0.0, 1e6),
-        "rise once both clocks are past fast recovery (ten additive steps) (400)",
-    ),
+    parameter("gain", (1e-5, 1.0), "weight of a notification in alpha (1/256)"),
+    parameter("additive_mbps", (0.0, 1e6), "rise of the target per tick after fast recovery (40)"),
+    parameter("hyper_mbps", (0.0, 1e6), "rise once both clocks are past fast recovery (ten additive steps) (400)"),
     parameter("rate_min_mbps", (0.1, 1e6), "least rate (10)"),
     TIMEOUT,
     FAST_REPEAT,
 ];
 
+#[rustfmt::skip]
 const DCTCP: &[PolicyParameter] = &[
-    parameter(
-        "gain",
-        (1e-4, 1.0),
-        "weight of the newest window in alpha (1/16)",
-    ),
+    parameter("gain", (1e-4, 1.0), "weight of the newest window in alpha (1/16)"),
     parameter("window_start_packets", (1.0, 1e6), "first window (10)"),
-    parameter(
-        "window_max_packets",
-        (1.0, 1e6),
-        "greatest window, as the receiver's buffer would set it (1000)",
-    ),
-    parameter(
-        "alpha_start",
-        (0.0, 1.0),
-        "first estimate of the marked part (1)",
-    ),
+    parameter("window_max_packets", (1.0, 1e6), "greatest window, as the receiver's buffer would set it (1000)"),
+    parameter("alpha_start", (0.0, 1.0), "first estimate of the marked part (1)"),
     TIMEOUT,
     FAST_REPEAT,
 ];
 
+#[rustfmt::skip]
 const TIMELY: &[PolicyParameter] = &[
-    parameter(
-        "low_us",
-        (0.0, 1e6),
-        "round-trip time below which the rate rises at any gradient (50)",
-    ),
-    parameter(
-        "high_us",
-        (0.1, 1e6),
-        "round-trip time above which it falls at any gradient (500)",
-    ),
-    parameter(
-        "round_trip_min_us",
-        (0.1, 1e6),
-        "what gradients are measured in (20)",
-    ),
+    parameter("low_us", (0.0, 1e6), "round-trip time below which the rate rises at any gradient (50)"),
+    parameter("high_us", (0.1, 1e6), "round-trip time above which it falls at any gradient (500)"),
+    parameter("round_trip_min_us", (0.1, 1e6), "what gradients are measured in (20)"),
     parameter("segment_bytes", (1.0, 1e9), "bytes per decision (16384)"),
     parameter("additive_mbps", (0.0, 1e6), "rise per segment (10)"),
-    parameter(
-        "hyper_after",
-        (1.0, 1e6),
-        "segments in a row after which rises are five-fold (5)",
-    ),
-    parameter(
-        "weight",
-        (0.0, 1.0),
-        "weight of the newest difference in the gradient (0.875)",
-    ),
+    parameter("hyper_after", (1.0, 1e6), "segments in a row after which rises are five-fold (5)"),
+    parameter("weight", (0.0, 1.0), "weight of the newest difference in the gradient (0.875)"),
     parameter("decrease_gain", (0.0, 1.0), "strength of cuts (0.8)"),
-    parameter(
-        "rate_min_mbps",
-        (0.1, 1e6),
-        "least rate; the paper gives none (10)",
-    ),
-    parameter(
-        "rate_start_share",
-        (1e-6, 1.0),
-        "first rate, part of the line's; the paper leaves it to the number of flows of the host (1)",
-    ),
+    parameter("rate_min_mbps", (0.1, 1e6), "least rate; the paper gives none (10)"),
+    parameter("rate_start_share", (1e-6, 1.0), "first rate, part of the line's; the paper leaves it to the number of flows of the host (1)"),
     TIMEOUT,
     FAST_REPEAT,
 ];
 
+#[rustfmt::skip]
 const HPCC: &[PolicyParameter] = &[
-    parameter(
-        "utilisation",
-        (0.1, 1.0),
-        "part of the fullest link aimed at (0.95)",
-    ),
-    parameter(
-        "stages",
-        (0.0, 1e3),
-        "additive steps before a multiplicative one (5)",
-    ),
-    parameter(
-        "flows",
-        (1.0, 1e6),
-        "flows at one link for which additive steps fit in the head room (20)",
-    ),
+    parameter("utilisation", (0.1, 1.0), "part of the fullest link aimed at (0.95)"),
+    parameter("stages", (0.0, 1e3), "additive steps before a multiplicative one (5)"),
+    parameter("flows", (1.0, 1e6), "flows at one link for which additive steps fit in the head room (20)"),
     TIMEOUT,
     FAST_REPEAT,
 ];
 
+#[rustfmt::skip]
 const AEQUITAS: &[PolicyParameter] = &[
-    parameter(
-        "increment",
-        (1e-9, 1.0),
-        "what a window without a miss adds to the admit probability (0.01)",
-    ),
-    parameter(
-        "decrement_per_mtu",
-        (1e-9, 1.0),
-        "what each MTU of a missed call takes (0.01)",
-    ),
+    parameter("increment", (1e-9, 1.0), "what a window without a miss adds to the admit probability (0.01)"),
+    parameter("decrement_per_mtu", (1e-9, 1.0), "what each MTU of a missed call takes (0.01)"),
     parameter("floor", (1e-9, 1.0), "least admit probability (0.1)"),
-    parameter(
-        "idle_after_us",
-        (1.0, 1e9),
-        "silence after which what was learned is forgotten (60000000)",
-    ),
-    parameter(
-        "window_us",
-        (0.0, 1e9),
-        "time between two increases (target / (1 - percentile / 100))",
-    ),
-    parameter(
-        "window_restarts_on_miss",
-        (0.0, 1.0),
-        "1 restarts the window at a miss, as the public simulator does (0)",
-    ),
+    parameter("idle_after_us", (1.0, 1e9), "silence after which what was learned is forgotten (60000000)"),
+    parameter("window_us", (0.0, 1e9), "time between two increases (target / (1 - percentile / 100))"),
+    parameter("window_restarts_on_miss", (0.0, 1.0), "1 restarts the window at a miss, as the public simulator does (0)"),
 ];
 
+#[rustfmt::skip]
 const AEQUITAS_2: &[PolicyParameter] = &[
-    parameter(
-        "cut",
-        (1e-9, 1.0),
-        "relative change of the time between two packets of a channel at a cut (0.0625)",
-    ),
-    parameter(
-        "floor",
-        (1e-9, 1.0),
-        "least level: a part of one packet in each objective (0.01)",
-    ),
-    parameter(
-        "idle_after_us",
-        (1.0, 1e9),
-        "silence after which what was learned is forgotten (60000000)",
-    ),
-    parameter(
-        "shared",
-        (0.0, 1.0),
-        "1 shares evidence among the callers of a host, 0 lets each caller learn alone (1)",
-    ),
+    parameter("cut", (1e-9, 1.0), "relative change of the time between two packets of a channel at a cut (0.0625)"),
+    parameter("floor", (1e-9, 1.0), "least level: a part of one packet in each objective (0.01)"),
+    parameter("idle_after_us", (1.0, 1e9), "silence after which what was learned is forgotten (60000000)"),
+    parameter("shared", (0.0, 1.0), "1 shares evidence among the callers of a host, 0 lets each caller learn alone (1)"),
 ];
 
+#[rustfmt::skip]
 const PFABRIC: &[PolicyParameter] = &[
-    parameter(
-        "buffer_bytes",
-        (1.0, 1e9),
-        "buffer of a port (2 bandwidth-delay products)",
-    ),
-    parameter(
-        "window_packets",
-        (1.0, 1e6),
-        "largest window of a flow (1 bandwidth-delay product)",
-    ),
-    parameter(
-        "timeout_us",
-        (0.001, 1e6),
-        "silence after which packets are sent again (3 round trips)",
-    ),
-    parameter(
-        "probe_after_timeouts",
-        (1.0, 1e6),
-        "timeouts in a row after which headers are sent instead (5)",
-    ),
+    parameter("buffer_bytes", (1.0, 1e9), "buffer of a port (2 bandwidth-delay products)"),
+    parameter("window_packets", (1.0, 1e6), "largest window of a flow (1 bandwidth-delay product)"),
+    parameter("timeout_us", (0.001, 1e6), "silence after which packets are sent again (3 round trips)"),
+    parameter("probe_after_timeouts", (1.0, 1e6), "timeouts in a row after which headers are sent instead (5)"),
 ];
 
+#[rustfmt::skip]
 const QJUMP: &[PolicyParameter] = &[
-    parameter(
-        "throughput_factor_0",
-        (1.0, 65_535.0),
-        "largest packets per epoch of the highest level (32)",
-    ),
-    parameter(
-        "throughput_factor_1",
-        (1.0, 65_535.0),
-        "largest packets per epoch of the next level (16)",
-    ),
-    parameter(
-        "throughput_factor_2",
-        (1.0, 65_535.0),
-        "largest packets per epoch of the next level (1)",
-    ),
-    parameter(
-        "throughput_factor_3",
-        (1.0, 65_535.0),
-        "largest packets per epoch of the next level (1)",
-    ),
-    parameter(
-        "throughput_factor_4",
-        (1.0, 65_535.0),
-        "largest packets per epoch of the next level (1)",
-    ),
-    parameter(
-        "throughput_factor_5",
-        (1.0, 65_535.0),
-        "largest packets per epoch of the next level (1)",
-    ),
-    parameter(
-        "throughput_factor_6",
-        (1.0, 65_535.0),
-        "largest packets per epoch of the next level (1)",
-    ),
-    parameter(
-        "throughput_factor_7",
-        (1.0, 65_535.0),
-        "largest packets per epoch of the next level (1)",
-    ),
+    parameter("throughput_factor_0", (1.0, 65_535.0), "largest packets per epoch of the highest level (32)"),
+    parameter("throughput_factor_1", (1.0, 65_535.0), "largest packets per epoch of the next level (16)"),
+    parameter("throughput_factor_2", (1.0, 65_535.0), "largest packets per epoch of the next level (1)"),
+    parameter("throughput_factor_3", (1.0, 65_535.0), "largest packets per epoch of the next level (1)"),
+    parameter("throughput_factor_4", (1.0, 65_535.0), "largest packets per epoch of the next level (1)"),
+    parameter("throughput_factor_5", (1.0, 65_535.0), "largest packets per epoch of the next level (1)"),
+    parameter("throughput_factor_6", (1.0, 65_535.0), "largest packets per epoch of the next level (1)"),
+    parameter("throughput_factor_7", (1.0, 65_535.0), "largest packets per epoch of the next level (1)"),
     parameter("overhead_us", (0.0, 1e6), "the way's part of an epoch (1)"),
-    parameter(
-        "unlimited_levels",
-        (0.0, 8.0),
-        "lowest levels without a limit (1)",
-    ),
-    parameter(
-        "initial_window_packets",
-        (1.0, 1e6),
-        "first window of a message (10)",
-    ),
-    parameter(
-        "timeout_us",
-        (0.001, 1e6),
-        "silence after which packets are sent again (450)",
-    ),
+    parameter("unlimited_levels", (0.0, 8.0), "lowest levels without a limit (1)"),
+    parameter("initial_window_packets", (1.0, 1e6), "first window of a message (10)"),
+    parameter("timeout_us", (0.001, 1e6), "silence after which packets are sent again (450)"),
 ];
 
+#[rustfmt::skip]
 const D3: &[PolicyParameter] = &[
-    parameter(
-        "request_interval_us",
-        (0.01, 1e6),
-        "time between a flow's requests (4 round trips)",
-    ),
-    parameter(
-        "queue_gain",
-        (0.0, 100.0),
-        "part of a waiting byte that an interval's capacity is lowered by (1)",
-    ),
-    parameter(
-        "retry_us",
-        (0.1, 1e6),
-        "silence after which requests and packets are repeated (100)",
-    ),
+    parameter("request_interval_us", (0.01, 1e6), "time between a flow's requests (4 round trips)"),
+    parameter("queue_gain", (0.0, 100.0), "part of a waiting byte that an interval's capacity is lowered by (1)"),
+    parameter("retry_us", (0.1, 1e6), "silence after which requests and packets are repeated (100)"),
 ];
 
+#[rustfmt::skip]
 const PDQ: &[PolicyParameter] = &[
-    parameter(
-        "early_start_rtts",
-        (0.0, 1e3),
-        "flows with less left do not count, up to that sum (2)",
-    ),
-    parameter(
-        "probe_rtts_per_place",
-        (0.0, 1e3),
-        "round trips between probes per place in the list (0.2)",
-    ),
-    parameter(
-        "dampening_rtts",
-        (0.0, 1e3),
-        "round trips after an accepted flow without another one (1)",
-    ),
-    parameter(
-        "retry_us",
-        (0.1, 1e6),
-        "silence after which packets are repeated (100)",
-    ),
+    parameter("early_start_rtts", (0.0, 1e3), "flows with less left do not count, up to that sum (2)"),
+    parameter("probe_rtts_per_place", (0.0, 1e3), "round trips between probes per place in the list (0.2)"),
+    parameter("dampening_rtts", (0.0, 1e3), "round trips after an accepted flow without another one (1)"),
+    parameter("retry_us", (0.1, 1e6), "silence after which packets are repeated (100)"),
 ];
 
+#[rustfmt::skip]
 const HOMA: &[PolicyParameter] = &[
-    parameter(
-        "rtt_packets",
-        (1.0, 65_535.0),
-        "packets sent without a grant, and granted ahead (10)",
-    ),
+    parameter("rtt_packets", (1.0, 65_535.0), "packets sent without a grant, and granted ahead (10)"),
     parameter("priorities", (2.0, 8.0), "levels of the network (8)"),
-    parameter(
-        "sample_messages",
-        (1.0, 1e6),
-        "messages after which a receiver divides the levels again (500)",
-    ),
-    parameter(
-        "resend_us",
-        (0.1, 1e6),
-        "silence after which packets are requested again (1000)",
-    ),
+    parameter("sample_messages", (1.0, 1e6), "messages after which a receiver divides the levels again (500)"),
+    parameter("resend_us", (0.1, 1e6), "silence after which packets are requested again (1000)"),
 ];
 
 #[cfg(test)]

@@ -24,64 +24,28 @@ const TOP: &[Key] = &[
     ),
 ];
 
+#[rustfmt::skip]
 const PORT: &[Key] = &[
     required("rate", Kind::Rate, "line rate, like \"100Gb/s\""),
-    required(
-        "load_percent",
-        Kind::Count { min: 1, max: 100 },
-        "average load in percent of the line rate; above 100 no queue is stable",
-    ),
+    required("load_percent", Kind::Count { min: 1, max: 100 }, "average load in percent of the line rate; above 100 no queue is stable"),
     required(
         "burst_percent",
-        Kind::Count {
-            min: 101,
-            max: 10_000,
-        },
+        Kind::Count { min: 101, max: 10_000 },
         "rate while a burst arrives, in percent of the line rate; up to 100 nothing queues",
     ),
-    required(
-        "period",
-        TIME,
-        "a burst and the pause after it, like \"100us\"",
-    ),
+    required("period", TIME, "a burst and the pause after it, like \"100us\""),
     key("mtu", Kind::size(64, 65_536), "payload of a packet (4096)"),
-    key(
-        "idle_latency",
-        TIME,
-        "what an idle network takes besides sending the bytes: propagation, switches, host (4us)",
-    ),
+    key("idle_latency", TIME, "what an idle network takes besides sending the bytes: propagation, switches, host (4us)"),
 ];
 
+#[rustfmt::skip]
 const CLASS: &[Key] = &[
     required("name", Kind::Text, "name of the class"),
-    required(
-        "share_percent",
-        Kind::Count { min: 0, max: 100 },
-        "its part of the wanted traffic",
-    ),
-    required(
-        "dscp",
-        Kind::Count {
-            min: 0,
-            max: DSCP_MAX,
-        },
-        "its code point, 0 to 63",
-    ),
-    key(
-        "slo",
-        TIME,
-        "longest network latency of a call; the lowest class has none",
-    ),
-    key(
-        "percentile",
-        Kind::Text,
-        "part of the calls that must meet it, like \"99.9\" (99.9)",
-    ),
-    key(
-        "call_bytes",
-        Kind::size(1, 1 << 40),
-        "size of a call (32KiB)",
-    ),
+    required("share_percent", Kind::Count { min: 0, max: 100 }, "its part of the wanted traffic"),
+    required("dscp", Kind::Count { min: 0, max: DSCP_MAX }, "its code point, 0 to 63"),
+    key("slo", TIME, "longest network latency of a call; the lowest class has none"),
+    key("percentile", Kind::Text, "part of the calls that must meet it, like \"99.9\" (99.9)"),
+    key("call_bytes", Kind::size(1, 1 << 40), "size of a call (32KiB)"),
 ];
 
 /// The checked file.

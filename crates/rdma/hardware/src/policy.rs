@@ -81,82 +81,37 @@ pub struct Tenant {
     pub handles_max: Option<u32>,
 }
 
+#[rustfmt::skip]
 const TOP: &[Key] = &[
-    key(
-        "card",
-        Kind::Text,
-        "RDMA device, or network device without RDMA (the host's only card)",
-    ),
-    key(
-        "rate",
-        Kind::Rate,
-        "rate to share among tenants (the rate of the port)",
-    ),
-    key(
-        "cable_m",
-        count(1, 10_000),
-        "longest cable of the port, metres: gives lossless classes a receive buffer (the driver's own buffers stay)",
-    ),
+    key("card", Kind::Text, "RDMA device, or network device without RDMA (the host's only card)"),
+    key("rate", Kind::Rate, "rate to share among tenants (the rate of the port)"),
+    key("cable_m", count(1, 10_000), "longest cable of the port, metres: gives lossless classes a receive buffer (the driver's own buffers stay)"),
     key("class", Kind::Tables, "a traffic class"),
     required("tenant", Kind::Tables, "a tenant: at least one [[tenant]]"),
 ];
 
+#[rustfmt::skip]
 const CLASS: &[Key] = &[
     required("name", Kind::Text, "name of the class"),
-    key(
-        "strict",
-        Kind::Flag,
-        "served before every class with a share (false)",
-    ),
-    key(
-        "share_percent",
-        count(1, 100),
-        "guaranteed share of the port (in proportion to its tenants)",
-    ),
+    key("strict", Kind::Flag, "served before every class with a share (false)"),
+    key("share_percent", count(1, 100), "guaranteed share of the port (in proportion to its tenants)"),
     key("dscp", count(0, 63), "DSCP of its packets"),
-    key(
-        "priority",
-        count(0, 7),
-        "priority of its packets (chosen: 3 if lossless, else a free one of 1 to 5)",
-    ),
-    key(
-        "lossless",
-        Kind::Flag,
-        "pause the sender instead of dropping packets (false)",
-    ),
+    key("priority", count(0, 7), "priority of its packets (chosen: 3 if lossless, else a free one of 1 to 5)"),
+    key("lossless", Kind::Flag, "pause the sender instead of dropping packets (false)"),
 ];
 
+#[rustfmt::skip]
 const TENANT: &[Key] = &[
     required("name", Kind::Text, "name of the tenant"),
-    key(
-        "weight",
-        count(1, WEIGHT_MAX),
-        "weight in the rate that guarantees leave (1)",
-    ),
+    key("weight", count(1, WEIGHT_MAX), "weight in the rate that guarantees leave (1)"),
     key("guarantee", Kind::Rate, "guaranteed rate (none)"),
     key("limit", Kind::Rate, "largest rate (none)"),
     key("p99", LATENCY, "largest 99th percentile of latency (none)"),
     key("class", Kind::Text, "name of its class (the default class)"),
-    key(
-        "functions",
-        Kind::Commands,
-        "functions of the card that it alone uses: \"vf0\", or [\"vf0\", \"sf88\"]",
-    ),
-    key(
-        "cgroup",
-        Kind::Text,
-        "path of its cgroup below the mount: \"/kubepods.slice/...\"",
-    ),
-    key(
-        "objects_max",
-        count(1, u32::MAX as u64),
-        "most RDMA objects of its cgroup (none)",
-    ),
-    key(
-        "handles_max",
-        count(1, u32::MAX as u64),
-        "most open device files of its cgroup (none)",
-    ),
+    key("functions", Kind::Commands, "functions of the card that it alone uses: \"vf0\", or [\"vf0\", \"sf88\"]"),
+    key("cgroup", Kind::Text, "path of its cgroup below the mount: \"/kubepods.slice/...\""),
+    key("objects_max", count(1, u32::MAX as u64), "most RDMA objects of its cgroup (none)"),
+    key("handles_max", count(1, u32::MAX as u64), "most open device files of its cgroup (none)"),
 ];
 
 /// Parses `text`; `file` is its name in messages.

@@ -220,46 +220,22 @@ pub struct Catalogue {
     pub entries: Vec<CatalogueEntry>,
 }
 
+#[rustfmt::skip]
 const FILE: &[Key] = &[
-    Key {
-        name: "victim",
-        kind: Kind::Tables,
-        required: false,
-        about: "victims",
-    },
-    Key {
-        name: "attacker",
-        kind: Kind::Tables,
-        required: false,
-        about: "attackers",
-    },
+    Key { name: "victim", kind: Kind::Tables, required: false, about: "victims" },
+    Key { name: "attacker", kind: Kind::Tables, required: false, about: "attackers" },
 ];
 
-const BOUND: &[Key] = &[Key {
-    name: "over_solo",
-    kind: Kind::Rate,
-    required: true,
-    about: "p99 under attack over p99 alone",
-}];
+#[rustfmt::skip]
+const BOUND: &[Key] = &[Key { name: "over_solo", kind: Kind::Rate, required: true, about: "p99 under attack over p99 alone" }];
 
 /// The catalogue files compiled in: add a file with one line.
+#[rustfmt::skip]
 const EMBEDDED: &[(&str, &str)] = &[
-    (
-        "workloads/husky/victims.toml",
-        include_str!("../../../../workloads/husky/victims.toml"),
-    ),
-    (
-        "workloads/husky/attackers.toml",
-        include_str!("../../../../workloads/husky/attackers.toml"),
-    ),
-    (
-        "workloads/latency/victims.toml",
-        include_str!("../../../../workloads/latency/victims.toml"),
-    ),
-    (
-        "workloads/applications/victims.toml",
-        include_str!("../../../../workloads/applications/victims.toml"),
-    ),
+    ("workloads/husky/victims.toml", include_str!("../../../../workloads/husky/victims.toml")),
+    ("workloads/husky/attackers.toml", include_str!("../../../../workloads/husky/attackers.toml")),
+    ("workloads/latency/victims.toml", include_str!("../../../../workloads/latency/victims.toml")),
+    ("workloads/applications/victims.toml", include_str!("../../../../workloads/applications/victims.toml")),
 ];
 
 impl Catalogue {

@@ -12,43 +12,17 @@ use isolane_common_toml_input::table::{Source, Table, number};
 use std::collections::BTreeMap;
 
 /// The profiles compiled in: add one with one line.
+#[rustfmt::skip]
 const EMBEDDED: &[(&str, &str)] = &[
-    (
-        "profiles/cx3pro-56g-ib.toml",
-        include_str!("../../../../profiles/cx3pro-56g-ib.toml"),
-    ),
-    (
-        "profiles/cx4-100g-ib.toml",
-        include_str!("../../../../profiles/cx4-100g-ib.toml"),
-    ),
-    (
-        "profiles/cx4-40g-roce.toml",
-        include_str!("../../../../profiles/cx4-40g-roce.toml"),
-    ),
-    (
-        "profiles/cx4lx-10g-roce.toml",
-        include_str!("../../../../profiles/cx4lx-10g-roce.toml"),
-    ),
-    (
-        "profiles/cx5-100g-roce.toml",
-        include_str!("../../../../profiles/cx5-100g-roce.toml"),
-    ),
-    (
-        "profiles/cx6-200g-roce.toml",
-        include_str!("../../../../profiles/cx6-200g-roce.toml"),
-    ),
-    (
-        "profiles/cx6dx-25g-roce.toml",
-        include_str!("../../../../profiles/cx6dx-25g-roce.toml"),
-    ),
-    (
-        "profiles/p2100-100g-roce.toml",
-        include_str!("../../../../profiles/p2100-100g-roce.toml"),
-    ),
-    (
-        "profiles/t62100-40g-iwarp.toml",
-        include_str!("../../../../profiles/t62100-40g-iwarp.toml"),
-    ),
+    ("profiles/cx3pro-56g-ib.toml", include_str!("../../../../profiles/cx3pro-56g-ib.toml")),
+    ("profiles/cx4-100g-ib.toml", include_str!("../../../../profiles/cx4-100g-ib.toml")),
+    ("profiles/cx4-40g-roce.toml", include_str!("../../../../profiles/cx4-40g-roce.toml")),
+    ("profiles/cx4lx-10g-roce.toml", include_str!("../../../../profiles/cx4lx-10g-roce.toml")),
+    ("profiles/cx5-100g-roce.toml", include_str!("../../../../profiles/cx5-100g-roce.toml")),
+    ("profiles/cx6-200g-roce.toml", include_str!("../../../../profiles/cx6-200g-roce.toml")),
+    ("profiles/cx6dx-25g-roce.toml", include_str!("../../../../profiles/cx6dx-25g-roce.toml")),
+    ("profiles/p2100-100g-roce.toml", include_str!("../../../../profiles/p2100-100g-roce.toml")),
+    ("profiles/t62100-40g-iwarp.toml", include_str!("../../../../profiles/t62100-40g-iwarp.toml")),
 ];
 
 /// Every profile compiled in, in the order of the list.
@@ -68,44 +42,15 @@ const fn key(name: &'static str, kind: Kind, required: bool, about: &'static str
     }
 }
 
+#[rustfmt::skip]
 const KEYS: &[Key] = &[
-    key(
-        "name",
-        Kind::Text,
-        true,
-        "short name, as --profile takes it",
-    ),
+    key("name", Kind::Text, true, "short name, as --profile takes it"),
     key("title", Kind::Text, true, "one line for people"),
-    key(
-        "papers",
-        Kind::Commands,
-        true,
-        "which papers measured this device",
-    ),
-    key(
-        "link_layer",
-        Kind::Choice(&["roce", "infiniband", "iwarp"]),
-        true,
-        "what the link carries",
-    ),
-    key(
-        "atomics",
-        Kind::Flag,
-        true,
-        "whether the device has RDMA atomics",
-    ),
-    key(
-        "virtual_functions",
-        Kind::Count { min: 0, max: 4_096 },
-        true,
-        "virtual functions, 0 for none",
-    ),
-    key(
-        "traffic_classes",
-        Kind::Count { min: 1, max: 16 },
-        true,
-        "hardware traffic classes",
-    ),
+    key("papers", Kind::Commands, true, "which papers measured this device"),
+    key("link_layer", Kind::Choice(&["roce", "infiniband", "iwarp"]), true, "what the link carries"),
+    key("atomics", Kind::Flag, true, "whether the device has RDMA atomics"),
+    key("virtual_functions", Kind::Count { min: 0, max: 4_096 }, true, "virtual functions, 0 for none"),
+    key("traffic_classes", Kind::Count { min: 1, max: 16 }, true, "hardware traffic classes"),
     key("link", Kind::Table, true, "section"),
     key("pcie", Kind::Table, true, "section"),
     key("wqe", Kind::Table, true, "section"),
@@ -120,25 +65,13 @@ const KEYS: &[Key] = &[
     key("justitia", Kind::Table, true, "section"),
     key("harmonic", Kind::Table, true, "section"),
     key("microarchitecture", Kind::Table, false, "section"),
-    key(
-        "token_dictionary",
-        Kind::Tables,
-        false,
-        "smallest token that reaches a rate",
-    ),
+    key("token_dictionary", Kind::Tables, false, "smallest token that reaches a rate"),
 ];
 
+#[rustfmt::skip]
 const TOKEN: &[Key] = &[
     key("rate_gbps", Kind::Text, true, "up to this rate, Gb/s"),
-    key(
-        "token_bytes",
-        Kind::Count {
-            min: 1,
-            max: 1 << 31,
-        },
-        true,
-        "the token of this size suffices, bytes",
-    ),
+    key("token_bytes", Kind::Count { min: 1, max: 1 << 31 }, true, "the token of this size suffices, bytes"),
 ];
 
 impl Profile {

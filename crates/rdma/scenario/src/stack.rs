@@ -60,17 +60,10 @@ pub enum Feature {
 }
 
 /// Pairs whose slots agree and that are refused all the same, with the reason.
+#[rustfmt::skip]
 pub const REFUSED: &[(&str, &str, &str)] = &[
-    (
-        "justitia",
-        "sriov",
-        "Justitia isolates tenants of one function; with SR-IOV each tenant has its own (husky 4.5, note 2)",
-    ),
-    (
-        "lite",
-        "sriov",
-        "LITE's kernel module shares one function among its tenants; with SR-IOV each has its own",
-    ),
+    ("justitia", "sriov", "Justitia isolates tenants of one function; with SR-IOV each tenant has its own (husky 4.5, note 2)"),
+    ("lite", "sriov", "LITE's kernel module shares one function among its tenants; with SR-IOV each has its own"),
 ];
 
 /// What `--policies all` compares, in the order of tables: every published approach, the combinations that
@@ -93,16 +86,8 @@ pub const ALL: &[&str] = &[
 ];
 
 /// Parts that divide the NIC by the tenants' weights; the others treat all tenants alike.
-const WEIGHTED: &[&str] = &[
-    "justitia",
-    "palos",
-    "hw-tc",
-    "vl-qos",
-    "sriov",
-    "harmonic",
-    "isolane-sw",
-    "isolane",
-];
+#[rustfmt::skip]
+const WEIGHTED: &[&str] = &["justitia", "palos", "hw-tc", "vl-qos", "sriov", "harmonic", "isolane-sw", "isolane"];
 
 /// Parts that need hardware which no vendor sells: they are known from papers and prototypes, or from this project.
 const UNBUILT: &[&str] = &["palos", "harmonic", "isolane"];

@@ -21,12 +21,8 @@ const OUTSTANDING_READS: u32 = 16;
 const REGION_MIN: u64 = 4_096;
 
 /// Keys that one arrival has and the others do not.
-const ARRIVAL_KEYS: [(&str, &str); 4] = [
-    ("think", "closed"),
-    ("interval", "open"),
-    ("poisson", "open"),
-    ("rate", "paced"),
-];
+#[rustfmt::skip]
+const ARRIVAL_KEYS: [(&str, &str); 4] = [("think", "closed"), ("interval", "open"), ("poisson", "open"), ("rate", "paced")];
 /// Keys that only SEND has.
 const SEND_KEYS: [&str; 3] = ["receive_depth", "receive_batch", "min_rnr_timer"];
 

@@ -77,6 +77,7 @@ const PAUSED: f64 = 0.1;
 pub const NOT_SATURATED: &str = "no resource saturated";
 
 /// All signs, by kind, strongest kind first.
+#[rustfmt::skip]
 const KINDS: [&[Sign]; 4] = [
     &[
         sign(
@@ -99,56 +100,16 @@ const KINDS: [&[Sign]; 4] = [
         ),
     ],
     &[
-        sign(
-            "context_miss_busy",
-            MISS_SLOTS,
-            "queue-pair context cache (ICM)",
-            "slots for queue-pair context misses were {} busy",
-        ),
-        sign(
-            "translation_miss_busy",
-            MISS_SLOTS,
-            "address translation cache (MTT/MPT)",
-            "slots for address translation misses were {} busy",
-        ),
+        sign("context_miss_busy", MISS_SLOTS, "queue-pair context cache (ICM)", "slots for queue-pair context misses were {} busy"),
+        sign("translation_miss_busy", MISS_SLOTS, "address translation cache (MTT/MPT)", "slots for address translation misses were {} busy"),
     ],
     &[
-        sign(
-            "responder_unit_utilisation",
-            BUSY,
-            "responder processing units",
-            "responder processing units were {} busy",
-        ),
-        sign(
-            "requester_unit_utilisation",
-            BUSY,
-            "requester processing units",
-            "requester processing units were {} busy",
-        ),
-        sign(
-            "pcie_to_nic_utilisation",
-            BUSY,
-            "PCIe bandwidth towards the NIC",
-            "PCIe direction towards the NIC was {} busy",
-        ),
-        sign(
-            "pcie_to_host_utilisation",
-            BUSY,
-            "PCIe bandwidth towards the host",
-            "PCIe direction towards the host was {} busy",
-        ),
-        sign(
-            "link_tx_utilisation",
-            BUSY,
-            "link bandwidth, sending",
-            "link was {} busy sending",
-        ),
-        sign(
-            "link_rx_utilisation",
-            BUSY,
-            "link bandwidth, receiving",
-            "link was {} busy receiving",
-        ),
+        sign("responder_unit_utilisation", BUSY, "responder processing units", "responder processing units were {} busy"),
+        sign("requester_unit_utilisation", BUSY, "requester processing units", "requester processing units were {} busy"),
+        sign("pcie_to_nic_utilisation", BUSY, "PCIe bandwidth towards the NIC", "PCIe direction towards the NIC was {} busy"),
+        sign("pcie_to_host_utilisation", BUSY, "PCIe bandwidth towards the host", "PCIe direction towards the host was {} busy"),
+        sign("link_tx_utilisation", BUSY, "link bandwidth, sending", "link was {} busy sending"),
+        sign("link_rx_utilisation", BUSY, "link bandwidth, receiving", "link was {} busy receiving"),
     ],
     &[
         sign(
@@ -157,33 +118,17 @@ const KINDS: [&[Sign]; 4] = [
             "receive buffer, pausing the link partner",
             "link partner was paused {} of the time because the receive buffer was full",
         ),
-        sign(
-            "rx_pause_ratio",
-            PAUSED,
-            "link, paused by the other end",
-            "sending was paused {} of the time by the other end",
-        ),
+        sign("rx_pause_ratio", PAUSED, "link, paused by the other end", "sending was paused {} of the time by the other end"),
     ],
 ];
 
 /// Ratios that say which cache a busy miss slot belongs to, with the cache's name.
+#[rustfmt::skip]
 const MISS_RATIOS: [(&str, &str, &str); 4] = [
     ("context_miss_busy", "icm_miss_ratio", "context lookups"),
-    (
-        "translation_miss_busy",
-        "mtt_miss_ratio",
-        "address translations",
-    ),
-    (
-        "translation_miss_busy",
-        "mpt_miss_ratio",
-        "protection lookups",
-    ),
-    (
-        "context_miss_busy",
-        "receive_wqe_miss_ratio",
-        "receive work request lookups",
-    ),
+    ("translation_miss_busy", "mtt_miss_ratio", "address translations"),
+    ("translation_miss_busy", "mpt_miss_ratio", "protection lookups"),
+    ("context_miss_busy", "receive_wqe_miss_ratio", "receive work request lookups"),
 ];
 
 /// The resource under most pressure in `contended`, compared with the victim alone. With `violation` there is an answer

@@ -14,37 +14,18 @@ const HEIGHT: f64 = 250.0;
 const POINTS: usize = 240;
 
 /// Which configurations are side by side: section, heading, difference, names.
+#[rustfmt::skip]
 const GROUPS: [(&str, &str, &str, &[&str]); 6] = [
-    (
-        "linux",
-        "Linux' own settings",
-        "Queues are chosen by a hash in all of these.",
-        &["C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9"],
-    ),
-    (
-        "assignment",
-        "Who gets which queue",
-        "A hash (C6) against the queue with the fewest flows (T1).",
-        &["C6", "T1"],
-    ),
-    (
-        "weights",
-        "Queues by weight",
-        "The card serves queues in turn (T1) or by the number of their flows (T2).",
-        &["T1", "T2"],
-    ),
+    ("linux", "Linux' own settings", "Queues are chosen by a hash in all of these.", &["C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9"]),
+    ("assignment", "Who gets which queue", "A hash (C6) against the queue with the fewest flows (T1).", &["C6", "T1"]),
+    ("weights", "Queues by weight", "The card serves queues in turn (T1) or by the number of their flows (T2).", &["T1", "T2"]),
     (
         "segments",
         "Smaller segments where queues are shared",
         "Segments stay whole (T2) or shrink to 16 KiB while flows share queues (T3).",
         &["T2", "T3"],
     ),
-    (
-        "pools",
-        "Queues of processors",
-        "The same with queues that belong to processors.",
-        &["XPS", "TX1", "TX2", "TX3"],
-    ),
+    ("pools", "Queues of processors", "The same with queues that belong to processors.", &["XPS", "TX1", "TX2", "TX3"]),
     (
         "today",
         "What people use today, and ours",

@@ -23,71 +23,22 @@ pub struct File {
     pub command: Vec<String>,
 }
 
+#[rustfmt::skip]
 const TOP: &[Key] = &[
     required("name", Kind::Text, "unique name on this machine"),
-    required(
-        "type",
-        Kind::Choice(&["ls", "bi", "best-effort"]),
-        "latency-sensitive, bandwidth-intensive, or without a promise",
-    ),
-    key(
-        "slo_latency",
-        Kind::Text,
-        "with type ls: mean latency of memory accesses, at most",
-    ),
-    key(
-        "slo_bandwidth",
-        Kind::Text,
-        "with type bi: memory bandwidth, at least",
-    ),
-    required(
-        "priority",
-        Kind::Count {
-            min: 0,
-            max: super::PRIORITY_MAX as u64,
-        },
-        "unique; larger is more important",
-    ),
-    key(
-        "weight",
-        Kind::Count {
-            min: 1,
-            max: super::WEIGHT_MAX as u64,
-        },
-        "its part of what is shared without strictness (1000)",
-    ),
-    key(
-        "memory",
-        Kind::size(super::MEMORY_MIN, super::MEMORY_MAX),
-        "the memory it uses at most, over all tiers",
-    ),
-    key(
-        "max",
-        Kind::Table,
-        "the most it may hold of tiers, set by hand",
-    ),
-    key(
-        "far_tiers",
-        Kind::Text,
-        "tiers its far pages may use, nearest first, like [1]",
-    ),
+    required("type", Kind::Choice(&["ls", "bi", "best-effort"]), "latency-sensitive, bandwidth-intensive, or without a promise"),
+    key("slo_latency", Kind::Text, "with type ls: mean latency of memory accesses, at most"),
+    key("slo_bandwidth", Kind::Text, "with type bi: memory bandwidth, at least"),
+    required("priority", Kind::Count { min: 0, max: super::PRIORITY_MAX as u64 }, "unique; larger is more important"),
+    key("weight", Kind::Count { min: 1, max: super::WEIGHT_MAX as u64 }, "its part of what is shared without strictness (1000)"),
+    key("memory", Kind::size(super::MEMORY_MIN, super::MEMORY_MAX), "the memory it uses at most, over all tiers"),
+    key("max", Kind::Table, "the most it may hold of tiers, set by hand"),
+    key("far_tiers", Kind::Text, "tiers its far pages may use, nearest first, like [1]"),
     key("measured", Kind::Table, "what isolane mem measure found"),
-    key(
-        "cgroup",
-        Kind::Text,
-        "where it runs already: a cgroup's path, beginning with /",
-    ),
+    key("cgroup", Kind::Text, "where it runs already: a cgroup's path, beginning with /"),
     key("pod", Kind::Text, "where it runs already: UID of a pod"),
-    key(
-        "container",
-        Kind::Text,
-        "where it runs already: identifier of a container",
-    ),
-    key(
-        "command",
-        Kind::Commands,
-        "what starts it: a list of program and arguments",
-    ),
+    key("container", Kind::Text, "where it runs already: identifier of a container"),
+    key("command", Kind::Commands, "what starts it: a list of program and arguments"),
 ];
 
 const MAX: &[Key] = &[
@@ -101,27 +52,12 @@ const MAX: &[Key] = &[
     key("tier3", Kind::Text, "of the third far tier"),
 ];
 
+#[rustfmt::skip]
 const PROFILE: &[Key] = &[
-    key(
-        "admissible",
-        Kind::Flag,
-        "whether the promise can be kept at all (true)",
-    ),
-    required(
-        "local",
-        Kind::size(0, super::MEMORY_MAX),
-        "near memory that just keeps the promise",
-    ),
-    key(
-        "cpu",
-        Kind::Text,
-        "processor time that just keeps it, like \"64%\" (100%)",
-    ),
-    key(
-        "bandwidth",
-        Kind::Text,
-        "bandwidth at that point, like \"30GB/s\"",
-    ),
+    key("admissible", Kind::Flag, "whether the promise can be kept at all (true)"),
+    required("local", Kind::size(0, super::MEMORY_MAX), "near memory that just keeps the promise"),
+    key("cpu", Kind::Text, "processor time that just keeps it, like \"64%\" (100%)"),
+    key("bandwidth", Kind::Text, "bandwidth at that point, like \"30GB/s\""),
     key("best", Kind::Text, "latency or bandwidth without any limit"),
 ];
 

@@ -110,42 +110,16 @@ type Row = (
     fn(&ApplicationStatus) -> Option<f64>,
 );
 
+#[rustfmt::skip]
 const APPLICATIONS: &[Row] = &[
-    (
-        "isolane_memory_application_latency_seconds",
-        "Mean latency of its memory accesses",
-        |app| value(&app.latency_ns).map(|ns| ns / 1e9),
-    ),
-    (
-        "isolane_memory_application_bandwidth_bytes_per_second",
-        "Its memory bandwidth",
-        |app| value(&app.bandwidth_bytes_per_s),
-    ),
-    (
-        "isolane_memory_application_slo_met",
-        "1 while its promise is kept",
-        |app| app.slo_met.map(|met| f64::from(u8::from(met))),
-    ),
-    (
-        "isolane_memory_application_slo_met_ratio",
-        "Share of the periods in which its promise was kept",
-        |app| app.slo_met_share,
-    ),
-    (
-        "isolane_memory_application_cpu_limit_ratio",
-        "Processor time that it may use, of its cores",
-        |app| Some(f64::from(app.limits.cpu_per_mille) / 1e3),
-    ),
-    (
-        "isolane_memory_application_priority",
-        "Larger is more important",
-        |app| Some(f64::from(app.priority)),
-    ),
-    (
-        "isolane_memory_application_in_trouble",
-        "1 while its limits cannot be kept",
-        |app| Some(f64::from(u8::from(app.problem.is_some()))),
-    ),
+    ("isolane_memory_application_latency_seconds", "Mean latency of its memory accesses", |app| value(&app.latency_ns).map(|ns| ns / 1e9)),
+    ("isolane_memory_application_bandwidth_bytes_per_second", "Its memory bandwidth", |app| value(&app.bandwidth_bytes_per_s)),
+    ("isolane_memory_application_slo_met", "1 while its promise is kept", |app| app.slo_met.map(|met| f64::from(u8::from(met)))),
+    ("isolane_memory_application_slo_met_ratio", "Share of the periods in which its promise was kept", |app| app.slo_met_share),
+    ("isolane_memory_application_cpu_limit_ratio", "Processor time that it may use, of its cores",
+        |app| Some(f64::from(app.limits.cpu_per_mille) / 1e3)),
+    ("isolane_memory_application_priority", "Larger is more important", |app| Some(f64::from(app.priority))),
+    ("isolane_memory_application_in_trouble", "1 while its limits cannot be kept", |app| Some(f64::from(u8::from(app.problem.is_some())))),
 ];
 
 fn applications(text: &mut Families, status: &Status) {

@@ -88,42 +88,19 @@ impl Settings {
     }
 }
 
+#[rustfmt::skip]
 const KEYS: &[Key] = &[
     key("socket", Kind::Text, "where the service listens"),
     key("socket_mode", Kind::Text, "who may connect, like \"0660\""),
     key("run_dir", Kind::Text, "directory of its journal"),
     key("profile_dir", Kind::Text, "directory of profiling results"),
     key("policy", Kind::Choice(POLICIES), "what decides (mercury)"),
-    key(
-        "backend",
-        Kind::Text,
-        "what enforces tier limits (the best that works here)",
-    ),
-    key(
-        "fake",
-        Kind::Text,
-        "a directory for a made-up machine, to try everything without tiers",
-    ),
-    key(
-        "local_bandwidth",
-        Kind::Text,
-        "healthy bandwidth of the near tier; measured by isolane mem measure-machine",
-    ),
-    key(
-        "hint_faults_per_s",
-        Kind::number(0.0, 1e12),
-        "healthy rate of hint faults; measured likewise",
-    ),
-    key(
-        "probe",
-        Kind::Choice(PROBES),
-        "a pointer chase where the processor counts no latency (auto)",
-    ),
-    key(
-        "metrics",
-        Kind::Text,
-        "where scrapers connect, where no RDMA device is served: an address of loopback or the path of a Unix socket",
-    ),
+    key("backend", Kind::Text, "what enforces tier limits (the best that works here)"),
+    key("fake", Kind::Text, "a directory for a made-up machine, to try everything without tiers"),
+    key("local_bandwidth", Kind::Text, "healthy bandwidth of the near tier; measured by isolane mem measure-machine"),
+    key("hint_faults_per_s", Kind::number(0.0, 1e12), "healthy rate of hint faults; measured likewise"),
+    key("probe", Kind::Choice(PROBES), "a pointer chase where the processor counts no latency (auto)"),
+    key("metrics", Kind::Text, "where scrapers connect, where no RDMA device is served: an address of loopback or the path of a Unix socket"),
 ];
 
 /// The file written in `text`; `file` names it in messages.

@@ -314,6 +314,7 @@ use Counter::*;
 use Source::{Emulator, Ethtool, Hardware, NetworkDevice, Port};
 
 /// Queue-counter sets are 32 bits wide on the device, congestion counters 64.
+#[rustfmt::skip]
 const MLX5: &[Entry] = &[
     narrow(RnrNaksReceived, Hardware, &["rnr_nak_retry_err"]),
     narrow(RnrNaksSent, Hardware, &["out_of_buffer"]),
@@ -328,16 +329,8 @@ const MLX5: &[Entry] = &[
     wide(CnpIgnored, Hardware, &["rp_cnp_ignored"]),
     wide(RxDrops, Ethtool, &["rx_discards_phy"]),
     wide(TxDrops, Ethtool, &["tx_discards_phy"]),
-    wide(
-        PausesSent,
-        Ethtool,
-        &["tx_pause_ctrl_phy", "tx_global_pause"],
-    ),
-    wide(
-        PausesReceived,
-        Ethtool,
-        &["rx_pause_ctrl_phy", "rx_global_pause"],
-    ),
+    wide(PausesSent, Ethtool, &["tx_pause_ctrl_phy", "tx_global_pause"]),
+    wide(PausesReceived, Ethtool, &["rx_pause_ctrl_phy", "rx_global_pause"]),
     priorities(
         PauseSentUs,
         &[
@@ -367,63 +360,24 @@ const MLX5: &[Entry] = &[
     wide(PauseSentUs, Ethtool, &["tx_global_pause_duration"]),
     wide(PauseReceivedUs, Ethtool, &["rx_global_pause_duration"]),
     wide(PcieReadStalls, Ethtool, &["outbound_pci_stalled_rd_events"]),
-    wide(
-        PcieWriteStalls,
-        Ethtool,
-        &["outbound_pci_stalled_wr_events"],
-    ),
-    wide(
-        WireErrors,
-        Ethtool,
-        &["rx_crc_errors_phy", "rx_symbol_err_phy"],
-    ),
+    wide(PcieWriteStalls, Ethtool, &["outbound_pci_stalled_wr_events"]),
+    wide(WireErrors, Ethtool, &["rx_crc_errors_phy", "rx_symbol_err_phy"]),
 ];
 
+#[rustfmt::skip]
 const BNXT: &[Entry] = &[
     wide(TxBytes, Hardware, &["tx_roce_only_bytes", "tx_bytes"]),
     wide(RxBytes, Hardware, &["rx_roce_only_bytes", "rx_bytes"]),
     wide(TxPackets, Hardware, &["tx_roce_only_pkts", "tx_pkts"]),
     wide(RxPackets, Hardware, &["rx_roce_only_pkts", "rx_pkts"]),
-    wide(
-        RnrNaksReceived,
-        Hardware,
-        &["rnr_nak_retry_err", "rnr_naks_rcvd"],
-    ),
-    wide(
-        RnrNaksSent,
-        Hardware,
-        &["out_of_buffer", "rx_out_of_buffer"],
-    ),
-    wide(
-        Retransmits,
-        Hardware,
-        &["local_ack_timeout_err", "to_retransmits"],
-    ),
-    wide(
-        SequenceNaks,
-        Hardware,
-        &["packet_seq_err", "seq_err_naks_rcvd"],
-    ),
-    wide(
-        OutOfSequence,
-        Hardware,
-        &["out_of_sequence", "oos_drop_count", "res_oos_drop_count"],
-    ),
-    wide(
-        DuplicateRequests,
-        Hardware,
-        &["duplicate_request", "dup_req"],
-    ),
-    wide(
-        EcnMarked,
-        Hardware,
-        &["np_ecn_marked_roce_packets", "rx_ecn_marked_pkts"],
-    ),
-    wide(
-        CnpSent,
-        Hardware,
-        &["np_cnp_sent", "np_cnp_pkts", "tx_cnp_pkts"],
-    ),
+    wide(RnrNaksReceived, Hardware, &["rnr_nak_retry_err", "rnr_naks_rcvd"]),
+    wide(RnrNaksSent, Hardware, &["out_of_buffer", "rx_out_of_buffer"]),
+    wide(Retransmits, Hardware, &["local_ack_timeout_err", "to_retransmits"]),
+    wide(SequenceNaks, Hardware, &["packet_seq_err", "seq_err_naks_rcvd"]),
+    wide(OutOfSequence, Hardware, &["out_of_sequence", "oos_drop_count", "res_oos_drop_count"]),
+    wide(DuplicateRequests, Hardware, &["duplicate_request", "dup_req"]),
+    wide(EcnMarked, Hardware, &["np_ecn_marked_roce_packets", "rx_ecn_marked_pkts"]),
+    wide(CnpSent, Hardware, &["np_cnp_sent", "np_cnp_pkts", "tx_cnp_pkts"]),
     wide(CnpHandled, Hardware, &["rp_cnp_handled", "rx_cnp_pkts"]),
     wide(RxDrops, Hardware, &["rx_roce_discards"]),
     wide(TxDrops, Hardware, &["tx_roce_discards"]),

@@ -4,74 +4,30 @@ use super::Sign;
 use crate::counters::{Counter, Window};
 
 /// The counters, the most serious first.
+#[rustfmt::skip]
 const SIGNS: &[(Counter, &str)] = &[
     (Counter::WireErrors, "bad cable or transceiver"),
-    (
-        Counter::RxDrops,
-        "the receive buffer overflowed: packets to this port were lost",
-    ),
-    (
-        Counter::TxDrops,
-        "packets were dropped before they were sent",
-    ),
+    (Counter::RxDrops, "the receive buffer overflowed: packets to this port were lost"),
+    (Counter::TxDrops, "packets were dropped before they were sent"),
     (Counter::Timeouts, "acknowledgements did not arrive in time"),
     (Counter::Retransmits, "packets were sent again"),
     (Counter::SequenceNaks, "packets from this port were lost"),
-    (
-        Counter::OutOfSequence,
-        "packets to this port were lost or reordered",
-    ),
+    (Counter::OutOfSequence, "packets to this port were lost or reordered"),
     (Counter::DuplicateRequests, "peers sent requests again"),
-    (
-        Counter::RnrNaksSent,
-        "a program here posts receives too slowly",
-    ),
+    (Counter::RnrNaksSent, "a program here posts receives too slowly"),
     (Counter::RnrNaksReceived, "a peer posts receives too slowly"),
-    (
-        Counter::PcieReadStalls,
-        "memory supplies data more slowly than the device reads it",
-    ),
-    (
-        Counter::PcieWriteStalls,
-        "memory takes data more slowly than the device writes it",
-    ),
-    (
-        Counter::PausesSent,
-        "this host receives more slowly than the link delivers",
-    ),
-    (
-        Counter::PriorityPausesSent,
-        "this host receives more slowly than the link delivers",
-    ),
-    (
-        Counter::PausesReceived,
-        "the switch or a peer slows this port",
-    ),
-    (
-        Counter::PriorityPausesReceived,
-        "the switch or a peer slows this port",
-    ),
-    (
-        Counter::PauseSentUs,
-        "this host receives more slowly than the link delivers",
-    ),
-    (
-        Counter::PauseReceivedUs,
-        "the switch or a peer slows this port",
-    ),
+    (Counter::PcieReadStalls, "memory supplies data more slowly than the device reads it"),
+    (Counter::PcieWriteStalls, "memory takes data more slowly than the device writes it"),
+    (Counter::PausesSent, "this host receives more slowly than the link delivers"),
+    (Counter::PriorityPausesSent, "this host receives more slowly than the link delivers"),
+    (Counter::PausesReceived, "the switch or a peer slows this port"),
+    (Counter::PriorityPausesReceived, "the switch or a peer slows this port"),
+    (Counter::PauseSentUs, "this host receives more slowly than the link delivers"),
+    (Counter::PauseReceivedUs, "the switch or a peer slows this port"),
     (Counter::TxWaitTicks, "data waited for credits of the link"),
-    (
-        Counter::CnpHandled,
-        "the network is congested: flows of this port were slowed",
-    ),
-    (
-        Counter::CnpSent,
-        "the network is congested: this port slows its senders",
-    ),
-    (
-        Counter::EcnMarked,
-        "a switch queue on the way to this port was long",
-    ),
+    (Counter::CnpHandled, "the network is congested: flows of this port were slowed"),
+    (Counter::CnpSent, "the network is congested: this port slows its senders"),
+    (Counter::EcnMarked, "a switch queue on the way to this port was long"),
 ];
 
 /// What a rise of `counter` says; `None` if a rise is no sign.
