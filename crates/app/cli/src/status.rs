@@ -17,7 +17,6 @@ use std::process::ExitCode;
 )]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
-    /// Done.
     Done,
     /// Done, and the answer is no.
     No,

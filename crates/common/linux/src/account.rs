@@ -55,23 +55,15 @@ pub struct PlaceLimits {
 
 /// Why no place is available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum NoPlace {
-    /// The account holds its maximum.
     #[error("{account} holds {held} places, which is the most for one account")]
-    Account {
-        /// The account.
-        account: Account,
-        /// Number of places that it holds.
-        held: usize,
-    },
-    /// The remaining places are reserved.
+    Account { account: Account, held: usize },
     #[error(
         "{used} of {total} places are taken, and the rest is kept for accounts that hold fewer than {few}"
     )]
     Reserved {
-        /// Number of taken places.
         used: usize,
-        /// Total number of places.
         total: usize,
         /// Only accounts with fewer places than this may take the rest.
         few: usize,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 /// Why a request to the host failed.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum HostError {
     /// The kernel has no NETLINK_RDMA: it has no RDMA core, or the module is not loaded.
     #[error(
@@ -12,82 +13,36 @@ pub enum HostError {
          or boot a kernel built with CONFIG_INFINIBAND"
     )]
     NoRdmaSubsystem(#[source] io::Error),
-    /// A privilege is missing.
     #[error("{action}: not permitted; run as root, or with CAP_NET_ADMIN")]
-    NotPermitted {
-        /// The attempted action.
-        action: String,
-    },
-    /// The RDMA device does not exist.
+    NotPermitted { action: String },
     #[error("no RDMA device is named `{device}`; {}", known_devices(.known))]
-    NoDevice {
-        /// The requested name.
-        device: String,
-        /// The existing names.
-        known: Vec<String>,
-    },
+    NoDevice { device: String, known: Vec<String> },
     /// The driver or the kernel does not support the request.
     #[error("{action}: this device's driver or this kernel does not offer it ({source})")]
-    NotOffered {
-        /// The attempted action.
-        action: String,
-        /// The kernel's error.
-        source: io::Error,
-    },
-    /// Any other error of the kernel.
+    NotOffered { action: String, source: io::Error },
     #[error("{action}: {source}")]
-    Kernel {
-        /// The attempted action.
-        action: String,
-        /// The kernel's error.
-        source: io::Error,
-    },
+    Kernel { action: String, source: io::Error },
     /// An answer that cannot be parsed: a newer kernel, or our defect.
     #[error(
         "{action}: the kernel's answer does not parse ({detail}); please report it with the kernel's version"
     )]
-    Malformed {
-        /// The attempted action.
-        action: String,
-        /// What is wrong with the bytes.
-        detail: String,
-    },
-    /// A file cannot be read.
+    Malformed { action: String, detail: String },
     #[error("cannot read {}: {source}", path.display())]
-    Read {
-        /// Path of the file.
-        path: PathBuf,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// A file cannot be written.
+    Read { path: PathBuf, source: io::Error },
     #[error("cannot write `{value}` to {}: {source}", path.display())]
     Write {
-        /// Path of the file.
         path: PathBuf,
-        /// The value to write.
         value: String,
-        /// The system's error.
         source: io::Error,
     },
-    /// A file has unexpected content.
     #[error("{} says `{value}`; expected {expected}", path.display())]
     Unexpected {
-        /// Path of the file.
         path: PathBuf,
-        /// Its content.
         value: String,
-        /// The expected content.
         expected: &'static str,
     },
-    /// A program cannot be run.
     #[error("cannot run `{program}`: {source}")]
-    Program {
-        /// The program and its arguments.
-        program: String,
-        /// The system's error.
-        source: io::Error,
-    },
+    Program { program: String, source: io::Error },
 }
 
 fn known_devices(known: &[String]) -> String {

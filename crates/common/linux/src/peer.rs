@@ -32,15 +32,10 @@ pub struct Peer {
 
 /// Why a peer may not control this host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum NoAuthority {
-    /// Another user.
     #[error("user {user} may not; only root and user {own} may")]
-    User {
-        /// User id of the peer.
-        user: u32,
-        /// User id of this process.
-        own: u32,
-    },
+    User { user: u32, own: u32 },
     /// The peer is in another namespace, such as root in a container.
     #[error(
         "process {process} is in another {kind} namespace; only processes of the host's {kind} namespace may"
@@ -48,17 +43,10 @@ pub enum NoAuthority {
     Namespace {
         /// Process id of the peer here, 0 if it has none.
         process: u32,
-        /// Kind of the namespace.
         kind: &'static str,
     },
-    /// The namespace cannot be read.
     #[error("process {process} has ended, or its {kind} namespace cannot be read")]
-    Unknown {
-        /// Process id of the peer here.
-        process: u32,
-        /// Kind of the namespace.
-        kind: &'static str,
-    },
+    Unknown { process: u32, kind: &'static str },
 }
 
 impl Peer {

@@ -43,21 +43,14 @@ impl fmt::Display for InputError {
 
 /// Kinds of mistakes.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum Problem {
-    /// The text is not TOML.
     #[error("not valid TOML: {message}")]
-    Syntax {
-        /// The TOML parser's reason.
-        message: String,
-    },
-    /// The key does not exist here.
+    Syntax { message: String },
     #[error("unknown key {key}{}", suggestion(.nearest.as_deref(), .known))]
     UnknownKey {
-        /// The key.
         key: String,
-        /// The nearest valid spelling.
         nearest: Option<String>,
-        /// Every valid key.
         known: Vec<String>,
     },
     /// Parts of a policy that do not fit together or do not fit the device.
@@ -65,24 +58,13 @@ pub enum Problem {
     Policy(String),
     /// Guarantees or demands that cannot hold together, with the computation.
     #[error("{problem}")]
-    Promise {
-        /// The computation and the remedy.
-        problem: String,
-    },
-    /// A required key is missing.
+    Promise { problem: String },
     #[error("{key} is missing: {expected}")]
-    Missing {
-        /// The key.
-        key: String,
-        /// What the value should be.
-        expected: String,
-    },
+    Missing { key: String, expected: String },
     /// A value out of range, of the wrong type, in the wrong unit, or one that contradicts another.
     #[error("{key} = {value}: {expected}")]
     Value {
-        /// The key.
         key: String,
-        /// The value as written.
         value: String,
         /// The allowed range or form, and the remedy.
         expected: String,
@@ -90,31 +72,21 @@ pub enum Problem {
     /// A name that is not one of a list.
     #[error("{key} = {value}: unknown{}", suggestion(.nearest.as_deref(), .known))]
     UnknownName {
-        /// The key.
         key: String,
-        /// The value as written.
         value: String,
-        /// The nearest valid spelling.
         nearest: Option<String>,
-        /// Every valid name.
         known: Vec<String>,
     },
     /// A device profile that does not exist.
     #[error("profile = {value}: unknown{hint}")]
     UnknownProfile {
-        /// The value as written.
         value: String,
         /// The name that was meant, or the nearest device, and the way to add one.
         hint: String,
     },
     /// A command line that is not supported.
     #[error("{key}: {source}")]
-    Command {
-        /// The key with the command line.
-        key: String,
-        /// The reason.
-        source: CommandError,
-    },
+    Command { key: String, source: CommandError },
 }
 
 /// A command line that is not supported.

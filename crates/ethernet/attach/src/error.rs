@@ -10,21 +10,15 @@ const SIMILARITY_MIN: f64 = 0.7;
 
 /// Why an operation on a network device failed.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum NicError {
     /// The namespace has no device with that name.
     #[error("no network device is named `{device}` here{}", suggestion(.device, .known))]
-    NoDevice {
-        /// The requested name.
-        device: String,
-        /// The existing names.
-        known: Vec<String>,
-    },
-    /// The device has one transmit queue.
+    NoDevice { device: String, known: Vec<String> },
     #[error(
         "{device} has one transmit queue: there is nothing to choose between; {}", more_queues(.command)
     )]
     SingleQueue {
-        /// Device name.
         device: String,
         /// Command that adds queues; `None` if no command can.
         command: Option<String>,
@@ -35,110 +29,64 @@ pub enum NicError {
         in_words(.cards)
     )]
     Software {
-        /// Device name.
         device: String,
         /// Devices of this host with a card.
         cards: Vec<String>,
     },
     /// A device that passes packets to others, which choose queues themselves.
     #[error("{device} sends through {}: attach {} instead", .lower.join(", "), if .lower.len() == 1 { "that" } else { "those" })]
-    Upper {
-        /// Device name.
-        device: String,
-        /// The lower devices.
-        lower: Vec<String>,
-    },
+    Upper { device: String, lower: Vec<String> },
     /// The driver is known to choose queues itself.
     #[error(
         "{device}: its driver {driver} {how}, so flows do not get the queues that they are given; --any-driver attaches all the same"
     )]
     Ignored {
-        /// Device name.
         device: String,
-        /// Driver name.
         driver: String,
-        /// How the driver chooses.
         how: &'static str,
     },
-    /// A privilege is missing.
     #[error("{action}: not permitted; run as root, or with CAP_NET_ADMIN, CAP_BPF and CAP_PERFMON")]
-    NotPermitted {
-        /// The attempted action.
-        action: String,
-    },
-    /// A kernel feature is missing.
+    NotPermitted { action: String },
     #[error("{action}: {detail}")]
-    Kernel {
-        /// The attempted action.
-        action: String,
-        /// The missing feature and the remedy.
-        detail: String,
-    },
-    /// The device is already attached.
+    Kernel { action: String, detail: String },
     #[error(
         "{device} is attached already{}; `isolane nic detach {device}{place}` first, or `isolane nic status {device}{place}`",
         by(*.process)
     )]
     Attached {
-        /// Device name.
         device: String,
         /// Command line option for its namespace ([`crate::System::place`]).
         place: String,
         /// Process id of the running controller, if any.
         process: Option<u32>,
     },
-    /// The device is not attached.
     #[error("{device} is not attached; `isolane nic attach {device}{place}` does it")]
     NotAttached {
-        /// Device name.
         device: String,
         /// Command line option for its namespace ([`crate::System::place`]).
         place: String,
     },
     /// Another process attaches or detaches the device.
     #[error("another `isolane nic` changes {device}; wait for it to end, or end it")]
-    Busy {
-        /// Device name.
-        device: String,
-    },
-    /// The device was removed.
+    Busy { device: String },
     #[error("{device} is gone: removed, or its driver was unloaded")]
-    Gone {
-        /// Device name.
-        device: String,
-    },
-    /// The network namespace cannot be entered.
+    Gone { device: String },
     #[error(
         "cannot enter the network namespace `{name}`: {reason}; `ip netns list` shows the named ones"
     )]
-    Namespace {
-        /// Name of the namespace.
-        name: String,
-        /// The kernel's error.
-        reason: io::Error,
-    },
-    /// A value out of range.
+    Namespace { name: String, reason: io::Error },
     #[error("{what} `{value}`: {expected}")]
     Value {
-        /// Name of the value.
         what: &'static str,
-        /// The given value.
         value: String,
-        /// What is allowed.
         expected: String,
     },
     /// A file that cannot be read, written or parsed.
     #[error("{}: {detail}", path.display())]
-    File {
-        /// Path of the file.
-        path: PathBuf,
-        /// The reason and the remedy.
-        detail: String,
-    },
+    File { path: PathBuf, detail: String },
     /// An error of the kernel or of a host file.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// An error of the BPF programs.
     #[error(transparent)]
     Programs(#[from] EbpfError),
 }

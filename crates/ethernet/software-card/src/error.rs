@@ -2,6 +2,7 @@
 
 /// Why there is no result.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum SoftNicError {
     /// An option has a value that cannot be.
     #[error("{0}")]
@@ -12,14 +13,10 @@ pub enum SoftNicError {
     /// A program of the testbed ended early or sent invalid output.
     #[error("`{program}` {problem}; its last words: {words}")]
     Program {
-        /// Its command line.
         program: String,
-        /// What it did.
         problem: String,
-        /// The end of what it wrote.
         words: String,
     },
-    /// Ctrl-C.
     #[error("interrupted; the namespaces and devices are removed")]
     Interrupted,
 }

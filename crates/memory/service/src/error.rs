@@ -12,23 +12,14 @@ use std::path::PathBuf;
 
 /// Something that the machine did not do for us.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum MemError {
     /// Fewer than two tiers: there is nothing to move between.
     #[error("this machine has {tiers} memory tier(s) and two are needed; {remedy}")]
-    NoTiers {
-        /// How many it has.
-        tiers: usize,
-        /// What to do.
-        remedy: String,
-    },
+    NoTiers { tiers: usize, remedy: String },
     /// No version 2 hierarchy with the controllers that are needed.
     #[error("no usable control groups: {seen}; {remedy}")]
-    NoCgroups {
-        /// What was seen.
-        seen: String,
-        /// What to do.
-        remedy: String,
-    },
+    NoCgroups { seen: String, remedy: String },
     /// A control group that is no longer there.
     #[error(
         "the control group `{0}` is gone: the application has ended, or its manager removed it"
@@ -36,38 +27,24 @@ pub enum MemError {
     Gone(String),
     /// A path that is no control group, or must not be used as one.
     #[error("`{path}` cannot be the cgroup of an application: {why}")]
-    BadCgroup {
-        /// The path.
-        path: String,
-        /// Why not.
-        why: String,
-    },
+    BadCgroup { path: String, why: String },
     /// An object of another owner, which we must not change.
     #[error("{object} belongs to {owner} and is left alone; {remedy}")]
     NotOurs {
-        /// The object.
         object: String,
-        /// Whose it seems to be.
         owner: String,
-        /// What to do.
         remedy: String,
     },
-    /// A mechanism that this kernel lacks.
     #[error("the backend `{backend}` does not work here: {why}; {remedy}")]
     Unsupported {
-        /// The mechanism.
         backend: BackendKind,
-        /// Why not.
         why: String,
-        /// What to do.
         remedy: String,
     },
-    /// No mechanism works.
     #[error(
         "no backend can enforce tier limits here; `isolane mem doctor` says what each one lacks"
     )]
     NoBackend,
-    /// The application is not adopted.
     #[error("application {0} is not under control of this backend; adopt it first")]
     Unknown(u32),
     /// A far tier without room for what should move there.
@@ -76,11 +53,8 @@ pub enum MemError {
         free = size_text(free.get()), needed = size_text(needed.get())
     )]
     FarFull {
-        /// The tier.
         tier: usize,
-        /// Its free memory.
         free: Bytes,
-        /// What should move.
         needed: Bytes,
     },
     /// A measurement that wants more memory than is free.
@@ -89,11 +63,8 @@ pub enum MemError {
          --cores), or free memory", wanted = size_text(wanted.get()), available = size_text(available.get())
     )]
     NoRoom {
-        /// Where.
         place: &'static str,
-        /// What is wanted.
         wanted: Bytes,
-        /// What may be had.
         available: Bytes,
     },
     /// A demonstration that needs a processor for each of two programs.
@@ -106,10 +77,7 @@ pub enum MemError {
         "latency of memory: the measuring thread ran through none of {samples} samples: the processors are too busy; stop \
          other programs, or measure for longer (--length)"
     )]
-    NeverRan {
-        /// Samples that were begun.
-        samples: u64,
-    },
+    NeverRan { samples: u64 },
     /// Pages that do not move after repeated requests to the kernel.
     #[error(
         "{over} of `{cgroup}` stay above the limit after {tries} tries; locked memory (mlock), pages pinned for devices \
@@ -117,53 +85,31 @@ pub enum MemError {
         over = size_text(over.get())
     )]
     Unmoved {
-        /// The group.
         cgroup: String,
-        /// What is above the limits.
         over: Bytes,
-        /// How often it was tried.
         tries: u32,
     },
     /// The kernel refused for lack of privilege.
     #[error("{action}: not permitted; run as root")]
-    NotPermitted {
-        /// The request.
-        action: String,
-    },
-    /// The kernel refused a write.
+    NotPermitted { action: String },
     #[error("cannot write `{value}` to {}: {source}; {remedy}", path.display())]
     Refused {
-        /// The file.
         path: PathBuf,
-        /// The value.
         value: String,
-        /// Why.
         source: io::Error,
-        /// What to do.
         remedy: String,
     },
     /// A file whose text is not what its place promises.
     #[error("{path} says `{value}`; expected {expected}")]
     Unexpected {
-        /// The file.
         path: String,
-        /// What it says.
         value: String,
-        /// What belongs there.
         expected: &'static str,
     },
-    /// A system call that failed.
     #[error("{action}: {source}")]
-    Kernel {
-        /// The request.
-        action: String,
-        /// What the kernel answered.
-        source: io::Error,
-    },
-    /// The user has ended it.
+    Kernel { action: String, source: io::Error },
     #[error("interrupted; what was begun is taken back")]
     Interrupted,
-    /// Anything else about files.
     #[error(transparent)]
     Host(#[from] HostError),
 }

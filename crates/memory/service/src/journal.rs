@@ -106,27 +106,18 @@ pub struct Entry {
 
 /// Why the journal cannot be kept.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum JournalError {
-    /// It cannot be read or written.
     #[error("the journal {}: {detail}", path.display())]
     File {
-        /// Which file.
         path: PathBuf,
         /// What is wrong, and what to do.
         detail: String,
     },
-    /// Another service has it.
     #[error("another memory service runs here: it holds {}; stop it first", path.display())]
-    Busy {
-        /// The lock.
-        path: PathBuf,
-    },
-    /// We may not write it.
+    Busy { path: PathBuf },
     #[error("{} may not be written: run as root, or choose another directory (run_dir)", path.display())]
-    NotPermitted {
-        /// Where.
-        path: PathBuf,
-    },
+    NotPermitted { path: PathBuf },
 }
 
 /// Where a journal is kept.

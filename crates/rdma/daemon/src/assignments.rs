@@ -34,19 +34,15 @@ const NAME_MAX: usize = 128;
 
 /// Why an assignment cannot be written.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum AssignError {
-    /// The name cannot be a file's.
     #[error("assignment {0:?}: a name must have 1 to {NAME_MAX} letters, digits and any of - _ .")]
     Name(String),
-    /// The content is invalid.
     #[error(transparent)]
     Input(#[from] isolane_common_toml_input::error::InputError),
-    /// The folder cannot be written.
     #[error("cannot write assignments into {}: {error}; start isolaned, and run as root", .folder.display())]
     Write {
-        /// The folder.
         folder: PathBuf,
-        /// The system's error.
         error: std::io::Error,
     },
 }

@@ -11,14 +11,12 @@ use std::os::unix::net::UnixStream;
 
 /// Why an attachment cannot be built.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum AttachError {
-    /// Reference flow or peers.
     #[error(transparent)]
     Peers(#[from] PeersError),
-    /// Metrics or snapshots.
     #[error(transparent)]
     Show(#[from] ServerError),
-    /// Reload signal.
     #[error("cannot wait for the reload signal: {0}")]
     Reload(#[from] std::io::Error),
 }

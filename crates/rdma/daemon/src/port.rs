@@ -10,21 +10,16 @@ pub const SYSFS: &str = "/sys/class/infiniband";
 
 /// Why a port's rate is unknown.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum PortError {
-    /// The device does not exist.
     #[error("there is no RDMA device {device}; this machine has {}", if .present.is_empty() { "none".to_owned() } else { .present.join(", ") })]
     Absent {
-        /// The requested device.
         device: String,
-        /// The existing devices.
         present: Vec<String>,
     },
     /// The file is missing or has no rate.
     #[error("{} has no rate; give one with --rate-bps or in the configuration", .file.display())]
-    Unreadable {
-        /// Path of the file.
-        file: PathBuf,
-    },
+    Unreadable { file: PathBuf },
 }
 
 /// Reads the signalling rate of port `number` of `device` below `sysfs`.

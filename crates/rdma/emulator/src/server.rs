@@ -69,16 +69,14 @@ pub struct Settings {
 
 /// Why there is no broker.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum StartError {
     /// The model does not take the settings.
     #[error(transparent)]
     Model(#[from] SimError),
-    /// The socket cannot be made.
     #[error("socket {}: cannot be made ({reason}); give a directory that you may write to, with a short path", path.display())]
     Socket {
-        /// Its path.
         path: PathBuf,
-        /// What the kernel says.
         reason: std::io::Error,
     },
 }

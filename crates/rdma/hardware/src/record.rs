@@ -23,7 +23,6 @@ pub const DIRECTORY: &str = "/run/isolane/hardware";
 const VERSION: u32 = 1;
 const SUFFIX: &str = ".journal";
 
-/// One line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Line {

@@ -54,7 +54,6 @@ impl DeviceLimits {
 pub(crate) struct Fault {
     /// The key of `[[tenant.traffic]]`.
     pub(crate) key: &'static str,
-    /// Its value.
     pub(crate) value: String,
     /// What it must be, and why.
     pub(crate) expected: String,

@@ -94,49 +94,30 @@ const UNBUILT: &[&str] = &["palos", "harmonic", "isolane"];
 
 /// Why a name is no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum StackError {
-    /// A part that does not exist.
     #[error("{part:?} is not a policy; the parts are {}", part_names().collect::<Vec<_>>().join(", "))]
-    UnknownPart {
-        /// As written.
-        part: String,
-    },
-    /// A part that is there twice.
+    UnknownPart { part: String },
     #[error("{part} is in {name:?} twice: write it once")]
-    Twice {
-        /// The whole name.
-        name: String,
-        /// The part.
-        part: &'static str,
-    },
+    Twice { name: String, part: &'static str },
     /// Two parts that control the same thing.
     #[error("{first}+{second}: both control {what}: choose one of them")]
     SameSlot {
-        /// A part.
         first: &'static str,
-        /// Another one.
         second: &'static str,
-        /// What they would both control.
         what: &'static str,
     },
     /// A part that the device cannot do, or not for so many tenants.
     #[error("{part}: {profile} {lacks}")]
     Device {
-        /// The part.
         part: &'static str,
-        /// The device profile.
         profile: String,
-        /// What is missing, and the remedy.
         lacks: String,
     },
-    /// Two parts that together mean nothing.
     #[error("{first}+{second}: {reason}")]
     Refused {
-        /// A part.
         first: &'static str,
-        /// Another one.
         second: &'static str,
-        /// Why not.
         reason: &'static str,
     },
 }

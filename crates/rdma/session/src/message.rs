@@ -143,43 +143,24 @@ pub const NO_METER: u16 = u16::MAX;
 
 /// Why bytes are not a message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum MessageError {
     /// The packet is too short or too long, or a text exceeds it.
     #[error(
         "a message of {bytes} bytes is cut short or too long; install the same release of shim and daemon"
     )]
-    Length {
-        /// Length of the packet.
-        bytes: usize,
-    },
-    /// The peer has another protocol version.
+    Length { bytes: usize },
     #[error(
         "the peer has version {theirs} of the protocol, this program {VERSION}; install the same release of shim and daemon"
     )]
-    Version {
-        /// The peer's version.
-        theirs: u32,
-    },
-    /// The kind of message is unknown.
+    Version { theirs: u32 },
     #[error("message kind {kind} is not known; install the same release of shim and daemon")]
-    Kind {
-        /// Number of the kind.
-        kind: u16,
-    },
-    /// A field is out of range.
+    Kind { kind: u16 },
     #[error("{field} of a message is {value}, which is out of range")]
-    Field {
-        /// Name of the field.
-        field: &'static str,
-        /// Received value.
-        value: u64,
-    },
+    Field { field: &'static str, value: u64 },
     /// A text is not UTF-8 or has control characters.
     #[error("{field} of a message is not plain text")]
-    Text {
-        /// Name of the field.
-        field: &'static str,
-    },
+    Text { field: &'static str },
 }
 
 const HELLO: u16 = 1;

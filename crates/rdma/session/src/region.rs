@@ -174,15 +174,13 @@ const _: () = {
 
 /// Why a region cannot be made or mapped.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum RegionError {
-    /// The kernel rejects the request.
     #[error(
         "cannot {what} the session's shared memory of {REGION_BYTES} bytes: {error}; is memory or the number of open files used up?"
     )]
     Kernel {
-        /// The step that failed.
         what: &'static str,
-        /// The kernel's error.
         error: rustix::io::Errno,
     },
     /// The memory is not a region of this version.
@@ -190,11 +188,8 @@ pub enum RegionError {
         "the session's shared memory has {what} {found}, expected {expected}; install the same release of shim and daemon"
     )]
     Other {
-        /// The property that differs.
         what: &'static str,
-        /// Its value.
         found: u64,
-        /// The required value.
         expected: u64,
     },
 }

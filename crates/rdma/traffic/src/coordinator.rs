@@ -41,47 +41,24 @@ enum Heard {
 
 /// Why a run failed.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum CoordinatorError {
-    /// A worker reported a failure.
     #[error("{name}: {}", failure.message)]
-    Failed {
-        /// Name of the worker.
-        name: String,
-        /// The worker's report.
-        failure: Failure,
-    },
-    /// A worker ended early.
+    Failed { name: String, failure: Failure },
     #[error("{name} ended before the end of the run; its standard error may say why")]
-    Gone {
-        /// Name of the worker.
-        name: String,
-    },
-    /// A worker sends nothing.
+    Gone { name: String },
     #[error(
         "{name} sent nothing for {seconds} s; check that its process runs and its host is reachable"
     )]
-    Silent {
-        /// Name of the worker.
-        name: String,
-        /// Time without a message, seconds.
-        seconds: u64,
-    },
-    /// A worker sent an invalid line.
+    Silent { name: String, seconds: u64 },
     #[error("{name}: {error}")]
-    Line {
-        /// Name of the worker.
-        name: String,
-        /// The parser's error.
-        error: LineError,
-    },
+    Line { name: String, error: LineError },
     /// A worker sent a message out of order.
     #[error(
         "{name} sent a message out of order: expected {expected}; use the same isolane at both ends"
     )]
     OutOfTurn {
-        /// Name of the worker.
         name: String,
-        /// The expected message.
         expected: &'static str,
     },
     /// A host of the plan has no worker.

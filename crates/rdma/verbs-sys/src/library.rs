@@ -25,24 +25,19 @@ pub enum Lookup {
 
 /// Why libibverbs cannot be used.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum LibraryError {
     /// The library is not there, or one of its own libraries is not.
     #[error(
         "libibverbs.so.1 cannot be opened ({reason}); install it: `apt install libibverbs1 ibverbs-providers` on \
          Debian and Ubuntu, `dnf install libibverbs` on Fedora and RHEL"
     )]
-    Missing {
-        /// What the dynamic loader says.
-        reason: String,
-    },
+    Missing { reason: String },
     /// The library lacks a function that every version since 2009 has.
     #[error(
         "libibverbs.so.1 has no function `{symbol}`; it is older than rdma-core or damaged: install rdma-core 17 or newer"
     )]
-    Incomplete {
-        /// Name of the function.
-        symbol: &'static str,
-    },
+    Incomplete { symbol: &'static str },
 }
 
 macro_rules! library {

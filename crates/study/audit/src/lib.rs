@@ -45,18 +45,14 @@ use std::path::PathBuf;
 
 /// Why an audit could not run.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum AuditError {
-    /// Nothing to do.
     #[error("an audit needs at least one victim, one policy and one seed")]
     Empty,
-    /// A glob matches nothing.
     #[error("no {role} matches {pattern:?}{}; {}", nearest_note(.nearest), all_names(.tenants))]
     NoMatch {
-        /// `victim` or `attacker`.
         role: &'static str,
-        /// The glob.
         pattern: String,
-        /// The nearest name.
         nearest: Option<String>,
         /// The names that there are, where these are a scenario's tenants and not the catalogue's workloads.
         tenants: Option<Vec<String>>,
@@ -64,25 +60,17 @@ pub enum AuditError {
     /// A scenario whose tenants cannot be audited.
     #[error("scenario {scenario}: {problem}")]
     Tenants {
-        /// The scenario.
         scenario: String,
-        /// What is wrong, and the remedy.
         problem: &'static str,
     },
-    /// A file could not be read.
     #[error("cannot read {}: {source}", .path.display())]
     Read {
-        /// Which.
         path: PathBuf,
-        /// Why.
         source: std::io::Error,
     },
-    /// A file could not be written.
     #[error("cannot write {}: {source}; free space or choose another --report", .path.display())]
     Write {
-        /// Which.
         path: PathBuf,
-        /// Why.
         source: std::io::Error,
     },
     /// A journal of another version or build.
@@ -92,70 +80,42 @@ pub enum AuditError {
         .path.display()
     )]
     JournalVersion {
-        /// Which.
         path: PathBuf,
-        /// Who wrote it.
         found: String,
-        /// Who reads it.
         ours: String,
     },
-    /// A journal of another audit.
     #[error(
         "journal {} holds {runs} runs of another audit ({found}), none of which this one needs: resume with its \
          settings, use another --report, or start over with --force in place of --resume",
         .path.display()
     )]
     JournalOther {
-        /// Which.
         path: PathBuf,
-        /// Its runs.
         runs: usize,
         /// The command line that it was written for.
         found: String,
     },
-    /// The output directory holds another audit.
     #[error(
         "{} holds an audit with other settings ({found}): choose another --report, or replace it with --force",
         .directory.display()
     )]
     OtherAudit {
-        /// Which.
         directory: PathBuf,
         /// The command line of the audit that it holds.
         found: String,
     },
-    /// Another process writes there.
     #[error("another audit is running in {}: wait for it, or choose another --report", .directory.display())]
-    Busy {
-        /// Which.
-        directory: PathBuf,
-    },
-    /// A journal that is not one.
+    Busy { directory: PathBuf },
     #[error(
         "journal {} is damaged at line {line}: run without --resume to start over, or use another --report",
         .path.display()
     )]
-    JournalDamaged {
-        /// Which.
-        path: PathBuf,
-        /// Where, from 1.
-        line: usize,
-    },
-    /// Threads could not be started.
+    JournalDamaged { path: PathBuf, line: usize },
     #[error("cannot start {jobs} workers: {reason}; try a smaller --jobs")]
-    Workers {
-        /// How many.
-        jobs: usize,
-        /// Why.
-        reason: String,
-    },
+    Workers { jobs: usize, reason: String },
     /// A testbed returned a result without the tenants of the request.
     #[error("the testbed reported no tenant for {scenario}")]
-    NoTenant {
-        /// The scenario.
-        scenario: String,
-    },
-    /// A run failed.
+    NoTenant { scenario: String },
     #[error(transparent)]
     Testbed(#[from] isolane_study_testbed::TestbedError),
 }

@@ -15,7 +15,6 @@ use std::collections::BTreeMap;
 /// One run's contribution to the matrix.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
-    /// The victim.
     pub(crate) victim: Metrics,
     /// The attacker, several together, unless the victim ran alone.
     pub(crate) attacker: Option<Metrics>,

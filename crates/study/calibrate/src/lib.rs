@@ -20,11 +20,11 @@ pub mod requests;
 
 /// Why a calibration gave no result.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum CalibrationError {
     /// A scenario of ours did not parse or run on this profile.
     #[error("profile {profile}: {reason}")]
     Run {
-        /// The profile.
         profile: String,
         /// What the parser or the testbed said.
         reason: String,
@@ -32,21 +32,13 @@ pub enum CalibrationError {
     /// Nothing to fit to, or nothing to fit.
     #[error("profile {profile} has no {what}: {remedy}")]
     Nothing {
-        /// The profile.
         profile: String,
-        /// What is missing.
         what: &'static str,
-        /// What to do.
         remedy: &'static str,
     },
     /// The profile's text has no such parameter on a line of its own.
     #[error(
         "the profile's text has no line `{name} = {{ value = ... }}` in [{section}]: write it on one line"
     )]
-    Line {
-        /// Section.
-        section: String,
-        /// Parameter.
-        name: String,
-    },
+    Line { section: String, name: String },
 }

@@ -2,37 +2,30 @@
 
 /// Why claims could not be read or planned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum ClaimError {
     /// A claim file that is not valid.
     #[error("{file}:{line}: {message}")]
     File {
         /// Path of the file inside the repository.
         file: String,
-        /// Line, from 1.
         line: usize,
         /// What is wrong and what would be right.
         message: String,
     },
-    /// Two claims of one id.
     #[error("{file}: id {id:?} is already used by {other}: ids are unique over all systems")]
     Duplicate {
-        /// Path of the later file.
         file: String,
-        /// The id.
         id: String,
-        /// Path of the earlier file.
         other: String,
     },
-    /// A selection that selects nothing.
     #[error(
         "no claim matches {pattern:?}{nearest}; `isolane claims --list` shows all ids, of the systems {systems}"
     )]
     NoMatch {
-        /// The pattern as given.
         pattern: String,
         /// `, did you mean ...` or nothing.
         nearest: String,
-        /// All systems.
         systems: String,
     },
     /// A figure or table that no selected claim is about.
@@ -40,11 +33,8 @@ pub enum ClaimError {
         "no selected claim is about {kind} {number}; the selected claims have these {kind}s: {named}"
     )]
     NoFigure {
-        /// `figure` or `table`.
         kind: &'static str,
-        /// The number as given.
         number: String,
-        /// The numbers that there are.
         named: String,
     },
 }

@@ -31,57 +31,41 @@ pub use subject::Subject;
 
 /// Why there is nothing to explain.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum ExplainError {
-    /// The run of the pair failed.
     #[error(transparent)]
     Testbed(#[from] isolane_study_testbed::TestbedError),
     /// A name that is not in the catalogue or in the scenario.
     #[error(transparent)]
     Names(#[from] AuditError),
-    /// A pattern that matches several.
     #[error("{role} {pattern:?} matches {count} of them: name one, such as {first}")]
     Several {
-        /// `victim` or `attacker`.
         role: &'static str,
         /// The request: victim, attacker, device and policy.
         pattern: String,
-        /// How many match.
         count: usize,
-        /// The first of them.
         first: String,
     },
     /// The device cannot run one of the two.
     #[error("not on profile {profile}: {reason}; choose another profile or workload")]
-    NotApplicable {
-        /// The device.
-        profile: String,
-        /// Why.
-        reason: String,
-    },
+    NotApplicable { profile: String, reason: String },
     /// The victim sends no messages that can be followed one by one.
     #[error(
         "victim {victim} {reason}, so its messages are not followed one by one; name a tenant with data traffic, or \
          compare two runs of `isolane sim`"
     )]
     NotFollowed {
-        /// The tenant.
         victim: String,
-        /// Why.
         reason: &'static str,
     },
-    /// Nothing to compare with.
     #[error(
         "no message of {victim} completed alone between {from_us} us and {to_us} us of measured time; raise --duration"
     )]
     NothingAlone {
-        /// The tenant.
         victim: String,
-        /// Begin of the window, microseconds.
         from_us: f64,
-        /// Its end.
         to_us: f64,
     },
-    /// The simulator refused the policy.
     #[error(transparent)]
     Policy(#[from] SimError),
 }

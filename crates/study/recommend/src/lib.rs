@@ -27,33 +27,18 @@ pub mod text;
 
 /// Why there is no recommendation.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum RecommendError {
     /// No tenant has an objective, or no tenant completes anything.
     #[error(
         "scenario {scenario}: no tenant has an SLO, and none completes a message alone from which one could be derived; say \
          what one needs, like slo = {{ p99_max = \"10us\" }} or slo = {{ goodput_min = \"20Gb/s\" }} in its [[tenant]]"
     )]
-    NoNeeds {
-        /// The scenario.
-        scenario: String,
-    },
-    /// No policy can run.
+    NoNeeds { scenario: String },
     #[error("scenario {scenario}: no policy is left to compare: {reasons}")]
-    NoPolicy {
-        /// The scenario.
-        scenario: String,
-        /// Why each was left out.
-        reasons: String,
-    },
-    /// Threads could not be started.
+    NoPolicy { scenario: String, reasons: String },
     #[error("cannot start {jobs} workers: {reason}; try a smaller --jobs")]
-    Workers {
-        /// How many.
-        jobs: usize,
-        /// Why.
-        reason: String,
-    },
-    /// A run failed.
+    Workers { jobs: usize, reason: String },
     #[error(transparent)]
     Testbed(#[from] isolane_study_testbed::TestbedError),
 }

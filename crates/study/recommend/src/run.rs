@@ -119,7 +119,6 @@ struct Work<'a> {
     testbed: &'a dyn Testbed,
     on_progress: OnProgress<'a>,
     done: AtomicU64,
-    /// What the tenants need.
     needs: Vec<TenantNeeds>,
 }
 

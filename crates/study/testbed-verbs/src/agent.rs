@@ -63,6 +63,7 @@ const AHEAD: usize = 16;
 
 /// Why a session ended before its controller did.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum AgentError {
     /// The stream broke or was no stream of messages.
     #[error("agent: cannot read from the controller: {0}")]
@@ -70,16 +71,11 @@ pub enum AgentError {
     /// A request was no message of ours.
     #[error("agent: {0}")]
     Message(#[from] crate::message::MessageError),
-    /// Another release.
     #[error(
         "agent: the controller has version {theirs} of the protocol, this agent {VERSION}; install the same \
          release of isolane on both machines"
     )]
-    Version {
-        /// The controller's.
-        theirs: u32,
-    },
-    /// The session lasted too long.
+    Version { theirs: u32 },
     #[error("agent: the session reached its limit of {} s; see --lifetime", .0.as_secs())]
     Lifetime(Duration),
 }

@@ -84,9 +84,7 @@ const PACING: Duration = Duration::from_secs(60);
 /// A daemon and what it knows each tenant as, in the scenario's order.
 #[derive(Clone, Debug)]
 pub(crate) struct UnderDaemon {
-    /// What it paces.
     pub(crate) paced: Paced,
-    /// Each tenant.
     pub(crate) tenants: Vec<Pacing>,
 }
 

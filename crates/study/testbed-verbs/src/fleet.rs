@@ -25,7 +25,6 @@ pub(crate) struct Post {
     pub(crate) link: usize,
     /// The device's name there.
     pub(crate) device: String,
-    /// Its port.
     pub(crate) port: u8,
     /// Entry of the port's GID table, where one is named.
     pub(crate) gid_index: Option<u8>,

@@ -47,39 +47,22 @@ const KEY_FILE: &str = "key.pem";
 
 /// What goes wrong with certificates.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum IdentityError {
-    /// A file or directory.
     #[error("cannot {what} {}: {source}", .path.display())]
     File {
-        /// `read`, `write`, ...
         what: &'static str,
-        /// Which.
         path: PathBuf,
-        /// Why.
         source: io::Error,
     },
-    /// A key that others can read.
     #[error("{} can be read by others (mode {mode:o}): chmod 600 it, or make a new authority if they may have read it", .path.display())]
-    Open {
-        /// Which.
-        path: PathBuf,
-        /// Its permissions.
-        mode: u32,
-    },
+    Open { path: PathBuf, mode: u32 },
     /// A name that no certificate can be for, or no directory can have.
     #[error("{name:?} must be a host name or an address, and not {AUTHORITY:?}")]
-    Name {
-        /// As given.
-        name: String,
-    },
+    Name { name: String },
     /// A file that is no certificate or key.
     #[error("{}: {reason}; make new ones with `isolane rdma agent init`", .path.display())]
-    Content {
-        /// Which file or directory.
-        path: PathBuf,
-        /// What is wrong.
-        reason: String,
-    },
+    Content { path: PathBuf, reason: String },
 }
 
 /// Makes the authority in `directory` where there is none, and certificates for `names`. Returns the new directories.

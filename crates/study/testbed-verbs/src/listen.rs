@@ -39,18 +39,12 @@ pub struct ListenOptions {
 
 /// Why an agent cannot listen.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum ListenError {
-    /// Its certificates.
     #[error(transparent)]
     Identity(#[from] IdentityError),
-    /// Its address.
     #[error("cannot listen on {address}: {source}; choose another address or port")]
-    Address {
-        /// As given.
-        address: String,
-        /// Why.
-        source: io::Error,
-    },
+    Address { address: String, source: io::Error },
 }
 
 /// How long a session's process may take to end after its connection.

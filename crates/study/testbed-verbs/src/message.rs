@@ -172,24 +172,16 @@ pub enum Event {
 
 /// Why a line is no message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum MessageError {
-    /// It never ends.
     #[error("a line of more than {LINE_MAX} bytes")]
     Long,
-    /// Not our JSON.
     #[error(
         "no message of this release: {reason}; install the same release of isolane on both machines"
     )]
-    Malformed {
-        /// What the parser found.
-        reason: String,
-    },
-    /// A field is out of range.
+    Malformed { reason: String },
     #[error("{field} of a message is out of range")]
-    Field {
-        /// Which.
-        field: &'static str,
-    },
+    Field { field: &'static str },
 }
 
 /// A message that a line holds.

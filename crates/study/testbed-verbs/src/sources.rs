@@ -12,7 +12,6 @@ use isolane_rdma_inventory::dcb;
 /// One source: adds what it knows of a device and port.
 type Add = fn(&Root, &str, u32, &mut Extra);
 
-/// All sources.
 const SOURCES: [Add; 3] = [ethtool, flow_control, emulator];
 
 /// What the sources know of `device`.

@@ -54,6 +54,7 @@ pub trait Testbed: Sync {
 
 /// Why a testbed gave no result.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum TestbedError {
     /// The scenario was written for another device.
     #[error(
@@ -61,58 +62,32 @@ pub enum TestbedError {
          load profile {expected}, or change the scenario's `profile`"
     )]
     ProfileMismatch {
-        /// The scenario.
         scenario: String,
-        /// The profile it names.
         expected: String,
-        /// The profile that was passed.
         given: String,
     },
     /// The device cannot do what the scenario asks.
     #[error("profile {profile} cannot run scenario {scenario}: {reason}")]
     Unsupported {
-        /// The scenario.
         scenario: String,
-        /// The device.
         profile: String,
-        /// What is missing.
         reason: String,
     },
     /// The testbed does not know the scenario's policy or a parameter of it.
     #[error("scenario {scenario}: {reason}")]
-    Refused {
-        /// The scenario.
-        scenario: String,
-        /// Why.
-        reason: String,
-    },
+    Refused { scenario: String, reason: String },
     /// The scenario's network and its hosts do not go together.
     #[error("scenario {scenario}: {reason}")]
-    Network {
-        /// The scenario.
-        scenario: String,
-        /// What is wrong, and the remedy.
-        reason: String,
-    },
+    Network { scenario: String, reason: String },
     /// The testbed cannot run the request; the scenario or the target has to change.
     #[error("{reason}")]
-    Declined {
-        /// What, and the remedy.
-        reason: String,
-    },
+    Declined { reason: String },
     /// A machine of the testbed lacks a device, a library or a permission, or cannot be reached.
     #[error("{reason}")]
-    Unavailable {
-        /// Which machine, what, and the remedy.
-        reason: String,
-    },
+    Unavailable { reason: String },
     /// The run began and broke: a process was killed, a device was removed.
     #[error("{reason}")]
-    Failed {
-        /// What happened to whom.
-        reason: String,
-    },
-    /// The user stopped the run.
+    Failed { reason: String },
     #[error("interrupted; every process of the run has been stopped")]
     Interrupted,
     /// The testbed broke: a defect of ours.
@@ -121,17 +96,11 @@ pub enum TestbedError {
          testbed: {reason}; please report it with this line"
     )]
     Broken {
-        /// The testbed.
         testbed: &'static str,
-        /// The scenario.
         scenario: String,
-        /// Its run seed.
         seed: u64,
-        /// Its policy.
         policy: String,
-        /// The device.
         profile: String,
-        /// The message of the failed assertion.
         reason: String,
     },
 }

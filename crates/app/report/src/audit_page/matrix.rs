@@ -13,7 +13,6 @@ use std::fmt::Write;
 /// Up to so many attackers a cell can be large.
 const ROOMY: usize = 20;
 
-/// The section.
 pub(super) fn section(view: &View<'_>) -> String {
     let policies = &view.result.policies;
     let tabs: String = policies

@@ -14,29 +14,18 @@ pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Why there is no answer.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum ClientError {
-    /// No service listens.
     #[error("no memory service answers at {} ({error}); start one with isolaned --mem, or name its socket with --socket", path.display())]
     Absent {
-        /// Where.
         path: PathBuf,
-        /// Why.
         error: std::io::Error,
     },
-    /// We may not ask.
     #[error("{} may not be opened: run as root, or join the service's group", path.display())]
-    NotPermitted {
-        /// Where.
-        path: PathBuf,
-    },
+    NotPermitted { path: PathBuf },
     /// It listens, but its answer is none.
     #[error("the service at {} {detail}", path.display())]
-    Broken {
-        /// Where.
-        path: PathBuf,
-        /// What it did.
-        detail: String,
-    },
+    Broken { path: PathBuf, detail: String },
 }
 
 /// A connection to the service.

@@ -43,17 +43,14 @@ pub enum Ended {
 
 /// Why there is no service.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum ServiceError {
-    /// The journal.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// The socket.
     #[error(transparent)]
     Door(#[from] DoorError),
-    /// The machine.
     #[error(transparent)]
     Machine(#[from] crate::error::MemError),
-    /// The settings.
     #[error("{0}")]
     Settings(String),
 }

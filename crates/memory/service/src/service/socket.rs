@@ -110,7 +110,6 @@ pub(super) enum Wanted {
     Nonsense(String),
 }
 
-/// All connections.
 #[derive(Debug)]
 pub(super) struct Connections {
     door: Door,

@@ -256,7 +256,6 @@ struct IdleCall {
     last_packet: Duration,
     /// An acknowledgement through the host's port and on the other link.
     answer: Duration,
-    /// Links.
     links: u64,
     total: Duration,
 }

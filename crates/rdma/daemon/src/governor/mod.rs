@@ -70,11 +70,10 @@ pub struct Begun {
 
 /// Why a session is rejected. The process receives the text.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum Refusal {
-    /// No place is left.
     #[error("{0}; raise sessions_max or sessions_per_account_max")]
     Place(#[from] NoPlace),
-    /// The shared memory cannot be made.
     #[error(transparent)]
     Region(#[from] RegionError),
 }

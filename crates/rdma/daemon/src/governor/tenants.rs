@@ -18,7 +18,6 @@ pub(super) struct Tenant {
     pub(super) latency: Vec<LatencyWatch>,
 }
 
-/// All tenants.
 #[derive(Debug, Default)]
 pub(super) struct Tenants {
     by_name: BTreeMap<String, u32>,

@@ -49,6 +49,7 @@ pub struct Endpoint {
 
 /// Why two daemons could not connect.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum HandshakeError {
     /// The network failed or the peer did not answer.
     #[error("the connection failed: {0}")]
@@ -58,21 +59,12 @@ pub enum HandshakeError {
         "the peer is not an isolaned of this version; install the same release on all machines"
     )]
     Version,
-    /// The peer has another key.
     #[error("the peer has another key; give all daemons the same key_file")]
     Proof,
-    /// The message contains an invalid value.
     #[error("{field} of the peer's message is not valid; install the same release on all machines")]
-    Field {
-        /// The invalid field.
-        field: &'static str,
-    },
-    /// The peer rejected the connection.
+    Field { field: &'static str },
     #[error("the peer rejected the connection: {reason}")]
-    Refused {
-        /// The peer's reason.
-        reason: String,
-    },
+    Refused { reason: String },
     /// Our own queue pair cannot be made.
     #[error(transparent)]
     Verbs(#[from] isolane_rdma_verbs_sys::safe::VerbsError),

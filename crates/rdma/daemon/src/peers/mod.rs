@@ -61,24 +61,17 @@ pub type Targets =
 
 /// Why reference flows cannot start.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum PeersError {
-    /// A device cannot be used.
     #[error(transparent)]
     Verbs(#[from] isolane_rdma_verbs_sys::safe::VerbsError),
-    /// libibverbs cannot be used.
     #[error(transparent)]
     Library(#[from] isolane_rdma_verbs_sys::LibraryError),
-    /// The key cannot be used.
     #[error(transparent)]
     Key(#[from] KeyError),
     /// A thread or a listening socket cannot be made.
     #[error("cannot {what}: {error}")]
-    System {
-        /// The action that failed.
-        what: String,
-        /// The system's error.
-        error: std::io::Error,
-    },
+    System { what: String, error: std::io::Error },
 }
 
 impl Peers {

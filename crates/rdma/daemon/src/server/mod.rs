@@ -29,39 +29,23 @@ use std::path::PathBuf;
 
 /// Why the daemon cannot run.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum ServerError {
-    /// The socket cannot be opened.
     #[error("cannot {what} the socket {path}: {error}; choose another with --socket, or run with the privilege to write there", path = .path.display())]
     Socket {
-        /// The step that failed.
         what: &'static str,
-        /// Path of the socket.
         path: PathBuf,
-        /// The kernel's error.
         error: Errno,
     },
-    /// The socket's folder cannot be made.
     #[error("cannot make the folder {path} of the socket: {error}; choose another with --socket", path = .path.display())]
     Folder {
-        /// Path of the folder.
         path: PathBuf,
-        /// The system's error.
         error: std::io::Error,
     },
-    /// Another daemon uses the socket.
     #[error("a daemon answers at {path} already; stop it, or choose another socket with --socket", path = .path.display())]
-    Taken {
-        /// Path of the socket.
-        path: PathBuf,
-    },
-    /// The kernel rejects a basic operation.
+    Taken { path: PathBuf },
     #[error("cannot {what}: {error}")]
-    Kernel {
-        /// The operation.
-        what: &'static str,
-        /// The kernel's error.
-        error: Errno,
-    },
+    Kernel { what: &'static str, error: Errno },
 }
 
 /// The event loop; see the module.

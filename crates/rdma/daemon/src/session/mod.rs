@@ -79,7 +79,6 @@ impl Allowance {
 pub(crate) enum Heard {
     /// No complete message.
     Nothing,
-    /// A message.
     Message(ToDaemon),
     /// The peer has closed.
     Gone,

@@ -107,24 +107,15 @@ pub enum Listen {
 
 /// Why the file is rejected.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum SettingsError {
-    /// The file cannot be read.
     #[error("cannot read the configuration {}: {error}; give another with --config", .file.display())]
     Read {
-        /// Path of the file.
         file: PathBuf,
-        /// The system's error.
         error: std::io::Error,
     },
-    /// The file is too long.
     #[error("the configuration {} has {bytes} bytes; at most {FILE_MAX} are read", .file.display())]
-    Long {
-        /// Path of the file.
-        file: PathBuf,
-        /// Size of the file.
-        bytes: u64,
-    },
-    /// The file has a mistake.
+    Long { file: PathBuf, bytes: u64 },
     #[error(transparent)]
     Input(#[from] isolane_common_toml_input::error::InputError),
 }

@@ -13,7 +13,6 @@ use crate::setting::{Classes, Selection, Target, Value};
 
 /// A class of the policy on the card.
 pub(super) struct Placed {
-    /// Its name.
     pub(super) name: String,
     /// Priority of its packets; on InfiniBand the service level.
     pub(super) priority: u8,

@@ -16,52 +16,33 @@ use crate::setting::{RATE_UNIT_BPS, Target, Value, rate_shown};
 
 /// Why a policy does not fit a host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum CompileError {
-    /// The host has no card.
     #[error(
         "this host has no RDMA device and no network card that the plan could use; `isolane rdma doctor` says what is missing"
     )]
     NoCards,
-    /// The policy's card does not exist.
     #[error("card = {name:?}: this host has no such card; it has {}", .known.join(", "))]
-    UnknownCard {
-        /// The policy's name.
-        name: String,
-        /// The host's names.
-        known: Vec<String>,
-    },
+    UnknownCard { name: String, known: Vec<String> },
     /// The policy names no card, and the host has several.
     #[error("card is missing, and this host has several; write card = one of {}", .known.join(", "))]
-    SeveralCards {
-        /// The host's names.
-        known: Vec<String>,
-    },
+    SeveralCards { known: Vec<String> },
     /// The rate of the port is unknown.
     #[error(
         "{card} reports no rate (its link may be down); bring it up or write rate = \"100Gb/s\""
     )]
-    NoRate {
-        /// The card.
-        card: String,
-    },
-    /// Guarantees that cannot hold together.
+    NoRate { card: String },
     #[error("the guarantees sum to {}, and {card} has {}; lower them", rate_shown(*.sum_bps), rate_shown(*.rate_bps))]
     Guarantees {
-        /// The card.
         card: String,
         /// Sum of the guarantees, bits per second.
         sum_bps: u64,
-        /// Rate to share, bits per second.
         rate_bps: u64,
     },
-    /// Two classes would have one priority.
     #[error(
         "no priority is free for class {class}; priorities 1 to 5 are chosen from: write priority = 0 to 7 for this class"
     )]
-    NoPriority {
-        /// The class.
-        class: String,
-    },
+    NoPriority { class: String },
 }
 
 /// The plan of `policy` for the card of `host` that it names.

@@ -28,7 +28,6 @@ use std::collections::VecDeque;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Slot {
-    /// What waits.
     waiting: Token,
     /// What is left of the last token.
     credit: Token,

@@ -23,35 +23,18 @@ impl fmt::Display for Object {
 
 /// Why a call of the control path is refused; nothing has changed then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum PalosError {
-    /// A weight outside its range.
     #[error(
         "{object}: weight {weight} is not 1 to {WEIGHT_MAX}: choose one, or destroy what shall send nothing"
     )]
-    Weight {
-        /// Whose.
-        object: Object,
-        /// As requested.
-        weight: u32,
-    },
+    Weight { object: Object, weight: u32 },
     /// An object that was never made, or is gone.
     #[error("{object} does not exist (numbers so far are below {numbers}): create it first")]
-    Unknown {
-        /// Which.
-        object: Object,
-        /// How many were ever made.
-        numbers: u32,
-    },
+    Unknown { object: Object, numbers: u32 },
     /// A group that cannot have a share of anything.
     #[error("group {group} has no queue pairs, so no chunk size: create a queue pair in it first")]
-    NoMembers {
-        /// Which.
-        group: u32,
-    },
-    /// A table that is full.
+    NoMembers { group: u32 },
     #[error("{object} would be one more than the {OBJECTS_MAX} a table holds: destroy some first")]
-    Full {
-        /// The requested one.
-        object: Object,
-    },
+    Full { object: Object },
 }

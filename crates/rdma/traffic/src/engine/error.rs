@@ -5,30 +5,22 @@ use isolane_rdma_verbs_sys::safe::VerbsError;
 
 /// Why an end stops.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub(crate) enum EndError {
     /// The device or the library reports an error.
     #[error(transparent)]
     Verbs(#[from] VerbsError),
-    /// The peer's address is invalid.
     #[error("the peer of {end} sent {what} {value}: {remedy}")]
     Peer {
-        /// Name of the end's workload.
         end: String,
-        /// The invalid part.
         what: &'static str,
-        /// Its value.
         value: String,
-        /// What is allowed.
         remedy: &'static str,
     },
-    /// The device cannot do the work.
     #[error("{device}: {what}; {remedy}")]
     Device {
-        /// Device name.
         device: String,
-        /// What is missing.
         what: String,
-        /// What to do.
         remedy: &'static str,
     },
 }

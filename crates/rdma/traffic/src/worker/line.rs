@@ -12,21 +12,14 @@ pub const LINE_MAX: usize = 4 << 20;
 
 /// Why no message was read.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum LineError {
-    /// Reading failed.
     #[error("cannot read from the peer: {0}")]
     Read(#[from] io::Error),
-    /// The line is too long.
     #[error("a line of more than {LINE_MAX} bytes; check that the peer is isolane rdma traffic")]
     Long,
-    /// The line is not a message.
     #[error("not a message of this version: {reason}; the line begins `{start}`")]
-    Message {
-        /// The parser's error.
-        reason: String,
-        /// The first characters of the line.
-        start: String,
-    },
+    Message { reason: String, start: String },
 }
 
 /// Reads messages from a reader.

@@ -35,44 +35,27 @@ pub struct Plan {
 
 /// Why a tenant cannot run on devices.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum PlanError {
-    /// A host without a device.
     #[error(
         "tenant {tenant:?} runs on host {host}, for which no device is named: name one device per host, in order"
     )]
-    NoDevice {
-        /// Tenant name.
-        tenant: String,
-        /// Letter of the host.
-        host: &'static str,
-    },
-    /// The engine does not support something.
+    NoDevice { tenant: String, host: &'static str },
     #[error(
         "tenant {tenant:?}, workload {workload:?}: {what} cannot run on real devices: {remedy}"
     )]
     Unsupported {
-        /// Tenant name.
         tenant: String,
-        /// Workload name.
         workload: String,
-        /// What is not supported.
         what: &'static str,
-        /// What to do instead.
         remedy: &'static str,
     },
-    /// A value exceeds a worker's limits.
     #[error(transparent)]
     Job(#[from] JobError),
-    /// An end without a peer.
     #[error(
         "end {end} of host {host} has no peer among the prepared workers: start a worker on every host of the plan"
     )]
-    NoPeer {
-        /// End id.
-        end: u32,
-        /// Letter of its host.
-        host: &'static str,
-    },
+    NoPeer { end: u32, host: &'static str },
 }
 
 /// The jobs of `tenant`, with the times and the seed of `scenario`.

@@ -5,8 +5,8 @@ use std::io;
 
 /// Why a verb failed.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum VerbsError {
-    /// libibverbs is missing.
     #[error(transparent)]
     Library(#[from] LibraryError),
     /// There is no RDMA device at all.
@@ -14,31 +14,17 @@ pub enum VerbsError {
         "this machine has no RDMA device ({reason}); for a software device: `modprobe rdma_rxe` and \
          `rdma link add rxe0 type rxe netdev eth0`"
     )]
-    NoDevices {
-        /// What libibverbs found.
-        reason: String,
-    },
-    /// There is none of this name.
+    NoDevices { reason: String },
     #[error("there is no RDMA device {name:?}; this machine has {available}")]
-    UnknownDevice {
-        /// The name.
-        name: String,
-        /// Those there are.
-        available: String,
-    },
-    /// A call failed.
+    UnknownDevice { name: String, available: String },
     #[error("{verb} on {device}: {error}{remedy}")]
     Call {
-        /// The verb.
         verb: &'static str,
-        /// The device.
         device: String,
-        /// Why.
         error: io::Error,
         /// What usually helps; empty or beginning with a semicolon.
         remedy: &'static str,
     },
-    /// An element reaches beyond its region.
     #[error(
         "an element of {length} bytes at {offset} does not fit region {region} of {region_bytes} bytes"
     )]
@@ -47,9 +33,7 @@ pub enum VerbsError {
         region: usize,
         /// Its length; 0 when there is no such region.
         region_bytes: u64,
-        /// The element's place.
         offset: u64,
-        /// The element's length.
         length: u32,
     },
 }

@@ -2,7 +2,6 @@
 
 use super::SyntaxError;
 
-/// One token.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Token {
     Number(f64),

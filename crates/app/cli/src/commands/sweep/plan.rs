@@ -50,7 +50,6 @@ impl FromStr for Shard {
     }
 }
 
-/// One point.
 #[derive(Clone, Debug)]
 pub(super) struct Point {
     pub(super) index: u64,

@@ -49,7 +49,6 @@ pub(crate) struct PointResult {
     pub(super) index: u64,
     /// Values of the keys.
     pub(super) settings: BTreeMap<String, String>,
-    /// Its seed.
     pub(super) seed: u64,
     /// What came out.
     pub(super) result: FabricResult,
