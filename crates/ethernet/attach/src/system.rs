@@ -225,11 +225,6 @@ impl System {
         let release = self.proc.text("sys/kernel/osrelease");
         release.unwrap_or_else(|| "unknown".to_owned())
     }
-
-    /// The names of the devices.
-    pub fn devices(&self) -> Vec<String> {
-        self.sys.list("class/net")
-    }
 }
 
 pub(crate) fn denied(path: &Path, error: std::io::Error) -> NicError {

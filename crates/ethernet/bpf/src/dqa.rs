@@ -416,11 +416,6 @@ impl Dqa {
         self.config().untagged.load(Relaxed) != 0
     }
 
-    /// Where everything is pinned.
-    pub fn pins(&self) -> &Path {
-        &self.pins
-    }
-
     fn config(&self) -> &Config {
         &self.config[0]
     }

@@ -48,11 +48,6 @@ impl Load {
             false => self.full,
         }
     }
-
-    /// All bytes.
-    pub fn bytes(&self) -> u64 {
-        u64::from(self.packets - 1) * u64::from(self.full) + u64::from(self.last)
-    }
 }
 
 /// A packet that leaves.

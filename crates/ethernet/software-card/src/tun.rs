@@ -104,11 +104,6 @@ impl Tun {
         })
     }
 
-    /// Its name.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
     /// The file of a queue, to wait for.
     pub fn file(&self, queue: usize) -> BorrowedFd<'_> {
         self.queues[queue].as_fd()

@@ -18,8 +18,6 @@ pub enum Order {
 
 /// A component that the event loop serves.
 pub trait Attachment {
-    /// Name for messages.
-    fn name(&self) -> &str;
     /// Readable when [`Self::ready`] has work. The loop reads it once, at the start.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
     /// Latest time of the next call of [`Self::ready`], CLOCK_MONOTONIC, ns.

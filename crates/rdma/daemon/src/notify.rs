@@ -90,10 +90,6 @@ impl Watchdog {
 }
 
 impl Attachment for Watchdog {
-    fn name(&self) -> &str {
-        "watchdog"
-    }
-
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         None
     }

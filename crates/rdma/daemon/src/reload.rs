@@ -114,10 +114,6 @@ impl Reload {
 }
 
 impl Attachment for Reload {
-    fn name(&self) -> &str {
-        "reload"
-    }
-
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.order.as_fd())
     }

@@ -1,7 +1,7 @@
-//! Starts a program whose control verbs are supervised (`isolane rdma run --enforce`).
+//! Supervises the control verbs of a program before it starts (`isolane rdma run --enforce`).
 //!
-//! Method: connect to the enforcer's socket, install the filter on this thread, send the listener, wait for the
-//! confirmation, then exec the program. The filter survives exec, and all children inherit it. A tenant cannot remove
+//! Method: connect to the enforcer's socket, install the filter on this thread, send the listener, and wait for the
+//! confirmation; the caller then execs the program. The filter survives exec, and all children inherit it. A tenant cannot remove
 //! the filter.
 //!
 //! Without CAP_SYS_ADMIN the kernel requires `no_new_privs`: setuid programs then run without the bit.
@@ -16,12 +16,8 @@ use crate::handoff;
 use crate::seccomp::filter::{RDMA_VERBS_IOCTL, conventions, program};
 use crate::seccomp::notify::install;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with, sockopt};
-use std::convert::Infallible;
-use std::ffi::OsString;
 use std::io;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Duration;
 
 /// Longest wait for the guardian's confirmation.
@@ -34,23 +30,6 @@ pub struct Launch {
     pub directory: PathBuf,
     /// The tenant that the process claims. It counts only for tenants that have no other condition.
     pub tenant: Option<String>,
-}
-
-/// Installs the filter on this process and replaces the process by `command`.
-///
-/// # Errors
-/// No enforcer runs, the filter cannot be installed, or the command cannot be run. An installed filter cannot be
-/// removed, so the caller should end after an error.
-pub fn install_and_exec(launch: &Launch, command: &[OsString]) -> Result<Infallible, EnforceError> {
-    let Some((name, arguments)) = command.split_first() else {
-        return Err(EnforceError::BadInput("no command after --".to_owned()));
-    };
-    supervise_self(launch)?;
-    let source = Command::new(name).args(arguments).exec();
-    Err(EnforceError::Command {
-        command: name.to_string_lossy().into_owned(),
-        source,
-    })
 }
 
 /// Supervises the calling thread and everything that it starts from now on.

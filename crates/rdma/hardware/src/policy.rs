@@ -321,11 +321,6 @@ fn cgroup(table: &Table<'_>) -> Result<Option<String>> {
 }
 
 impl Policy {
-    /// The class of that name.
-    pub fn class(&self, name: &str) -> Option<&Class> {
-        self.classes.iter().find(|class| class.name == name)
-    }
-
     /// The policy as a file that [`parse`] reads again.
     pub fn to_toml(&self) -> String {
         let mut text = Lines::default();

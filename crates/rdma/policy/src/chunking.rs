@@ -89,10 +89,6 @@ impl Chunking {
 }
 
 impl Policy for Chunking {
-    fn name(&self) -> &'static str {
-        "sw-chunking"
-    }
-
     fn on_sent(&mut self, _now: Instant, _flow: FlowId, _bytes: Bytes) {}
 
     fn on_completion(&mut self, _now: Instant, _completion: &Completion) {}

@@ -109,10 +109,6 @@ impl HardwarePriority {
 }
 
 impl Policy for HardwarePriority {
-    fn name(&self) -> &'static str {
-        "hw-priority"
-    }
-
     fn on_sent(&mut self, now: Instant, flow: FlowId, bytes: Bytes) {
         let Some(options) = &self.options.classifier else {
             return;

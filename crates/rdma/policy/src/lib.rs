@@ -170,8 +170,6 @@ pub struct Completion {
 
 /// A policy: pure, deterministic, driven by its caller.
 pub trait Policy: Send {
-    /// The name the field knows it by.
-    fn name(&self) -> &'static str;
     /// `flow` posted a message of `bytes` (before any splitting): food for classification.
     fn on_sent(&mut self, now: Instant, flow: FlowId, bytes: Bytes);
     /// A message of `flow` completed. Every message of [`Policy::on_sent`] completes once here, unsignalled

@@ -221,10 +221,6 @@ impl Lite {
 }
 
 impl Policy for Lite {
-    fn name(&self) -> &'static str {
-        "lite"
-    }
-
     fn on_sent(&mut self, now: Instant, flow: FlowId, bytes: Bytes) {
         let state = &mut self.flows[flow.0 as usize];
         if !state.present {

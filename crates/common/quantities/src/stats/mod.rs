@@ -4,7 +4,7 @@
 //! * [`Histogram`] - quantiles of a whole run within a stated error, in fixed memory;
 //! * [`bounds`] - bounds of a quantile for any distribution;
 //! * [`fairness`] - the Jain index, and FM and NFM over intervals;
-//! * [`summary`] - the median of repeated runs and its confidence interval.
+//! * [`summary`] - the median of repeated runs.
 
 pub mod bounds;
 pub mod fairness;

@@ -107,16 +107,6 @@ impl SlidingQuantile {
         self.ring.is_empty()
     }
 
-    /// True when the next sample pushes one out.
-    pub fn is_full(&self) -> bool {
-        self.ring.len() == self.capacity
-    }
-
-    /// The most samples the window holds.
-    pub fn capacity(&self) -> usize {
-        self.capacity
-    }
-
     /// Forgets all samples and keeps the memory.
     pub fn clear(&mut self) {
         self.ring.clear();

@@ -85,12 +85,4 @@ impl Told {
             _ => None,
         })
     }
-
-    /// Text for a report.
-    pub fn text(&self) -> String {
-        match self {
-            Self::By(pusher) => pusher.name().to_owned(),
-            Self::Nobody(reason) => format!("nobody ({reason})"),
-        }
-    }
 }

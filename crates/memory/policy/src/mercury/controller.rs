@@ -88,11 +88,6 @@ impl Mercury {
         plan(&self.book, &self.options, spec, seen, self.faults_per_byte)
     }
 
-    /// The applications under control, in descending order of priority.
-    pub fn apps(&self) -> impl Iterator<Item = &AppSpec> {
-        self.book.apps.iter().rev().map(|app| &app.spec)
-    }
-
     /// Near memory that no application claims; none where more is claimed than there is.
     pub fn unclaimed(&self, seen: &Observation) -> Bytes {
         let free = free_near(&self.book, seen).max(0);

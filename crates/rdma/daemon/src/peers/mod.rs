@@ -177,10 +177,6 @@ impl Peers {
 }
 
 impl Attachment for Peers {
-    fn name(&self) -> &str {
-        "peers"
-    }
-
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.bell.as_fd())
     }

@@ -75,10 +75,6 @@ impl Exporter {
 }
 
 impl Attachment for Exporter {
-    fn name(&self) -> &str {
-        "metrics"
-    }
-
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.asked.as_fd())
     }

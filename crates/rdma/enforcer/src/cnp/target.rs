@@ -92,11 +92,6 @@ impl Target {
         })
     }
 
-    /// The number of the queue pair.
-    pub fn queue_pair(&self) -> u32 {
-        self.queue_pair
-    }
-
     /// Builds the notification with the source Ethernet address `source_hardware`.
     pub(super) fn notification(&self, source_hardware: [u8; 6], code_point: u8) -> Notification {
         let addresses = match (self.port.address, self.peer.unwrap_or(self.port.address)) {

@@ -1,6 +1,6 @@
 //! The loop behind [`super::supervisor::Supervisor`].
 
-use super::pace::{Limits, Paces};
+use super::pace::Paces;
 use super::reader::{REST, Read, Reader};
 use super::supervisor::{Calls, Mode, Tenant, WAITING_MAX};
 use super::waiting::{Entry, Waiting};
@@ -28,11 +28,6 @@ pub(super) enum Command {
         tenant: usize,
         slot: Option<usize>,
     },
-    Limit {
-        tenant: usize,
-        limits: Limits,
-    },
-    Add(Tenant),
     Report(Sender<Vec<Calls>>),
     Stop,
 }
@@ -160,10 +155,6 @@ impl Loop {
                 tenant,
                 slot,
             } => self.watch(listener, tenant, slot),
-            Command::Limit { tenant, limits } => {
-                self.accounts[tenant].paces = Paces::new(&limits);
-            }
-            Command::Add(tenant) => self.add(tenant),
             // A caller that no longer waits needs no answer.
             Command::Report(reply) => drop(reply.send(self.report())),
             Command::Stop => {}

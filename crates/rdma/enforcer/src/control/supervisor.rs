@@ -116,16 +116,6 @@ impl Supervisor {
         });
     }
 
-    /// Changes a tenant's limits. Waiting calls keep their turns.
-    pub fn limit(&self, tenant: usize, limits: Limits) {
-        self.send(Command::Limit { tenant, limits });
-    }
-
-    /// Adds a tenant at the next place.
-    pub fn add(&self, tenant: Tenant) {
-        self.send(Command::Add(tenant));
-    }
-
     /// Counters of all tenants by place; empty when the thread has ended.
     pub fn calls(&self) -> Vec<Calls> {
         let (sender, receiver) = channel();

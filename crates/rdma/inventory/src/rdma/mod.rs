@@ -37,9 +37,6 @@ mod command {
     pub(super) const RES_SRQ_GET: u16 = 23;
 }
 
-/// RDMA_NLDEV_ATTR_RES_QP as the value of STAT_RES: counters bound to queue pairs.
-const COUNTERS_OF_QUEUE_PAIRS: u32 = 19;
-
 /// An open NETLINK_RDMA socket.
 #[derive(Debug)]
 pub struct Connection {
@@ -210,25 +207,6 @@ impl Connection {
             attributes,
             parse::statistics,
         )
-    }
-
-    /// The counters that `rdma statistic qp` bound to queue pairs, each with its queue pairs; empty where none is
-    /// bound or the driver has none.
-    ///
-    /// # Errors
-    /// The kernel's.
-    pub fn bound_counters(&mut self, device: &Device) -> Result<Vec<BoundCounter>, HostError> {
-        let attributes = AttributesBuilder::new()
-            .with_u32(number::DEV_INDEX, device.index)
-            .with_u32(number::STAT_RES, COUNTERS_OF_QUEUE_PAIRS);
-        let counters = self.ask(
-            &format!("read the counters bound to queue pairs of {}", device.name),
-            command::STAT_GET,
-            true,
-            attributes,
-            parse::bound_counters,
-        );
-        none_if_not_offered(counters)
     }
 
     fn dump<T>(

@@ -50,10 +50,6 @@ pub(crate) mod attribute {
     pub(crate) const RES_CM_IDN: u16 = 63;
     pub(crate) const RES_CTXN: u16 = 64;
     pub(crate) const DEV_PROTOCOL: u16 = 67;
-    pub(crate) const STAT_RES: u16 = 75;
-    pub(crate) const STAT_COUNTER: u16 = 77;
-    pub(crate) const STAT_COUNTER_ENTRY: u16 = 78;
-    pub(crate) const STAT_COUNTER_ID: u16 = 79;
     pub(crate) const STAT_HWCOUNTERS: u16 = 80;
     pub(crate) const STAT_HWCOUNTER_ENTRY: u16 = 81;
     pub(crate) const STAT_HWCOUNTER_ENTRY_NAME: u16 = 82;
@@ -242,29 +238,6 @@ pub fn statistics(message: Attributes<'_>) -> Vec<Statistic> {
             })
         })
         .collect()
-}
-
-/// The counter sets of a message, each with the queue pairs that it counts.
-pub fn bound_counters(message: Attributes<'_>) -> Vec<BoundCounter> {
-    entries(
-        message,
-        number::STAT_COUNTER,
-        number::STAT_COUNTER_ENTRY,
-        |device, entry| {
-            let queue_pairs = entry.nested(number::RES_QP);
-            let queue_pairs = queue_pairs.each_nested(number::RES_QP_ENTRY);
-            Some(BoundCounter {
-                device,
-                port: entry.u32(number::PORT_INDEX),
-                number: entry.u32(number::STAT_COUNTER_ID)?,
-                queue_pairs: queue_pairs
-                    .filter_map(|entry| entry.u32(number::RES_LQPN))
-                    .collect(),
-                holder: holder(entry),
-                statistics: statistics(entry),
-            })
-        },
-    )
 }
 
 fn entries<T>(

@@ -198,23 +198,6 @@ pub struct Statistic {
     pub value: u64,
 }
 
-/// A counter set bound to queue pairs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct BoundCounter {
-    /// Name of the device.
-    pub device: String,
-    /// The port.
-    pub port: Option<u32>,
-    /// The kernel's number of the counter set.
-    pub number: u32,
-    /// The queue pairs that it counts.
-    pub queue_pairs: Vec<u32>,
-    /// The process it was bound for, in automatic mode by process.
-    pub holder: Holder,
-    /// The counters.
-    pub statistics: Vec<Statistic>,
-}
-
 /// Defines an enum for a number of the kernel: a variant per known number, and `Other` with the number itself.
 macro_rules! kernel_names {
     ($(#[$about:meta])* $name:ident($number:ty) { $($value:literal => $variant:ident $text:literal,)* }) => {

@@ -174,10 +174,6 @@ impl Software {
 }
 
 impl Policy for Software {
-    fn name(&self) -> &'static str {
-        "isolane-sw"
-    }
-
     fn on_sent(&mut self, now: Instant, flow: FlowId, bytes: Bytes) {
         self.pacing.on_sent(now, flow, bytes);
     }

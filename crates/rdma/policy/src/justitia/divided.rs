@@ -1,6 +1,6 @@
 //! For callers that divide the rate by themselves: leases ([`crate::leases`]) instead of tokens.
 
-use super::{Justitia, JustitiaOptions, Weights};
+use super::{Justitia, Weights};
 use isolane_common_quantities::units::{BitRate, Bytes, Instant, Ratio};
 
 impl Justitia {
@@ -38,10 +38,5 @@ impl Justitia {
     /// The present chunk: messages of bandwidth flows are split above it.
     pub fn chunk(&self) -> Bytes {
         self.chunk
-    }
-
-    /// The options.
-    pub fn options(&self) -> &JustitiaOptions {
-        &self.options
     }
 }

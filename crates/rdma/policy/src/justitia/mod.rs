@@ -434,10 +434,6 @@ impl Justitia {
 }
 
 impl Policy for Justitia {
-    fn name(&self) -> &'static str {
-        "justitia"
-    }
-
     fn on_sent(&mut self, now: Instant, flow: FlowId, bytes: Bytes) {
         let state = &mut self.flows[flow.0 as usize];
         if !state.present {

@@ -194,10 +194,6 @@ impl Guard {
         }
     }
 
-    pub(super) fn is_demoted(&self, group: u32) -> bool {
-        self.accounts[group as usize].demoted
-    }
-
     pub(super) fn demotions(&self) -> u64 {
         self.demotions
     }
@@ -312,7 +308,7 @@ mod tests {
         assert_eq!(take(&mut guard, &tables, 1, 0, 2_000), 2_000);
         assert_eq!(take(&mut guard, &tables, 1, 1, 9_000), 0);
         assert_eq!(take(&mut guard, &tables, 1, 2, 5_000), 5_000);
-        assert!(guard.is_demoted(1));
+        assert!(guard.accounts[1].demoted);
         // It goes on: it stays unlabelled. It behaves for a window: it has its label back.
         assert_eq!(take(&mut guard, &tables, 2, 1, 100), 0);
         assert_eq!(take(&mut guard, &tables, 3, 1, 1_000), 1_000);
@@ -364,7 +360,7 @@ mod tests {
                 let excess = bytes as f64 - level * f64::from(weight);
                 // Bisection does not detect equality.
                 if excess.abs() > 1e-3 || !over {
-                    prop_assert_eq!(guard.is_demoted(group as u32), over && excess > 0.0);
+                    prop_assert_eq!(guard.accounts[group].demoted, over && excess > 0.0);
                 }
             }
         }

@@ -305,13 +305,6 @@ impl Palos {
         self.guard.as_ref().map_or(0, Guard::demotions)
     }
 
-    /// Whether the group is treated as unlabelled at present.
-    pub fn is_demoted(&self, group: GroupId) -> bool {
-        self.guard
-            .as_ref()
-            .is_some_and(|guard| guard.is_demoted(group.0))
-    }
-
     /// The queue pair has work; its first message has the size `head`. Without effect while it waits or has its turn.
     pub fn activate(&mut self, now: Instant, pair: QueuePairId, head: Bytes) {
         let entry = &self.pairs[pair.0 as usize];

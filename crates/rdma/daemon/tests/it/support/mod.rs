@@ -35,10 +35,6 @@ struct Probe {
 }
 
 impl Attachment for Probe {
-    fn name(&self) -> &str {
-        "probe"
-    }
-
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         Some(self.bell.as_fd())
     }

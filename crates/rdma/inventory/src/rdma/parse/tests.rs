@@ -2,7 +2,6 @@
 
 use super::*;
 use expect_test::{Expect, expect};
-use isolane_common_linux::netlink::AttributesBuilder;
 use proptest::prelude::*;
 
 fn check(actual: impl std::fmt::Debug, expected: Expect) {
@@ -160,45 +159,6 @@ fn statistics_keep_the_drivers_order() {
     );
 }
 
-#[test]
-fn bound_counters_name_their_queue_pairs() {
-    let entry = AttributesBuilder::new()
-        .with_text(attribute::STAT_HWCOUNTER_ENTRY_NAME, "rnr_nak_retry_err")
-        .with_u64(attribute::STAT_HWCOUNTER_ENTRY_VALUE, 7);
-    let counters = AttributesBuilder::new().with_nested(attribute::STAT_HWCOUNTER_ENTRY, &entry);
-    let queue_pair = |number| AttributesBuilder::new().with_u32(attribute::RES_LQPN, number);
-    let queue_pairs = AttributesBuilder::new()
-        .with_nested(attribute::RES_QP_ENTRY, &queue_pair(178))
-        .with_nested(attribute::RES_QP_ENTRY, &queue_pair(179));
-    let counter = AttributesBuilder::new()
-        .with_u32(attribute::PORT_INDEX, 1)
-        .with_u32(attribute::STAT_COUNTER_ID, 4)
-        .with_u32(attribute::RES_PID, 99)
-        .with_nested(attribute::RES_QP, &queue_pairs)
-        .with_nested(attribute::STAT_HWCOUNTERS, &counters);
-    let table = AttributesBuilder::new().with_nested(attribute::STAT_COUNTER_ENTRY, &counter);
-    let message = AttributesBuilder::new()
-        .with_text(attribute::DEV_NAME, "mlx5_0")
-        .with_nested(attribute::STAT_COUNTER, &table);
-    let read = bound_counters(Attributes::new(message.bytes()));
-    assert_eq!(read.len(), 1);
-    assert_eq!(
-        (
-            read[0].number,
-            read[0].queue_pairs.as_slice(),
-            &read[0].holder
-        ),
-        (4, &[178, 179][..], &Holder::Process(99))
-    );
-    assert_eq!(
-        read[0].statistics,
-        [Statistic {
-            name: "rnr_nak_retry_err".into(),
-            value: 7
-        }]
-    );
-}
-
 fn everything(message: &[u8]) -> usize {
     let message = Attributes::new(message);
     device(message).len()
@@ -211,7 +171,6 @@ fn everything(message: &[u8]) -> usize {
         + contexts(message).len()
         + shared_receive_queues(message).len()
         + statistics(message).len()
-        + bound_counters(message).len()
 }
 
 proptest! {
