@@ -253,6 +253,12 @@ impl QueuePair {
         &self.ring[position as usize & (self.ring.len() - 1)]
     }
 
+    /// As [`Self::work_request`], to be changed.
+    pub(crate) fn request_at(&mut self, position: u64) -> &mut WorkRequest {
+        let mask = self.ring.len() - 1;
+        &mut self.ring[position as usize & mask]
+    }
+
     /// Free send queue slots.
     #[inline]
     pub(crate) fn room(&self) -> u64 {

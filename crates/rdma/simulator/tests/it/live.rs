@@ -186,3 +186,38 @@ fn a_pair_that_was_given_back_serves_the_next_connection() {
     assert_eq!(nics.connect(&connection), (pair, 1));
     assert_ne!(nics.connect(&connection).0, pair);
 }
+
+/// Of a queue of 2 MiB messages, which would take 20 ms, the device finishes no more than a few packets after its pair was
+/// given back, so that the next connection is as fast as on a quiet device.
+#[test]
+fn work_of_a_pair_that_was_given_back_is_dropped() {
+    for verb in [Verb::Write, Verb::Send, Verb::Read] {
+        let mut nics = nics(2, Topology::Switch);
+        let bulk = connection(&mut nics, verb, (0, 1));
+        let pairs: Vec<LivePair> = (0..4).map(|_| nics.connect(&bulk).0).collect();
+        for &pair in &pairs {
+            nics.post(Instant::ZERO, pair, &[request(2 << 20); 30]);
+        }
+        nics.run_until(Instant::from_ps(50_000_000));
+        let before = nics.port_bytes(1);
+        for &pair in &pairs {
+            nics.give_back(pair, &bulk);
+        }
+        nics.run_until(FAR);
+        let after = nics.port_bytes(1);
+        let moved = after.0 + after.1 - before.0 - before.1;
+        assert!(moved < 1 << 20, "{verb:?}: {moved} B after the end");
+        // What the pairs were is served again, in full.
+        let (again, first) = nics.connect(&bulk);
+        assert!(pairs.contains(&again), "{verb:?}: {again:?}");
+        while nics.next_report(FAR).is_some() {}
+        nics.post(nics.now(), again, &[request(2 << 20)]);
+        nics.run_until(Instant::from_ps(FAR.as_ps() + (1 << 40)));
+        let reports = std::iter::from_fn(|| nics.next_report(nics.now()));
+        let upto = reports.filter_map(|(_, report)| match report {
+            Report::Completed { upto, .. } => Some(upto),
+            Report::Delivered { .. } => None,
+        });
+        assert_eq!(upto.last(), Some(first + 1), "{verb:?}");
+    }
+}

@@ -18,6 +18,17 @@ pub struct LiveNics {
     clock: u64,
     /// Pairs that were given back, by what they are.
     idle: Vec<(Connection, u32)>,
+    /// Of pairs that were given back, what the device is still told of their discarded requests.
+    ended: BTreeMap<u32, Ended>,
+}
+
+/// Events of discarded requests that are under way.
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    /// Requests whose doorbells the device has not seen.
+    rung: u64,
+    /// Whether a fetch of requests is under way.
+    fetching: bool,
 }
 
 impl std::fmt::Debug for LiveNics {
@@ -59,6 +70,7 @@ impl LiveNics {
             world,
             clock: 0,
             idle: Vec::new(),
+            ended: BTreeMap::new(),
         })
     }
 
@@ -82,7 +94,13 @@ impl LiveNics {
         if let Some(index) = self.idle.iter().enumerate().find_map(like) {
             let (_, pair) = self.idle.swap_remove(index);
             self.live().core_of[pair as usize] = connection.core.0;
-            let posted = self.world.pairs[pair as usize].app_posted;
+            let state = &self.world.pairs[pair as usize];
+            let (host, posted) = (usize::from(state.host), state.posted);
+            // Discarded requests were to ask for the acknowledgement of those before them.
+            if state.acknowledged < posted {
+                self.world.forget_requests(host, pair, posted);
+                self.world.pairs[pair as usize].acknowledged = posted;
+            }
             return (LivePair(pair), posted as u32);
         }
         let world = &mut self.world;
@@ -104,10 +122,59 @@ impl LiveNics {
         (LivePair(pair), 0)
     }
 
-    /// The caller needs a pair no more. What it has posted still happens and is still reported.
+    /// The caller needs a pair no more. The device drops the requests that it has not begun, and of those that it has begun all
+    /// but their next packet, as a NIC does with the work of a queue pair that is destroyed.
     pub fn give_back(&mut self, pair: LivePair, connection: &Connection) {
         self.live().waiting.remove(&pair.0);
+        self.discard(pair.0);
         self.idle.push((*connection, pair.0));
+    }
+
+    fn discard(&mut self, pair: u32) {
+        let state = &mut self.world.pairs[pair as usize];
+        let begun = state.scheduled || state.parked || state.resolved || state.offset > 0;
+        let kept = state.sent + u64::from(begun && state.sent < state.fetched);
+        let ended = Ended {
+            rung: state.posted - state.visible,
+            fetching: state.fetching,
+        };
+        let packet = u64::from(state.mtu);
+        let mut cut = Vec::from([(state.sent, state.offset)]);
+        let answered = state.reads_to_answer.iter().enumerate();
+        cut.extend(answered.map(|(place, &position)| {
+            let done = if place == 0 { state.response_offset } else { 0 };
+            (position, done)
+        }));
+        for (position, done) in cut.into_iter().filter(|&(position, _)| position < kept) {
+            let request = state.request_at(position);
+            request.bytes = request.bytes.min(done + packet);
+        }
+        (state.posted, state.visible, state.fetched) = (kept, kept, kept);
+        (state.app_posted, state.released) = (kept, kept);
+        if ended.rung > 0 || ended.fetching {
+            self.ended.insert(pair, ended);
+        }
+    }
+
+    /// Whether `event` is of a request that was discarded.
+    fn is_of_discarded(&mut self, event: &Event) -> bool {
+        let (Event::Doorbell { pair, .. } | Event::Fetched { pair, .. }) = *event else {
+            return false;
+        };
+        let Some(ended) = self.ended.get_mut(&pair) else {
+            return false;
+        };
+        match *event {
+            Event::Doorbell { count, .. } => ended.rung -= u64::from(count),
+            _ => {
+                ended.fetching = false;
+                self.world.pairs[pair as usize].fetching = false;
+            }
+        }
+        if ended.rung == 0 && !ended.fetching {
+            self.ended.remove(&pair);
+        }
+        true
     }
 
     /// Queue pairs that are in use or were given back.
@@ -118,8 +185,9 @@ impl LiveNics {
     /// Whether nothing of a pair is under way.
     fn is_quiet(&self, pair: u32) -> bool {
         let state = &self.world.pairs[pair as usize];
-        let done = state.acknowledged == state.posted && state.received == state.posted;
-        done && state.reads_out == 0 && !state.backing_off && !state.scheduled && !state.dropping
+        let done = state.sent == state.posted && state.received == state.posted;
+        let waits = state.reads_out > 0 || state.backing_off || state.scheduled || state.parked;
+        done && !waits && !state.dropping && !self.ended.contains_key(&pair)
     }
 
     /// Until when it ran.
@@ -141,7 +209,9 @@ impl LiveNics {
     pub fn run_until(&mut self, until: Instant) {
         while let Some((now, event)) = self.world.queue.pop_until(until) {
             self.world.look_ahead();
-            self.world.handle(now.as_ps(), event);
+            if self.ended.is_empty() || !self.is_of_discarded(&event) {
+                self.world.handle(now.as_ps(), event);
+            }
             self.post_waiting(now.as_ps());
         }
         self.clock = self.clock.max(until.as_ps());
