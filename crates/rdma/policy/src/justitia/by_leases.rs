@@ -104,3 +104,43 @@ fn tokens_and_leases_are_divided_from_the_same_rate() {
         assert_eq!(by_leases.chunk(), by_tokens.chunk());
     }
 }
+
+#[test]
+fn traffic_of_others_halves_nobody_and_takes_recent_halvings_back() {
+    let late = Duration::from_us(5);
+    let mut policy = Justitia::new(options()).unwrap();
+    let mut now = Instant::ZERO;
+    policy.set_weights(now, weights(8, 3));
+    let full = policy.safe_util();
+    policy.set_foreign(now, true);
+    run(&mut policy, &mut now, 50, late);
+    assert_eq!(policy.safe_util(), full);
+
+    // It ends: the latencies of its time do not count, later ones do.
+    policy.set_foreign(now, false);
+    assert_eq!(policy.estimated_p99(), None);
+    run(&mut policy, &mut now, 2, late);
+    let halved = policy.safe_util();
+    assert!(halved < full);
+
+    // It returned during the last measurement but one at the earliest.
+    policy.set_foreign(now, false);
+    run(&mut policy, &mut now, 50, late);
+    assert!(policy.safe_util() <= halved);
+    policy.set_foreign(now, true);
+    assert_eq!(policy.safe_util(), full);
+}
+
+#[test]
+fn halvings_of_earlier_measurements_stay() {
+    let mut policy = Justitia::new(options()).unwrap();
+    let mut now = Instant::ZERO;
+    policy.set_weights(now, weights(8, 3));
+    run(&mut policy, &mut now, 50, Duration::from_us(5));
+    let halved = policy.safe_util();
+    assert!(halved < BitRate::from_gbps(48));
+    policy.set_foreign(now, false);
+    policy.set_foreign(now, false);
+    policy.set_foreign(now, true);
+    assert_eq!(policy.safe_util(), halved);
+}

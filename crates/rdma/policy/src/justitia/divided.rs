@@ -29,6 +29,20 @@ impl Justitia {
         self.reading.rate()
     }
 
+    /// The rate at which the peers' READs may take data from this NIC; zero while no peer has reported READs.
+    pub fn granted_reads(&self) -> BitRate {
+        let remote = &self.remote;
+        match (
+            remote.reading_hungry_weight + remote.reading_latency_weight,
+            self.told.read_rate,
+        ) {
+            (0, _) => BitRate::ZERO,
+            // A peer without a grant may use the whole NIC.
+            (_, BitRate::ZERO) => self.options.rate_max,
+            (_, granted) => granted,
+        }
+    }
+
     /// Messages that go with `rate`, in proportion to the device's two limits.
     pub fn messages_per_s_at(&self, rate: BitRate) -> u64 {
         Ratio::new(rate.as_bps(), self.options.rate_max.as_bps())

@@ -25,6 +25,7 @@
 //! class at a time; memory grows only when a flow joins.
 
 mod divided;
+mod foreign;
 mod options;
 mod share;
 
@@ -99,6 +100,7 @@ pub struct Justitia {
     actions: VecDeque<Action>,
     references_sent: u64,
     reclassified: u64,
+    foreign: foreign::Foreign,
 }
 
 #[derive(Clone, Debug)]
@@ -151,6 +153,7 @@ impl Justitia {
             actions,
             references_sent: 0,
             reclassified: 0,
+            foreign: foreign::Foreign::default(),
             options,
         })
     }
@@ -342,8 +345,10 @@ impl Justitia {
             && self.shares().leaving() > 0
         {
             if estimated > self.options.target {
-                let half = BitRate::from_bps(self.safe_util.as_bps() / 2);
-                self.safe_util = half.max(self.minimum);
+                if self.foreign.permits_halving(self.safe_util) {
+                    let half = BitRate::from_bps(self.safe_util.as_bps() / 2);
+                    self.safe_util = half.max(self.minimum);
+                }
             } else if is_new {
                 let step = self.options.additive_step.as_bps();
                 let raised = self.safe_util.as_bps().saturating_add(step);
