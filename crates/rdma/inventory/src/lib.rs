@@ -10,6 +10,7 @@
 //! * [`dcb`] - priority flow control and traffic classes;
 //! * [`mod@environment`] - firmware, driver, kernel and settings that a measurement ran on;
 //! * [`doctor`] - the checks of `isolane rdma doctor`;
+//! * [`unheld`] - processes whose work the preload library cannot pace;
 //! * [`watch`] - users of the devices, and the distance to each known limit, from counters alone.
 //!
 //! Units end the names of numbers. Limits: Linux only; needs no privilege to read, except where an item names one.
@@ -22,4 +23,5 @@ pub mod doctor;
 pub mod environment;
 pub mod inventory;
 pub mod rdma;
+pub mod unheld;
 pub mod watch;

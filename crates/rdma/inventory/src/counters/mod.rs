@@ -51,11 +51,23 @@ pub struct Reading {
 
 /// Reads the counters of `device`/`port`; `taken_ns` is the current time of the caller's steady clock.
 pub fn read(root: &Root, device: &str, port: u32, extra: &Extra, taken_ns: u64) -> Snapshot {
+    read_if(root, device, port, extra, |_| true, taken_ns)
+}
+
+/// Reads only the counters of which `wanted` is true: each may be a command to the device's firmware.
+pub fn read_if(
+    root: &Root,
+    device: &str,
+    port: u32,
+    extra: &Extra,
+    wanted: impl Fn(Counter) -> bool,
+    taken_ns: u64,
+) -> Snapshot {
     let driver = match extra.emulator.is_empty() {
         true => Driver::of(root, device),
         false => Driver::Emulated,
     };
-    let network_device = network_device(root, device, port);
+    let network_device = std::cell::LazyCell::new(|| network_device(root, device, port));
     let folder = format!("/sys/class/infiniband/{device}/ports/{port}");
     let raw = |source: Source, name: &str| -> Option<u64> {
         match source {
@@ -80,7 +92,7 @@ pub fn read(root: &Root, device: &str, port: u32, extra: &Extra, taken_ns: u64) 
     };
     let mut values = BTreeMap::new();
     for entry in map::entries(&driver) {
-        if values.contains_key(&entry.counter) {
+        if values.contains_key(&entry.counter) || !wanted(entry.counter) {
             continue;
         }
         let mut found = entry

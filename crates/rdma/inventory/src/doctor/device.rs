@@ -1,9 +1,10 @@
 //! Checks one device: access, link state and rate, addresses, MTU, users.
 
 use super::live::PathMtu;
-use super::machine::bytes;
+use super::machine::{bytes, daemons};
 use super::{Check, Live};
 use crate::counters::{self, Driver};
+use crate::unheld::{Compared, Finder};
 use isolane_common_linux::cgroup;
 use isolane_common_linux::cgroup::{Limit, RdmaController, RdmaLimits};
 use isolane_common_linux::root::Root;
@@ -413,4 +414,45 @@ pub fn users(root: &Root, live: &Live, device: &str) -> Check {
         0 => Check::ok(NAME, "no process"),
         _ => Check::ok(NAME, users.join("; ")),
     }
+}
+
+/// Users whose work the preload library cannot pace, while a daemon paces others.
+pub fn unheld(root: &Root, live: &Live, device: &str) -> Vec<Check> {
+    const NAME: &str = "not paced";
+    const SHOWN: usize = 8;
+    let (Ok(inventory), true) = (&live.inventory, root.exists(&live.software.socket)) else {
+        return Vec::new();
+    };
+    let compared = Compared {
+        devices: &[device.to_owned()],
+        sessions: live.sessions.as_ref(),
+        without: &daemons(root).collect::<Vec<_>>(),
+    };
+    let found = Finder::default().find(root, inventory, compared);
+    let mut checks: Vec<Check> = found
+        .iter()
+        .take(SHOWN)
+        .map(|one| {
+            let evidence = match one.evidence.as_str() {
+                "" => String::new(),
+                evidence => format!(" ({evidence})"),
+            };
+            let seen = format!(
+                "{} (pid {}) {}{evidence}",
+                one.program,
+                one.pid,
+                one.reason.text()
+            );
+            Check::warn(NAME, seen, one.reason.remedy())
+        })
+        .collect();
+    match found.len() {
+        0 => checks.push(Check::ok(NAME, "no process")),
+        count if count > SHOWN => {
+            let more = format!("{} more", count - SHOWN);
+            checks.push(Check::warn(NAME, more, "isolane rdma top"));
+        }
+        _ => {}
+    }
+    checks
 }

@@ -3,6 +3,7 @@
 use crate::dcb::{self, Bridging};
 use crate::inventory::Inventory;
 use crate::rdma::Connection;
+use crate::unheld::Session;
 use isolane_common_linux::root::Root;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,6 +26,8 @@ pub struct Live {
     pub privileged: bool,
     /// Isolane's own parts.
     pub software: Software,
+    /// The daemon's sessions by process id; `None` if the daemon did not answer.
+    pub sessions: Option<BTreeMap<u32, Session>>,
 }
 
 impl Default for Live {
@@ -37,6 +40,7 @@ impl Default for Live {
             locked_memory_bytes: None,
             privileged: false,
             software: Software::default(),
+            sessions: None,
         }
     }
 }
@@ -105,6 +109,7 @@ impl Live {
                 .current,
             privileged: rustix::process::geteuid().is_root(),
             software,
+            sessions: None,
         }
     }
 }

@@ -218,17 +218,19 @@ fn shim(live: &Live) -> Check {
     }
 }
 
+/// Process ids of the running daemons.
+pub(super) fn daemons(root: &Root) -> impl Iterator<Item = u32> {
+    const COMMAND: &str = "isolaned";
+    let all = root.list("/proc").into_iter();
+    all.filter_map(|name| name.parse().ok())
+        .filter(|id| root.text(&format!("/proc/{id}/comm")).as_deref() == Some(COMMAND))
+}
+
 fn daemon(root: &Root, live: &Live) -> Check {
     const NAME: &str = "isolaned";
-    const COMMAND: &str = "isolaned";
     let socket = &live.software.socket;
     let version = &live.software.version;
-    let running = root
-        .list("/proc")
-        .iter()
-        .filter_map(|name| name.parse().ok())
-        .filter(|id| root.text(&format!("/proc/{id}/comm")).as_deref() == Some(COMMAND))
-        .find_map(|id| Process::read(root, id));
+    let running = daemons(root).find_map(|id| Process::read(root, id));
     match (running, root.exists(socket)) {
         (Some(process), true) => Check::ok(
             NAME,

@@ -228,5 +228,6 @@ fn device_checks(root: &Root, live: &Live, name: &str, driver: &Driver) -> Vec<C
     }
     checks.extend(device::limits(root, name));
     checks.push(device::users(root, live, name));
+    checks.extend(device::unheld(root, live, name));
     checks
 }
