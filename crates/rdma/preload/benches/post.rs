@@ -87,6 +87,7 @@ fn process() -> &'static Process {
     };
     let originals = Originals {
         open_device,
+        open_device_by_vendor: None,
         close_device,
         query_device,
         create_cq,

@@ -5,6 +5,7 @@ use crate::bell::Bell;
 use crate::session::Shared;
 use crate::settings::Settings;
 use crate::table::lock;
+use isolane_rdma_session::region::{SLOTS, Service};
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -32,6 +33,12 @@ pub enum Saying {
     Silent = 2,
     /// The pump's thread could not be started.
     NoPump = 4,
+    /// A completion queue was created past the shim.
+    VendorQueue = 8,
+    /// All places of queue pairs are taken.
+    NoPlace = 16,
+    /// All slots of queue pairs are taken.
+    NoSlot = 32,
 }
 
 impl Base {
@@ -91,6 +98,14 @@ impl Base {
         });
     }
 
+    /// Shows the class of a connection whose queue pair has no slot.
+    pub fn show_service(&self, service: Service) {
+        self.show(|shared| {
+            let word = &shared.region.header.service;
+            word.store(service.word(), Ordering::Relaxed);
+        });
+    }
+
     /// Never blocks: while the session begins or ends, nothing is shown.
     fn show(&self, show: impl FnOnce(&Shared)) {
         if let Ok(served) = self.served.try_lock()
@@ -106,6 +121,15 @@ impl Base {
             Saying::Silent,
             "the daemon does not renew our lease; the program runs unpaced until it does",
         );
+    }
+
+    /// Prints that queue pairs share a slot.
+    pub fn say_no_slot(&self) {
+        let text = format!(
+            "more than {} queue pairs; further ones share one class and one row of isolane rdma top",
+            SLOTS - 1
+        );
+        self.say_once(Saying::NoSlot, &text);
     }
 
     /// Prints `text` the first time.

@@ -2,7 +2,7 @@
 //!
 //! Problem: the inline functions of the verbs header call through tables in the context, which a preload library cannot
 //! intercept by name. Method: save the provider's entries and replace them. Only `post_send`, `poll_cq`,
-//! `req_notify_cq`, `bind_mw`, `create_qp_ex` and `create_cq_ex` are replaced; receives bypass the shim. A process of
+//! `req_notify_cq`, `bind_mw`, `create_qp_ex`, `create_cq_ex` and `alloc_parent_domain` are replaced; receives bypass the shim. A process of
 //! the latency class keeps the provider's tables.
 
 use crate::meter::Meter;
@@ -88,6 +88,8 @@ pub struct Context {
     /// The provider's `create_cq_ex`.
     pub create_cq_ex:
         Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex>,
+    /// The provider's `alloc_parent_domain`.
+    pub alloc_parent_domain: Option<AllocParentDomain>,
     /// The context's device.
     pub device: &'static Device,
     /// Largest completion queue, entries.
@@ -114,7 +116,13 @@ pub struct Hooks {
     /// For [`verbs_context::create_cq_ex`].
     pub create_cq_ex:
         unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex,
+    /// For [`verbs_context::alloc_parent_domain`].
+    pub alloc_parent_domain: AllocParentDomain,
 }
+
+/// `ibv_alloc_parent_domain`.
+pub type AllocParentDomain =
+    unsafe extern "C" fn(*mut ibv_context, *mut ibv_parent_domain_init_attr) -> *mut ibv_pd;
 
 impl Context {
     /// Saves the tables of a context without changing them.
@@ -134,6 +142,7 @@ impl Context {
                 ops: (*context).ops,
                 create_qp_ex: verbs_get_ctx_op!(context, create_qp_ex),
                 create_cq_ex: verbs_get_ctx_op!(context, create_cq_ex),
+                alloc_parent_domain: verbs_get_ctx_op!(context, alloc_parent_domain),
                 device,
                 max_cqe: limit(attr.max_cqe),
                 max_qp_wr: limit(attr.max_qp_wr),
@@ -161,6 +170,9 @@ impl Context {
             }
             if self.create_cq_ex.is_some() {
                 (*extended).create_cq_ex = Some(hooks.create_cq_ex);
+            }
+            if self.alloc_parent_domain.is_some() {
+                (*extended).alloc_parent_domain = Some(hooks.alloc_parent_domain);
             }
         }
     }

@@ -9,18 +9,15 @@
 //! and the functions pass their arguments on; our objects are found by address only while they live.
 
 use crate::context::Hooks;
+use crate::creation::{create_paced, post_directly, post_in_domain};
 use crate::extended;
-use crate::originals::Originals;
+use crate::originals::{Originals, past_ours};
 use crate::process::{Process, context_of, install, process};
-use crate::queue::Splitting;
-use crate::queue_pair::{Plan, SPARE_MIN};
 use crate::settings::Settings;
+use isolane_rdma_session::region::Service;
 use isolane_rdma_verbs_sys::*;
 use std::ffi::{c_int, c_void};
 use std::sync::OnceLock;
-
-/// Places for chunks in the provider's send queue, beyond the application's depth.
-const SPARE: u32 = 128;
 
 /// The functions that replace table entries of contexts.
 pub const HOOKS: Hooks = Hooks {
@@ -30,6 +27,7 @@ pub const HOOKS: Hooks = Hooks {
     bind_mw,
     create_qp_ex,
     create_cq_ex,
+    alloc_parent_domain,
 };
 
 fn monotonic_ns() -> u64 {
@@ -38,12 +36,12 @@ fn monotonic_ns() -> u64 {
 }
 
 /// The originals; also available without a process state (in a child of `fork`).
-fn originals() -> Option<Originals> {
+pub(crate) fn originals() -> Option<Originals> {
     static ORIGINALS: OnceLock<Option<Originals>> = OnceLock::new();
     if let Some(process) = process() {
         return Some(process.originals);
     }
-    *ORIGINALS.get_or_init(|| match Library::open(Lookup::Library) {
+    *ORIGINALS.get_or_init(|| match past_ours(|| Library::open(Lookup::Library)) {
         Ok(library) => Some(Originals::from(&library)),
         Err(error) => {
             Settings::read(|name| std::env::var(name).ok()).say(&error.to_string());
@@ -89,7 +87,41 @@ pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_co
     // SAFETY: see the module.
     unsafe {
         let context = (process.originals.open_device)(device);
-        if !context.is_null() {
+        adopt(process, context)
+    }
+}
+
+/// Opens a device for a vendor's library (`mlx5dv_open_device`), and for libibverbs' own `ibv_open_device`.
+///
+/// # Safety
+/// As `ibv_open_device(3)`; `data` is the vendor's.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn verbs_open_device(
+    device: *mut ibv_device,
+    data: *mut c_void,
+) -> *mut ibv_context {
+    let Some(process) = begin() else {
+        return failed(libc::ENOSYS);
+    };
+    let Some(open) = process.originals.open_device_by_vendor else {
+        return failed(libc::ENOSYS);
+    };
+    // SAFETY: see the module.
+    unsafe {
+        let context = open(device, data);
+        adopt(process, context)
+    }
+}
+
+/// Handles an opened context, unless a function by which it was opened has done so.
+///
+/// # Safety
+/// `context` is null or was just opened.
+unsafe fn adopt(process: &'static Process, context: *mut ibv_context) -> *mut ibv_context {
+    let ours: usize = post_send as *const () as usize;
+    // SAFETY: see above.
+    unsafe {
+        if !context.is_null() && (*context).ops.post_send.map(|post| post as usize) != Some(ours) {
             let errno = *libc::__errno_location();
             process.adopt(context, &HOOKS);
             *libc::__errno_location() = errno;
@@ -237,92 +269,21 @@ pub unsafe extern "C" fn ibv_get_cq_event(
     }
 }
 
-/// Whether queue pairs of this transport are paced.
-fn paced(kind: ibv_qp_type) -> bool {
-    matches!(
-        kind,
-        IBV_QPT_RC | IBV_QPT_UC | IBV_QPT_UD | IBV_QPT_XRC_SEND
-    )
-}
-
-/// Creates a queue pair with `create`, enlarged by the places for chunks, and paces it.
-///
-/// # Safety
-/// `attr` is valid for `create`, which creates a queue pair of `context`.
-unsafe fn create_paced(
+unsafe extern "C" fn alloc_parent_domain(
     context: *mut ibv_context,
-    attr: &mut ibv_qp_init_attr,
-    create: impl Fn(&mut ibv_qp_init_attr) -> *mut ibv_qp,
-) -> *mut ibv_qp {
-    let ours = process().and_then(|process| Some((process, process.context(context)?)));
-    let Some((process, known)) = ours else {
-        return create(attr);
+    attr: *mut ibv_parent_domain_init_attr,
+) -> *mut ibv_pd {
+    let Some(alloc) = context_of(context).and_then(|known| known.alloc_parent_domain) else {
+        return failed(libc::EOPNOTSUPP);
     };
-    let kind = attr.qp_type;
-    let depth = attr.cap.max_send_wr;
-    let (Some(post_send), true) = (known.ops.post_send, paced(kind)) else {
-        return create(attr);
-    };
-    if depth == 0 || attr.send_cq.is_null() || !known.device.is_served() {
-        return create(attr);
+    // SAFETY: see the module.
+    unsafe {
+        let parent = alloc(context, attr);
+        if let Some(process) = process().filter(|_| !parent.is_null()) {
+            process.domains.parent(parent, (*attr).td);
+        }
+        parent
     }
-    let send_cq = process
-        .completion_queue(attr.send_cq)
-        .unwrap_or_else(|| process.register_completion_queue(attr.send_cq, known, 0));
-    let Some(place) = process.places.take() else {
-        return create(attr);
-    };
-    let orders = matches!(kind, IBV_QPT_RC | IBV_QPT_UC);
-    let most = known.max_qp_wr.saturating_sub(depth).min(SPARE);
-    let mut spare = if orders && most >= SPARE_MIN {
-        send_cq.take_room(most)
-    } else {
-        0
-    };
-    if spare < SPARE_MIN {
-        send_cq.give_room_back(spare);
-        spare = 0;
-    }
-    let mut made = *attr;
-    made.sq_sig_all = 0;
-    made.cap.max_send_wr = depth + spare;
-    let mut qp = create(&mut made);
-    if qp.is_null() && spare > 0 {
-        send_cq.give_room_back(spare);
-        spare = 0;
-        made = *attr;
-        made.sq_sig_all = 0;
-        qp = create(&mut made);
-    }
-    if qp.is_null() {
-        process.places.give_back(place);
-        return qp;
-    }
-    attr.cap = ibv_qp_cap {
-        max_send_wr: depth,
-        ..made.cap
-    };
-    let plan = Plan {
-        qp,
-        post_send,
-        device: known.device,
-        send_cq,
-        depth,
-        spare,
-        signal_all: attr.sq_sig_all != 0,
-        // SAFETY: an open context has a device.
-        state_unknown: unsafe { (*(*context).device).transport_type } == IBV_TRANSPORT_IWARP,
-        cap: made.cap,
-        splitting: Splitting {
-            possible: spare > 0,
-            immediate: process.base.settings.split_immediate,
-        },
-    };
-    send_cq.attached();
-    // SAFETY: just created.
-    unsafe { place.attach(&process.base, plan) };
-    process.register_queue_pair(qp, place);
-    qp
 }
 
 /// Creates a queue pair.
@@ -337,7 +298,7 @@ pub unsafe extern "C" fn ibv_create_qp(
     let create =
         |attr: &mut ibv_qp_init_attr| original!(create_qp(pd, attr), else failed(libc::ENOSYS));
     // SAFETY: see the module.
-    unsafe { create_paced((*pd).context, &mut *attr, create) }
+    unsafe { create_paced(pd, (*pd).context, &mut *attr, create) }
 }
 
 unsafe extern "C" fn create_qp_ex(
@@ -364,7 +325,11 @@ unsafe extern "C" fn create_qp_ex(
             qp
         };
         let mut plain = *attr.cast::<ibv_qp_init_attr>();
-        let qp = create_paced(context, &mut plain, create);
+        let pd = match (*attr).comp_mask & IBV_QP_INIT_ATTR_PD {
+            0 => std::ptr::null_mut(),
+            _ => (*attr).pd,
+        };
+        let qp = create_paced(pd, context, &mut plain, create);
         let ours = process().and_then(|process| Some((process, process.queue_pair(qp)?)));
         if let Some((process, _)) = ours.filter(|_| !qp.is_null()) {
             (*attr).cap = plain.cap;
@@ -390,8 +355,14 @@ pub unsafe extern "C" fn ibv_modify_qp(
     mask: c_int,
 ) -> c_int {
     let ours = process().and_then(|process| Some((process, process.queue_pair(qp)?)));
+    // SAFETY: see the module.
+    let service = unsafe { service_of(attr, mask) };
     let Some((process, known)) = ours else {
-        return original!(modify_qp(qp, attr, mask), else libc::ENOSYS);
+        let answer = original!(modify_qp(qp, attr, mask), else libc::ENOSYS);
+        if let (Some(process), Some(service), 0) = (process(), service, answer) {
+            process.base.show_service(service);
+        }
+        return answer;
     };
     // SAFETY: see the module.
     unsafe {
@@ -400,12 +371,34 @@ pub unsafe extern "C" fn ibv_modify_qp(
             known.state_changed(IBV_QPS_RESET);
         }
         let answer = (process.originals.modify_qp)(qp, attr, mask);
+        if let Some(service) = service.filter(|_| answer == 0) {
+            known.connected(service);
+        }
         if let Some(state) = state.filter(|_| answer == 0) {
             known.state_changed(state);
             known.drive();
         }
         answer
     }
+}
+
+/// The class of a connection, if the call sets it.
+///
+/// # Safety
+/// As for `ibv_modify_qp`.
+unsafe fn service_of(attr: *const ibv_qp_attr, mask: c_int) -> Option<Service> {
+    if mask as u32 & IBV_QP_AV == 0 {
+        return None;
+    }
+    // SAFETY: the mask says that the application has set the path.
+    let path = unsafe { &(*attr).ah_attr };
+    Some(Service {
+        level: path.sl,
+        traffic_class: match path.is_global {
+            0 => 0,
+            _ => path.grh.traffic_class,
+        },
+    })
 }
 
 /// Returns a queue pair's attributes as the application set them.
@@ -442,6 +435,9 @@ pub unsafe extern "C" fn ibv_query_qp(
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     let ours = process().and_then(|process| Some((process, process.queue_pair(qp)?)));
     let Some((process, known)) = ours else {
+        if let Some(process) = process() {
+            process.domains.leave(qp);
+        }
         return original!(destroy_qp(qp), else libc::ENOSYS);
     };
     known.pause();
@@ -449,6 +445,7 @@ pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     // SAFETY: see the module.
     let answer = unsafe { (process.originals.destroy_qp)(qp) };
     if answer == 0 {
+        process.domains.leave(qp);
         if known.detach() {
             process.places.give_back(known);
         }
@@ -478,13 +475,15 @@ unsafe extern "C" fn post_send(
 ) -> c_int {
     // SAFETY: see the module.
     unsafe {
-        if let Some(known) = process().and_then(|process| process.queue_pair(qp)) {
-            return known.post(first, bad);
+        if let Some(process) = process() {
+            if let Some(known) = process.queue_pair(qp) {
+                return known.post(first, bad);
+            }
+            if process.domains.has(qp) {
+                return post_in_domain(qp, first, bad);
+            }
         }
-        match context_of((*qp).context).and_then(|context| context.ops.post_send) {
-            Some(post_send) => post_send(qp, first, bad),
-            None => libc::EOPNOTSUPP,
-        }
+        post_directly(qp, first, bad)
     }
 }
 

@@ -8,8 +8,8 @@
 //! one completion, also on errors; without a daemon everything passes. A process of the latency class keeps its
 //! provider's pointers.
 //!
-//! Each file uses only files further down: [`exports`] (what the loader finds), [`extended`] and `extended_queue`
-//! (functions in extended objects), [`process`] (state of the process), [`pump`] (the thread), [`completion_queue`]
+//! Each file uses only files further down: [`lookup`] (look-ups at run time), [`exports`] (what the loader finds), `creation` (paced queue pairs), [`extended`] and `extended_queue`
+//! (functions in extended objects), [`process`] (state of the process), [`pump`] (the thread), [`domains`] (thread domains), [`completion_queue`]
 //! (polling), [`places`] (queue pairs by number), [`queue_pair`] with `posting` and `progress`, [`context`] (tables of
 //! an open device), [`meter`] (credit and turns), [`base`] (shared parts), [`session`] (the daemon); [`credit`],
 //! [`ring`], [`split`] and [`queue`] are arithmetic. Units: bytes, operations (messages), nanoseconds of
@@ -23,11 +23,14 @@ pub mod bell;
 pub mod collector;
 pub mod completion_queue;
 pub mod context;
+mod creation;
 pub mod credit;
+pub mod domains;
 pub mod exports;
 pub mod extended;
 mod extended_queue;
 pub mod lock;
+pub mod lookup;
 pub mod meter;
 pub mod originals;
 pub mod places;

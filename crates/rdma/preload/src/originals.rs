@@ -1,13 +1,34 @@
 //! The functions of libibverbs that the shim replaces. Tests use a provider without hardware instead.
 
 use isolane_rdma_verbs_sys::*;
+use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_void};
+
+thread_local! {
+    /// Whether this thread looks for the originals.
+    static LOOKING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `work`, in which look-ups find the originals.
+pub fn past_ours<T>(work: impl FnOnce() -> T) -> T {
+    let before = LOOKING.replace(true);
+    let answer = work();
+    LOOKING.set(before);
+    answer
+}
+
+/// Whether this thread is in [`past_ours`].
+pub fn is_past_ours() -> bool {
+    LOOKING.get()
+}
 
 /// Pointers to the replaced functions of libibverbs.
 #[derive(Clone, Copy, Debug)]
 pub struct Originals {
     /// `ibv_open_device`.
     pub open_device: unsafe extern "C" fn(*mut ibv_device) -> *mut ibv_context,
+    /// `verbs_open_device`, by which vendors' libraries open devices.
+    pub open_device_by_vendor: Option<OpenByVendor>,
     /// `ibv_close_device`.
     pub close_device: unsafe extern "C" fn(*mut ibv_context) -> c_int,
     /// `ibv_query_device`.
@@ -44,10 +65,14 @@ pub struct Originals {
     pub destroy_ah: unsafe extern "C" fn(*mut ibv_ah) -> c_int,
 }
 
+/// `verbs_open_device`.
+pub type OpenByVendor = unsafe extern "C" fn(*mut ibv_device, *mut c_void) -> *mut ibv_context;
+
 impl From<&Library> for Originals {
     fn from(library: &Library) -> Self {
         Self {
             open_device: library.open_device,
+            open_device_by_vendor: library.open_device_by_vendor,
             close_device: library.close_device,
             query_device: library.query_device,
             create_cq: library.create_cq,

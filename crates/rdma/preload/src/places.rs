@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Largest number of paced queue pairs in a process.
-const PLACES: usize = 1 << 16;
+pub const PLACES: usize = 1 << 16;
 
 /// The places; they are reused and never freed.
 #[derive(Debug)]
@@ -69,5 +69,20 @@ impl Places {
     pub fn all(&self) -> impl Iterator<Item = &'static QueuePair> + '_ {
         let high = lock(&self.free).high;
         (0..high).filter_map(|place| self.get(place as u16))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_places_can_be_taken_and_no_more() {
+        let places = Places::new(1);
+        let taken: Vec<_> = std::iter::from_fn(|| places.take()).collect();
+        assert_eq!(taken.len(), PLACES);
+        assert!(places.take().is_none());
+        places.give_back(taken[7]);
+        assert_eq!(places.take().map(|one| one.place), Some(7));
     }
 }

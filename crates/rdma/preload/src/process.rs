@@ -7,6 +7,7 @@
 use crate::base::{Base, Saying};
 use crate::completion_queue::CompletionQueue;
 use crate::context::{Context, Device, Hooks};
+use crate::domains::Domains;
 use crate::meter::Left;
 use crate::originals::Originals;
 use crate::places::Places;
@@ -33,6 +34,8 @@ pub struct Process {
     pub base: Base,
     /// Places of the queue pairs.
     pub places: Places,
+    /// Thread domains.
+    pub domains: Domains,
     /// Whether the pump runs.
     started: AtomicBool,
     contexts: Table<Context>,
@@ -116,6 +119,7 @@ impl Process {
         Self {
             originals,
             places: Places::new(base.tag),
+            domains: Domains::default(),
             base,
             started: AtomicBool::new(false),
             contexts: Table::default(),

@@ -23,7 +23,7 @@ use crate::queue::{Pending, Splitting};
 use crate::ring::{Name, Ring, Seen};
 use crate::session::Shared;
 use isolane_rdma_session::message::Class;
-use isolane_rdma_session::region::{SLOT_FREE, SLOT_SHARED, SLOT_USED, SLOTS, Slot};
+use isolane_rdma_session::region::{SLOT_FREE, SLOT_SHARED, SLOT_USED, SLOTS, Service, Slot};
 use isolane_rdma_verbs_sys::*;
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -114,6 +114,8 @@ pub struct Inner {
     pub(crate) number: u32,
     pub(crate) state: ibv_qp_state,
     pub(crate) failed: bool,
+    /// The class of its connection, once it is known.
+    pub(crate) service: Option<Service>,
     pub(crate) ring: Ring,
     pub(crate) queue: VecDeque<Pending>,
     pub(crate) unused: Vec<Pending>,
@@ -152,6 +154,7 @@ impl QueuePair {
                 number: 0,
                 state: IBV_QPS_RESET,
                 failed: false,
+                service: None,
                 ring: Ring::default(),
                 queue: VecDeque::new(),
                 unused: Vec::new(),
@@ -179,12 +182,13 @@ impl QueuePair {
     pub unsafe fn attach(&self, base: &'static Base, plan: Plan) {
         let mut inner = self.inner.lock();
         // SAFETY: the caller's promise.
-        let (number, kind) = unsafe { ((*plan.qp).qp_num, (*plan.qp).qp_type) };
+        let number = unsafe { (*plan.qp).qp_num };
         inner.base = Some(base);
         inner.tag = base.tag;
         inner.number = number;
         inner.state = IBV_QPS_RESET;
         inner.failed = false;
+        inner.service = None;
         inner.ring.reset(plan.depth);
         inner.since_signal = 0;
         inner.accounts = [Account::default(); 2];
@@ -193,7 +197,7 @@ impl QueuePair {
         inner.batch.pieces.resize(pieces, ibv_sge::default());
         let slot = plan.device.slot();
         inner.plan = Some(plan);
-        inner.take_slot(slot, kind);
+        inner.take_slot(slot);
     }
 
     /// Drops the waiting messages of a queue pair that will be destroyed. Its place becomes free after the provider has
@@ -262,6 +266,15 @@ impl QueuePair {
             IBV_QPS_ERR => inner.failed = true,
             IBV_QPS_RTS => inner.failed = false,
             _ => {}
+        }
+    }
+
+    /// Shows the daemon the class of the connection.
+    pub fn connected(&self, service: Service) {
+        let mut inner = self.inner.lock();
+        inner.service = Some(service);
+        if let Some((slot, _)) = inner.slot() {
+            slot.service.store(service.word(), Ordering::Relaxed);
         }
     }
 
@@ -344,11 +357,9 @@ impl QueuePair {
         let Some(plan) = inner.plan.as_ref() else {
             return;
         };
-        // SAFETY: the queue pair lives while its plan does.
-        let kind = unsafe { (*plan.qp).qp_type };
         let slot = plan.device.slot();
         inner.give_slot_back();
-        inner.take_slot(slot, kind);
+        inner.take_slot(slot);
     }
 
     /// Stops posting before the queue pair is destroyed, until [`Self::resume`].
@@ -526,7 +537,7 @@ impl Inner {
         }
     }
 
-    pub(crate) fn take_slot(&mut self, slot: Option<(Arc<Shared>, usize)>, kind: ibv_qp_type) {
+    pub(crate) fn take_slot(&mut self, slot: Option<(Arc<Shared>, usize)>) {
         self.slot = slot;
         let (number, meters) = match self.plan.as_ref() {
             Some(plan) => (self.number, plan.device.numbers()),
@@ -550,9 +561,13 @@ impl Inner {
                 u32::from(meters[0]) | u32::from(meters[1]) << 16,
                 Ordering::Relaxed,
             );
-            slot.transport.store(kind, Ordering::Relaxed);
+            let service = self.service.map_or(0, Service::word);
+            slot.service.store(service, Ordering::Relaxed);
             let state = if alone { SLOT_USED } else { SLOT_SHARED };
             slot.state.store(state, Ordering::Release);
+            if let (false, Some(base)) = (alone, self.base) {
+                base.say_no_slot();
+            }
         }
     }
 

@@ -18,7 +18,7 @@ pub mod message;
 pub mod region;
 
 /// Version of the layout and of the messages.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Default path of the daemon's socket.
 pub const SOCKET_PATH: &str = "/run/isolane/clients/isolaned.sock";

@@ -56,6 +56,33 @@ pub const SLOT_USED: u32 = 1;
 /// [`Slot::state`]: shared by all queue pairs without their own slot.
 pub const SLOT_SHARED: u32 = 2;
 
+/// The class in which a network carries a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Service {
+    /// InfiniBand's service level.
+    pub level: u8,
+    /// RoCE's traffic class; its upper six bits are the DSCP.
+    pub traffic_class: u8,
+}
+
+impl Service {
+    /// The word in shared memory; never zero.
+    pub fn word(self) -> u32 {
+        SERVICE_KNOWN | u32::from(self.level) << 8 | u32::from(self.traffic_class)
+    }
+
+    /// The class of a word; `None` before a connection is known.
+    pub fn from_word(word: u32) -> Option<Self> {
+        (word & SERVICE_KNOWN != 0).then_some(Self {
+            level: (word >> 8) as u8,
+            traffic_class: word as u8,
+        })
+    }
+}
+
+/// Set in the word of a known class.
+const SERVICE_KNOWN: u32 = 1 << 16;
+
 /// The whole region.
 #[derive(Debug)]
 #[repr(C, align(64))]
@@ -94,7 +121,10 @@ pub struct Header {
     pub pump_asleep: AtomicU32,
     /// Work requests that wait in the shim; written by the shim.
     pub waiting: AtomicU64,
-    shim_rest: [AtomicU64; 14],
+    /// The [`Service`] of the newest connection of a process whose data path the shim does not see; written by the shim.
+    pub service: AtomicU32,
+    shim_u32: AtomicU32,
+    shim_rest: [AtomicU64; 13],
 }
 
 /// The lease and the counters of one device and direction.
@@ -144,8 +174,8 @@ pub struct Slot {
     pub queue_pair: AtomicU32,
     /// Meter of its sends and WRITEs (low half) and of its READs (high half); shim.
     pub meters: AtomicU32,
-    /// Its transport, a number of `enum ibv_qp_type`; shim.
-    pub transport: AtomicU32,
+    /// The [`Service`] of its connection; shim.
+    pub service: AtomicU32,
     /// Messages that the application posted; shim.
     pub posted_messages: AtomicU64,
     /// Payload of the posted messages, bytes; shim.

@@ -91,6 +91,8 @@ library! {
     required get_device_guid: c"ibv_get_device_guid" @ c"IBVERBS_1.1" (*mut ibv_device) -> u64;
     /// `ibv_open_device`.
     required open_device: c"ibv_open_device" @ c"IBVERBS_1.1" (*mut ibv_device) -> *mut ibv_context;
+    /// `verbs_open_device`, for the libraries of vendors. Its version is that of the library's release.
+    optional open_device_by_vendor: c"verbs_open_device" @ c"" (*mut ibv_device, *mut c_void) -> *mut ibv_context;
     /// `ibv_close_device`.
     required close_device: c"ibv_close_device" @ c"IBVERBS_1.1" (*mut ibv_context) -> c_int;
     /// `ibv_import_device`.
@@ -255,6 +257,7 @@ impl Symbols {
         let address = unsafe {
             match self.lookup {
                 Lookup::Program => libc::dlsym(libc::RTLD_DEFAULT, symbol.as_ptr()),
+                Lookup::Library if version.is_empty() => libc::dlsym(self.handle, symbol.as_ptr()),
                 Lookup::Library => libc::dlvsym(self.handle, symbol.as_ptr(), version.as_ptr()),
             }
         };

@@ -16,4 +16,5 @@ mod null;
 mod programs;
 #[path = "../rig/mod.rs"]
 mod rig;
+mod vendors;
 mod whole;

@@ -121,6 +121,7 @@ fn is_forbidden(rkey: u32, address: u64, bytes: u64) -> bool {
 pub fn originals() -> Originals {
     Originals {
         open_device,
+        open_device_by_vendor: Some(open_device_by_vendor),
         close_device,
         query_device,
         create_cq,
@@ -151,6 +152,7 @@ pub unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_contex
     context.sz = size_of::<verbs_context>();
     context.create_qp_ex = Some(create_qp_ex);
     context.create_cq_ex = Some(create_cq_ex);
+    context.alloc_parent_domain = Some(alloc_parent_domain);
     context.context.device = device;
     context.context.abi_compat = std::ptr::without_provenance_mut(VERBS_ABI_IS_EXTENDED);
     context.context.ops.post_send = Some(post_send);
@@ -160,6 +162,21 @@ pub unsafe extern "C" fn open_device(device: *mut ibv_device) -> *mut ibv_contex
     context.context.ops.req_notify_cq = Some(req_notify_cq);
     let raw = Box::into_raw(context);
     unsafe { &raw mut (*raw).context }
+}
+
+/// Opens like libibverbs: both functions lead to the same place.
+unsafe extern "C" fn open_device_by_vendor(
+    device: *mut ibv_device,
+    _data: *mut c_void,
+) -> *mut ibv_context {
+    unsafe { open_device(device) }
+}
+
+unsafe extern "C" fn alloc_parent_domain(
+    context: *mut ibv_context,
+    _attr: *mut ibv_parent_domain_init_attr,
+) -> *mut ibv_pd {
+    Box::into_raw(Box::new(ibv_pd { context, handle: 1 }))
 }
 
 unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {

@@ -314,6 +314,7 @@ impl DataEnd {
                 mtu,
                 packet_sequence,
                 traffic_class: 0,
+                service_level: 0,
                 read_atomic: u8::try_from(read_atomic).unwrap_or(u8::MAX),
                 timers: Timers {
                     min_rnr: self.work.min_rnr_timer,

@@ -122,6 +122,7 @@ impl FaultEnd {
             mtu: self.device.port.mtu,
             packet_sequence: 0,
             traffic_class: 0,
+            service_level: 0,
             read_atomic: 0,
             timers: Timers {
                 min_rnr: 1,

@@ -46,6 +46,8 @@ pub struct Connection {
     pub packet_sequence: u32,
     /// RoCE traffic class (its upper six bits are the DSCP).
     pub traffic_class: u8,
+    /// Service level of InfiniBand; on RoCE without a traffic class it chooses the priority.
+    pub service_level: u8,
     /// READs and atomics outstanding, in each direction.
     pub read_atomic: u8,
     /// When to try again.
@@ -324,6 +326,7 @@ fn route(connection: &Connection, peer: &Peer) -> ibv_ah_attr {
             traffic_class: connection.traffic_class,
         },
         dlid: peer.lid,
+        sl: connection.service_level,
         is_global: u8::from(peer.gid != ibv_gid::default()),
         port_num: connection.port,
         ..ibv_ah_attr::default()
