@@ -316,6 +316,8 @@ impl Folder {
             cgroup: Some(assignment.cgroup.clone()),
             tenant: assignment.tenant.clone(),
             class: assignment.class,
+            // The workload's author chooses its class: a label, or an option of the job.
+            watches_latency: true,
             ..Rule::default()
         });
         config.rules = rules.chain(std::mem::take(&mut config.rules)).collect();

@@ -3,10 +3,12 @@
 use crate::attachment::Attachment;
 use crate::notify::{Notify, Watchdog};
 use crate::peers::{Peers, PeersError, Targets};
+use crate::ports::PortWatch;
 use crate::reload::{Reload, Source};
 use crate::settings::Settings;
 use crate::show::exporter::Exporter;
 use crate::show::server::ServerError;
+use crate::unheld::Watch;
 use std::os::unix::net::UnixStream;
 
 /// Why an attachment cannot be built.
@@ -17,6 +19,8 @@ pub enum AttachError {
     Peers(#[from] PeersError),
     #[error(transparent)]
     Show(#[from] ServerError),
+    #[error("cannot start a thread that finds traffic that is not paced: {0}")]
+    Thread(std::io::Error),
     #[error("cannot wait for the reload signal: {0}")]
     Reload(#[from] std::io::Error),
 }
@@ -36,6 +40,13 @@ pub fn attachments(
     let targets = Targets::default();
     let mut all: Vec<Box<dyn Attachment>> = vec![Box::new(Exporter::start(settings)?)];
     all.push(Box::new(Peers::start(settings, targets.clone(), say)?));
+    all.push(Box::new(
+        Watch::start(now_ns, say).map_err(AttachError::Thread)?,
+    ));
+    for device in 0..settings.config.devices.len() {
+        let port = PortWatch::start(settings, device, now_ns, say);
+        all.push(Box::new(port.map_err(AttachError::Thread)?));
+    }
     let notify = Notify::from_environment();
     let reload = Reload::new(order, again, settings.clone(), targets, notify, say)?;
     all.push(Box::new(reload));

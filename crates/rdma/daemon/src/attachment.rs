@@ -5,6 +5,7 @@
 
 use crate::governor::Governor;
 use isolane_rdma_policy::RemoteState;
+use isolane_rdma_session::region::Service;
 use std::os::fd::BorrowedFd;
 
 /// An action of the governor outside this host's sessions.
@@ -12,6 +13,8 @@ use std::os::fd::BorrowedFd;
 pub enum Order {
     /// Send one message of the device's reference flow; [`Governor::reference_latency`] takes the result.
     SendReference,
+    /// Send the device's reference messages in this class: that of the latency flows.
+    Serve(Service),
     /// Send this state to the other hosts' daemons; [`Governor::remote`] takes their states.
     Tell(RemoteState),
 }

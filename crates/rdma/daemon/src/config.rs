@@ -151,6 +151,9 @@ pub struct Rule {
     pub class: Option<Class>,
     /// Weight among the processes of the tenant.
     pub weight: Option<u32>,
+    /// Whether processes of the latency class are watched: their queue pairs start in it, and the tenant loses it if it
+    /// sends bulk. Otherwise their data path is not seen.
+    pub watches_latency: bool,
 }
 
 /// A tenant in the configuration.

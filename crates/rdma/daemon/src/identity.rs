@@ -68,7 +68,9 @@ pub fn assign(config: &Config, who: &Who) -> Assigned {
         false => 1,
     };
     let by_operator = rule.and_then(|rule| rule.class);
+    let watches_latency = rule.is_some_and(|rule| rule.watches_latency);
     let (class, begins_fast) = match (by_operator, who.class) {
+        (Some(Class::Latency), _) if watches_latency => (Class::Auto, true),
         (Some(class), _) => (class, false),
         // Such a process is unpaced until its traffic is known, so the operator must permit it.
         (None, Class::Latency) => (Class::Auto, config.trust_classes),
@@ -287,6 +289,22 @@ mod tests {
             owner: "pod-12".to_owned(),
         };
         assert_eq!(assign(&config, &who()), expected);
+    }
+
+    #[test]
+    fn a_watched_rule_lets_queue_pairs_begin_in_the_latency_class() {
+        let rule = |watches_latency| Rule {
+            class: Some(Class::Latency),
+            watches_latency,
+            ..Rule::default()
+        };
+        let watched = assign(&config(vec![rule(true)]), &who());
+        assert_eq!((watched.class, watched.begins_fast), (Class::Auto, true));
+        let trusted = assign(&config(vec![rule(false)]), &who());
+        assert_eq!(
+            (trusted.class, trusted.begins_fast),
+            (Class::Latency, false)
+        );
     }
 
     proptest! {

@@ -2,6 +2,9 @@
 //!
 //! Units end the names. Counters start at zero when their object starts.
 
+use isolane_rdma_inventory::unheld::{Session, Unheld};
+use isolane_rdma_session::message::Class;
+use isolane_rdma_session::region::SLOTS;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -20,6 +23,23 @@ pub struct Snapshot {
     pub limits: Vec<LimitSnapshot>,
     /// Sessions in order of arrival.
     pub sessions: Vec<SessionSnapshot>,
+    /// Processes whose work on the devices is not paced, by process id.
+    pub unheld: Vec<Unheld>,
+}
+
+impl Snapshot {
+    /// The sessions by process id, as the comparison with the kernel's list needs them.
+    pub fn paced(&self) -> BTreeMap<u32, Session> {
+        let paced = self.sessions.iter().map(|session| {
+            // The latency class keeps its provider's functions; beyond the slots, queue pairs share one entry.
+            let reports_all =
+                session.class != Class::Latency.name() && session.queue_pairs.len() < SLOTS;
+            let numbers = session.queue_pairs.iter().map(|one| one.queue_pair);
+            let queue_pairs = reports_all.then(|| numbers.collect());
+            (session.pid, Session { queue_pairs })
+        });
+        paced.collect()
+    }
 }
 
 /// The daemon's own figures.
@@ -64,6 +84,12 @@ pub struct DeviceSnapshot {
     pub leased_bytes_per_s: u64,
     /// Sum of the weights of the latency flows.
     pub latency_weight: u64,
+    /// Bytes per second that the port sent and no session posted; `None` if the driver has no such counters.
+    pub foreign_bytes_per_s: Option<u64>,
+    /// Bytes that the port sent and no session posted, since the start.
+    pub foreign_bytes: u64,
+    /// Whether such traffic keeps late reference messages from lowering rates.
+    pub has_foreign: bool,
     /// Figures of the policy; units end the names.
     pub figures: BTreeMap<String, f64>,
 }

@@ -137,6 +137,8 @@ pub const ROOMS: &[Room] = &[
             "common/quantities",
             "common/text-output",
             "common/toml-input",
+            "rdma/emulated-verbs",
+            "rdma/inventory",
             "rdma/policy",
             "rdma/session",
             "rdma/verbs-sys",

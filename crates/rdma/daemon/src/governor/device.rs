@@ -1,5 +1,6 @@
 //! One device: its policy, and the two directions whose senders share the policy's rate.
 
+use super::foreign::Balance;
 use super::seat::Place;
 use crate::attachment::Order;
 use crate::config::{Config, DeviceConfig, PolicyName};
@@ -10,7 +11,7 @@ use isolane_rdma_policy::leases::{
     EVERYTHING, GroupId, LeaseOptions, Leases, LimitId, MemberId, Rates,
 };
 use isolane_rdma_policy::{Action, Direction, Policy, RemoteState, Signal};
-use isolane_rdma_session::region::{Lease, METER_ACTIVE, METER_RELEASED};
+use isolane_rdma_session::region::{Lease, METER_ACTIVE, METER_RELEASED, Service};
 use std::collections::BTreeMap;
 
 /// Both directions, in the order of a session's meters.
@@ -100,6 +101,10 @@ pub(super) struct Device {
     pub(super) dirty: bool,
     /// Whether bursts or chunks changed, so that idle meters need new leases too.
     pub(super) refresh_idle: bool,
+    /// Traffic that no session posted.
+    pub(super) foreign: Balance,
+    /// The class of reference messages.
+    pub(super) service: Service,
     /// The peers' last state, for a policy that restarts.
     remote: Option<RemoteState>,
     pub(super) scratch: Vec<MemberId>,
@@ -138,6 +143,8 @@ impl Device {
             latency_weight: 0,
             dirty: true,
             refresh_idle: false,
+            foreign: Balance::default(),
+            service: Service::default(),
             remote: None,
             scratch: Vec::new(),
         })
@@ -227,6 +234,15 @@ impl Device {
 
     /// Takes over the observations of the device that it replaces.
     pub(super) fn inherit(&mut self, now: Instant, other: &Self, orders: &mut impl FnMut(Order)) {
+        self.foreign = other.foreign.clone();
+        self.service = other.service;
+        let had_foreign = other
+            .policy
+            .as_ref()
+            .is_some_and(|policy| policy.has_foreign());
+        if let (Some(policy), true) = (&mut self.policy, had_foreign) {
+            policy.set_foreign(now, true);
+        }
         if let Some(state) = other.remote {
             self.remote(now, state, orders);
         }

@@ -7,6 +7,7 @@ use crate::snapshot::{
     DaemonFigures, DeviceSnapshot, LimitSnapshot, MeterSnapshot, QueuePairSnapshot,
     SessionSnapshot, Snapshot, TenantSnapshot,
 };
+use isolane_rdma_inventory::unheld::{Session, Unheld};
 use isolane_rdma_policy::Policy;
 use isolane_rdma_policy::leases::EVERYTHING;
 use isolane_rdma_session::message::Class;
@@ -37,7 +38,7 @@ impl Governor {
         Snapshot {
             now_ns,
             daemon: self.figures(),
-            devices: self.devices.iter().map(device).collect(),
+            devices: self.devices.iter().map(|one| device(one, now_ns)).collect(),
             tenants: self
                 .tenants
                 .iter()
@@ -45,7 +46,23 @@ impl Governor {
                 .collect(),
             limits: self.standing_limits(),
             sessions,
+            unheld: self.unheld.clone(),
         }
+    }
+
+    /// The sessions by process id, as the comparison with the kernel's list needs them.
+    pub fn paced(&self, now_ns: u64) -> BTreeMap<u32, Session> {
+        let sessions = self.present().map(|seat| self.session(seat, now_ns));
+        let snapshot = Snapshot {
+            sessions: sessions.collect(),
+            ..Snapshot::default()
+        };
+        snapshot.paced()
+    }
+
+    /// Sets what is known of processes whose work is not paced.
+    pub fn set_unheld(&mut self, unheld: Vec<Unheld>) {
+        self.unheld = unheld;
     }
 
     fn standing_limits(&self) -> Vec<LimitSnapshot> {
@@ -164,7 +181,7 @@ fn queue_pairs(seat: &Seat) -> Vec<QueuePairSnapshot> {
     .collect()
 }
 
-fn device(device: &Device) -> DeviceSnapshot {
+fn device(device: &Device, now_ns: u64) -> DeviceSnapshot {
     let policy = device.policy.as_ref();
     let figures = policy.map(|policy| policy.snapshot()).unwrap_or_default();
     let rate_max_bps = device.options.rate_max.as_bps();
@@ -178,6 +195,9 @@ fn device(device: &Device) -> DeviceSnapshot {
         active_reading: device.streams[1].leases.active() as u64,
         leased_bytes_per_s: device.streams[0].leases.leased_bytes_per_s(),
         latency_weight: device.latency_weight,
+        foreign_bytes_per_s: device.foreign.rate,
+        foreign_bytes: device.foreign.bytes,
+        has_foreign: device.foreign.is_there(now_ns),
         figures: figures
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value))

@@ -15,9 +15,11 @@
 
 mod device;
 mod figures;
+mod foreign;
 mod latency;
 mod limits;
 mod seat;
+mod service;
 mod shares;
 mod slots;
 mod tenants;
@@ -30,10 +32,13 @@ use crate::attachment::Order;
 use crate::config::Config;
 use crate::identity::{Assigned, Who, assign};
 use crate::snapshot::DaemonFigures;
+pub use foreign::PortCount;
+
 use device::{DIRECTIONS, Device};
 use isolane_common_linux::account::{Account, NoPlace, Places};
 use isolane_common_quantities::OptionError;
 use isolane_common_quantities::units::{BitRate, Duration, Instant};
+use isolane_rdma_inventory::unheld::Unheld;
 use isolane_rdma_policy::RemoteState;
 use isolane_rdma_session::message::{Class, NO_METER};
 use isolane_rdma_session::region::{
@@ -100,6 +105,10 @@ pub struct Governor {
     figures: DaemonFigures,
     /// Limits of the enforcer.
     limits: limits::Limits,
+    /// Processes whose work is not paced, for the snapshot.
+    unheld: Vec<Unheld>,
+    /// When the classes of connections are read again.
+    services_due_ns: u64,
 }
 
 impl Governor {
@@ -131,6 +140,8 @@ impl Governor {
             looks: VecDeque::new(),
             figures: DaemonFigures::default(),
             limits: limits::Limits::default(),
+            unheld: Vec::new(),
+            services_due_ns: 0,
         })
     }
 

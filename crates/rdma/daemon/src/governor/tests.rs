@@ -7,8 +7,10 @@ use isolane_rdma_policy::granularity::Granularity;
 use isolane_rdma_session::region::{Counters, SLOT_USED};
 
 mod calm;
+mod foreign;
 mod hostile;
 mod limits;
+mod service;
 mod trust;
 
 const MS: u64 = 1_000_000;
@@ -224,20 +226,6 @@ fn each_process_is_a_flow_where_the_operator_selects_it() {
 }
 
 #[test]
-fn an_idle_host_needs_no_daemon() {
-    let mut host = Host::new(config());
-    let bulk = host.start(who("bulk", Class::Bandwidth));
-    host.run(10);
-    assert_eq!(host.governor.next_deadline_ns(), None);
-    host.processes[bulk].backlog = 100_000;
-    host.run(200);
-    assert_eq!(host.processes[bulk].sent, 100_000);
-    assert_eq!(host.governor.next_deadline_ns(), None);
-    assert_eq!(host.processes[bulk].lease().flags, 0);
-    assert_eq!(host.processes[bulk].lease().valid_until_ns, u64::MAX);
-}
-
-#[test]
 fn a_newcomer_has_its_share_in_the_step_of_its_first_message() {
     let mut host = Host::new(config());
     let first = host.start_bulk(who("a", Class::Bandwidth));
@@ -377,7 +365,7 @@ fn other_hosts_get_arrivals_and_report_theirs() {
     host.run(5);
     let told = host.orders.iter().rev().find_map(|order| match order {
         Order::Tell(state) => Some(*state),
-        Order::SendReference => None,
+        Order::SendReference | Order::Serve(_) => None,
     });
     assert_eq!(told.expect("an arrival is news").sending_hungry_weight, 1);
     let receiver = RemoteState {

@@ -3,7 +3,7 @@
 use super::Governor;
 use super::device::DIRECTIONS;
 use super::seat::Place;
-use isolane_rdma_policy::leases::{Change, EVERYTHING};
+use isolane_rdma_policy::leases::{Change, EVERYTHING, Usage};
 use isolane_rdma_session::region::Lease;
 
 impl Governor {
@@ -37,6 +37,11 @@ impl Governor {
         let look = state.look(counters, now_ns, rates);
         self.figures.implausible_total += u64::from(look.implausible);
         let (at, member) = (state.device, state.member);
+        let is_read = state.direction == 1;
+        let Usage {
+            bytes, operations, ..
+        } = look.usage;
+        device.foreign.count(is_read, bytes, operations);
         let rests = device.is_calm() && (1..rest_ns).contains(&state.rests_ns());
         let leases = &mut device.streams[state.direction].leases;
         if device.policy.is_none() && leases.cap(member) == EVERYTHING {
@@ -65,6 +70,7 @@ impl Governor {
         let next = self.next_period_ns.unwrap_or(now_ns) + pause_ns;
         self.next_period_ns = Some(next.max(now_ns + pause_ns / 2));
         self.figures.periods_total += 1;
+        self.look_at_services(now_ns);
         for at in 0..self.devices.len() {
             let mut members = std::mem::take(&mut self.devices[at].scratch);
             for direction in 0..DIRECTIONS.len() {

@@ -12,6 +12,7 @@ use super::oracle::Oracle;
 use super::port::{Link, Port, REFERENCES_MAX, REPORTS_MAX, Work, work_of};
 use super::report::{decode, total};
 use isolane_rdma_policy::RemoteState;
+use isolane_rdma_session::region::Service;
 use isolane_rdma_verbs_sys::safe::VerbsError;
 use isolane_rdma_verbs_sys::{IBV_WC_SUCCESS, ibv_wc};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -26,6 +27,8 @@ use std::time::{Duration, Instant};
 pub(super) enum Command {
     /// Send one reference message.
     Reference,
+    /// Send reference messages in this class.
+    Serve(Service),
     /// Send this host's state to the peers.
     Tell(RemoteState),
     /// Add a connected link.
@@ -239,6 +242,7 @@ impl Flow {
     fn command(&mut self, command: Command) {
         match command {
             Command::Reference => self.reference(Instant::now()),
+            Command::Serve(service) => self.serve(service),
             Command::Tell(state) => {
                 self.told = state;
                 for connected in self.links.values_mut() {
@@ -264,6 +268,22 @@ impl Flow {
             }
             Command::Measure => self.oracle = Some(Oracle::new(Instant::now())),
         }
+    }
+
+    /// Ends the links that carry reference messages in another class; their keepers connect them again.
+    fn serve(&mut self, service: Service) {
+        if self.port.set_service(service) == service {
+            return;
+        }
+        self.say(Event::Note(format!(
+            "{}: reference messages take service level {} and traffic class {}, as the latency flows do",
+            self.port.name(),
+            service.level,
+            service.traffic_class
+        )));
+        self.links
+            .retain(|_, connected| !connected.link.carries_reference);
+        self.hear();
     }
 
     /// Sends a reference message to the next peer in turn, if a link has room.

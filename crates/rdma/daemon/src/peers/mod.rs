@@ -210,6 +210,7 @@ impl Attachment for Peers {
         };
         flow.tell(match order {
             Order::SendReference => Command::Reference,
+            Order::Serve(service) => Command::Serve(service),
             Order::Tell(state) => Command::Tell(state),
         });
     }

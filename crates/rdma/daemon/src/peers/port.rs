@@ -9,6 +9,7 @@ use super::report::{REPORT_BYTES, encode};
 use crate::settings;
 use isolane_common_linux::key::random;
 use isolane_rdma_policy::RemoteState;
+use isolane_rdma_session::region;
 use isolane_rdma_verbs_sys::safe::{
     Capacity, CompletionChannel, CompletionQueue, Connection, Context, Element, MemoryRegion, Peer,
     ProtectionDomain, QueuePair, ReceiveList, Request, SendList, Service, Target, Timers,
@@ -20,7 +21,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Largest number of peers per device.
-pub const LINKS_MAX: usize = 64;
+pub const LINKS_MAX: usize = settings::PEERS_MAX;
 /// Size of a reference message (justitia 4.3.2).
 pub const REFERENCE_BYTES: u32 = 10;
 /// A response may take 0.27 s, and a link fails after seven times that, 1.9 s. With shorter timers, messages delayed by
@@ -68,6 +69,8 @@ pub(super) struct Port {
     lid: u16,
     mtu: u32,
     daemon: [u8; 16],
+    /// The class of new links.
+    service: Mutex<region::Service>,
     places: Mutex<[bool; LINKS_MAX]>,
     numbers: AtomicU64,
 }
@@ -133,6 +136,7 @@ impl Port {
             lid: port.lid,
             mtu: port.mtu,
             daemon,
+            service: Mutex::default(),
             places: Mutex::new([false; LINKS_MAX]),
             numbers: AtomicU64::new(1),
         }))
@@ -141,6 +145,16 @@ impl Port {
     /// The device's name.
     pub(super) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Sets the class of new links; returns the one before.
+    pub(super) fn set_service(&self, service: region::Service) -> region::Service {
+        let mut held = self.service.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut held, service)
+    }
+
+    fn service(&self) -> region::Service {
+        *self.service.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes a queue pair with posted receives that can be connected.
@@ -152,7 +166,10 @@ impl Port {
             let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
             let free = places.iter().position(|taken| !taken);
             let free = free.ok_or_else(|| HandshakeError::Refused {
-                reason: format!("{} has {LINKS_MAX} peers already", self.name),
+                reason: format!(
+                    "{} has {LINKS_MAX} peers already; further ones get no reference flow and no reports",
+                    self.name
+                ),
             })?;
             places[free] = true;
             free
@@ -238,12 +255,14 @@ impl Link {
     /// # Errors
     /// The peer's address cannot be reached.
     pub(super) fn connect(&mut self, theirs: Endpoint) -> Result<(), VerbsError> {
+        let service = self.port.service();
         let connection = Connection {
             port: self.port.number,
             gid_index: self.port.gid_index,
             mtu: self.port.mtu.min(theirs.mtu),
             packet_sequence: self.packet_sequence,
-            traffic_class: 0,
+            traffic_class: service.traffic_class,
+            service_level: service.level,
             read_atomic: 1,
             timers: TIMERS,
         };

@@ -23,6 +23,8 @@ pub const CONTROL_PATH: &str = "/run/isolane/control/isolaned.sock";
 const ASSIGNMENTS: &str = "assignments";
 /// Longest file, bytes: a thousand tenants need a tenth of it.
 pub const FILE_MAX: u64 = 1 << 20;
+/// Largest number of peers of a device: each has a queue pair, a thread and a place in the device's receive memory.
+pub const PEERS_MAX: usize = 64;
 /// Default ratio of a measured target to the idle 99th percentile.
 pub const TARGET_FACTOR: u32 = 2;
 

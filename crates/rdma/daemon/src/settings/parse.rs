@@ -1,7 +1,7 @@
 //! Parses the file's text into checked values; each mistake is reported with its line.
 
 use super::keys::{self, NAME_MAX, TABLES_MAX};
-use super::{Listen, Peer, Peering, Place, Port, Settings};
+use super::{Listen, PEERS_MAX, Peer, Peering, Place, Port, Settings};
 use crate::config::{Config, DeviceConfig, PolicyName, Rule, TenantConfig};
 use isolane_common_quantities::units::Duration;
 use isolane_common_toml_input::error::InputError;
@@ -54,6 +54,14 @@ pub fn parse(file: &str, text: &str) -> Result<Settings> {
         let peer = peer(&table, &settings)?;
         if settings.peers.contains(&peer) {
             return Err(table.wrong("remote_device", "this peer is listed twice; remove one"));
+        }
+        let at_it =
+            |one: &&Peer| one.device == peer.device || one.place == Place::Here(peer.device);
+        if settings.peers.iter().filter(at_it).count() >= PEERS_MAX {
+            let expected = format!(
+                "has {PEERS_MAX} peers already, the most of a device; remove [[peer]] tables"
+            );
+            return Err(table.wrong("device", expected));
         }
         settings.peers.push(peer);
     }
@@ -280,6 +288,7 @@ fn rule(table: &Table<'_>) -> Result<Rule> {
         class: class
             .map(|class| Class::from_name(&class).expect("the list has the class's own names")),
         weight: table.count32("weight")?,
+        watches_latency: false,
     };
     if rule.tenant.is_none() && rule.class.is_none() && rule.weight.is_none() {
         return Err(table.missing("tenant", "a rule must give tenant, class or weight"));

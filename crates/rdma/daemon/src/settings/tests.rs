@@ -166,6 +166,21 @@ fn mistakes_name_line_key_value_and_remedy() {
 }
 
 #[test]
+fn a_device_has_at_most_64_peers() {
+    let mut text = "[[device]]\nname = \"r0\"\n[peering]\nkey_file = \"/k\"\n".to_owned();
+    for peer in 0..64 {
+        text += &format!(
+            "[[peer]]\ndevice = \"r0\"\nremote_device = \"r{peer}\"\naddress = \"10.0.0.2:7471\"\n"
+        );
+    }
+    assert_eq!(parse("x.toml", &text).unwrap().peers.len(), PEERS_MAX);
+    text += "[[peer]]\ndevice = \"r0\"\nremote_device = \"r64\"\naddress = \"10.0.0.2:7471\"\n";
+    let error = parse("x.toml", &text).unwrap_err().to_string();
+    let expected = "device = \"r0\": has 64 peers already, the most of a device";
+    assert!(error.contains(expected), "{error}");
+}
+
+#[test]
 fn what_a_running_daemon_cannot_take_over_is_named() {
     let old = parse("x.toml", WHOLE).unwrap();
     let mut next = old.clone();

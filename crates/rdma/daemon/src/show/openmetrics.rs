@@ -20,6 +20,7 @@ pub fn render(snapshot: &Snapshot, more: &str) -> String {
     tenants(&mut text, snapshot);
     limits(&mut text, snapshot);
     sessions(&mut text, snapshot);
+    unheld(&mut text, snapshot);
     text.append(more);
     text.into_text()
 }
@@ -125,6 +126,7 @@ fn devices(text: &mut Families, snapshot: &Snapshot) {
             family.sample(&[("device", &device.name)], value(device));
         }
     }
+    foreign(text, snapshot);
     let name = "isolane_device_policy_figure";
     let help = "Figures of the policy; the unit ends the figure's name";
     let mut family = text.family(Kind::Gauge, name, help);
@@ -132,6 +134,33 @@ fn devices(text: &mut Families, snapshot: &Snapshot) {
         for (figure, value) in &device.figures {
             family.sample(&[("device", &device.name), ("figure", figure)], *value);
         }
+    }
+}
+
+/// Traffic that no session posted.
+fn foreign(text: &mut Families, snapshot: &Snapshot) {
+    let known = || {
+        let devices = snapshot.devices.iter();
+        devices.filter(|device| device.foreign_bytes_per_s.is_some())
+    };
+    let name = "isolane_device_foreign_bytes_per_second";
+    let help = "Bytes that the port sent and no session posted; no sample where the driver has no such counters";
+    let mut family = text.family(Kind::Gauge, name, help);
+    for device in known() {
+        let labels: &Labels<'_> = &[("device", &device.name)];
+        family.sample(labels, device.foreign_bytes_per_s.unwrap_or(0));
+    }
+    let name = "isolane_device_foreign";
+    let help = "1 while such traffic keeps late reference messages from lowering rates";
+    let mut family = text.family(Kind::Gauge, name, help);
+    for device in known() {
+        family.sample(&[("device", &device.name)], u64::from(device.has_foreign));
+    }
+    let name = "isolane_device_foreign_bytes";
+    let help = "Bytes that the port sent and no session posted";
+    let mut family = text.family(Kind::Counter, name, help);
+    for device in known() {
+        family.sample(&[("device", &device.name)], device.foreign_bytes);
     }
 }
 
@@ -200,6 +229,22 @@ fn limits(text: &mut Families, snapshot: &Snapshot) {
         for limit in &snapshot.limits {
             family.sample(&[("limit", &limit.number)], value(limit));
         }
+    }
+}
+
+fn unheld(text: &mut Families, snapshot: &Snapshot) {
+    let name = "isolane_unheld_queue_pairs";
+    let help = "Queue pairs of a process that is not paced for the named reason; zero if the kernel lists none";
+    let mut family = text.family(Kind::Gauge, name, help);
+    for one in &snapshot.unheld {
+        let labels: &Labels<'_> = &[
+            ("pid", &one.pid),
+            ("program", &one.program),
+            ("device", &one.devices.join(",")),
+            ("reason", &one.reason.name()),
+            ("remedy", &one.reason.remedy()),
+        ];
+        family.sample(labels, one.queue_pairs);
     }
 }
 

@@ -1,6 +1,7 @@
 //! `isolane rdma doctor`: what this machine has for RDMA, what is wrong with it, and what to do.
 
 use super::run::shim;
+use super::top;
 use crate::output;
 use crate::status::Status;
 use anyhow::Result;
@@ -8,7 +9,9 @@ use isolane_common_linux::Root;
 use isolane_rdma_inventory::doctor;
 use isolane_rdma_inventory::doctor::{Live, Software, Verdict, text};
 use isolane_rdma_session::{SOCKET_PATH, environment};
+use isolaned::settings::CONTROL_PATH;
 use std::env;
+use std::path::Path;
 
 /// What the help of the command ends with.
 const EXIT_CODES: &str = "\
@@ -35,7 +38,10 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let root = Root::machine();
-    let live = Live::read(&root, software());
+    let mut live = Live::read(&root, software());
+    // Without a daemon, or without the right to its control socket, a loaded preload library counts as a session.
+    let snapshot = top::snapshot(Path::new(CONTROL_PATH));
+    live.sessions = snapshot.ok().map(|snapshot| snapshot.paced());
     let examination = doctor::examine(&root, &live, arguments.device.as_deref())?;
     match arguments.json {
         true => output::print_json(&examination)?,

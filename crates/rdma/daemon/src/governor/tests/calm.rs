@@ -71,3 +71,17 @@ fn a_resting_sender_gives_its_share_to_a_newcomer() {
     assert_eq!(host.processes[first].lease().flags, 0);
     assert_eq!(host.processes[second].lease().rate_bytes_per_s, 5_000_000);
 }
+
+#[test]
+fn an_idle_host_needs_no_daemon() {
+    let mut host = Host::new(config());
+    let bulk = host.start(who("bulk", Class::Bandwidth));
+    host.run(10);
+    assert_eq!(host.governor.next_deadline_ns(), None);
+    host.processes[bulk].backlog = 100_000;
+    host.run(200);
+    assert_eq!(host.processes[bulk].sent, 100_000);
+    assert_eq!(host.governor.next_deadline_ns(), None);
+    assert_eq!(host.processes[bulk].lease().flags, 0);
+    assert_eq!(host.processes[bulk].lease().valid_until_ns, u64::MAX);
+}

@@ -110,6 +110,14 @@ fn a_snapshot_is_written_in_families() {
         # UNIT isolane_device_leased_bytes_per_second bytes_per_second
         # HELP isolane_device_leased_bytes_per_second Sum of the senders' leases
         isolane_device_leased_bytes_per_second{device="r0"} 0
+        # TYPE isolane_device_foreign_bytes_per_second gauge
+        # UNIT isolane_device_foreign_bytes_per_second bytes_per_second
+        # HELP isolane_device_foreign_bytes_per_second Bytes that the port sent and no session posted; no sample where the driver has no such counters
+        # TYPE isolane_device_foreign gauge
+        # HELP isolane_device_foreign 1 while such traffic keeps late reference messages from lowering rates
+        # TYPE isolane_device_foreign_bytes counter
+        # UNIT isolane_device_foreign_bytes bytes
+        # HELP isolane_device_foreign_bytes Bytes that the port sent and no session posted
         # TYPE isolane_device_policy_figure gauge
         # HELP isolane_device_policy_figure Figures of the policy; the unit ends the figure's name
         isolane_device_policy_figure{device="r0",figure="reference_p99_us"} 2.5
@@ -200,6 +208,8 @@ fn a_snapshot_is_written_in_families() {
         isolane_meter_posted_operations_total{session="1",device="r0",direction="read"} 0
         isolane_meter_posted_operations_total{session="2",device="r0",direction="send"} 0
         isolane_meter_posted_operations_total{session="2",device="r0",direction="read"} 0
+        # TYPE isolane_unheld_queue_pairs gauge
+        # HELP isolane_unheld_queue_pairs Queue pairs of a process that is not paced for the named reason; zero if the kernel lists none
         # EOF
     "##]].assert_eq(&render(&snapshot("r0"), ""));
 }

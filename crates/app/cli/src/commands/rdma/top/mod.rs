@@ -85,7 +85,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
 }
 
 /// The daemon's snapshot of now.
-fn snapshot(socket: &Path) -> Result<Snapshot> {
+pub(super) fn snapshot(socket: &Path) -> Result<Snapshot> {
     let stream = UnixStream::connect(socket);
     let mut stream = match stream {
         Ok(stream) => stream,

@@ -4,10 +4,11 @@
 //! process restarted) counts as no traffic.
 
 use crate::text::{Table, counted, fitted, number, optional};
+use isolane_rdma_inventory::unheld::Unheld;
 use isolaned::snapshot::{
     DeviceSnapshot, LimitSnapshot, QueuePairSnapshot, SessionSnapshot, Snapshot,
 };
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The view of what happened between the snapshots.
 pub(crate) fn text(before: &Snapshot, now: &Snapshot, brief: bool) -> String {
@@ -27,6 +28,10 @@ pub(crate) fn text(before: &Snapshot, now: &Snapshot, brief: bool) -> String {
     if !now.limits.is_empty() {
         text += "\nLimits\n";
         text += &limits(&now.limits);
+    }
+    if !now.unheld.is_empty() {
+        text += "\nNot paced\n";
+        text += &unheld(&now.unheld);
     }
     if !now.sessions.is_empty() {
         text += "\nProcesses\n";
@@ -85,8 +90,9 @@ fn devices(devices: &[DeviceSnapshot]) -> String {
         "readers",
         "latency",
         "ref p99 us",
+        "foreign Gb/s",
     ];
-    let mut table = Table::new("llrrrrrrr", &headings);
+    let mut table = Table::new("llrrrrrrrr", &headings);
     for device in devices {
         table.row(vec![
             device.name.clone(),
@@ -98,9 +104,17 @@ fn devices(devices: &[DeviceSnapshot]) -> String {
             device.active_reading.to_string(),
             device.latency_weight.to_string(),
             optional(device.figures.get("reference_p99_us").copied()),
+            device.foreign_bytes_per_s.map_or_else(dash, per_s_gbps),
         ]);
     }
-    fitted(&table)
+    let mut text = fitted(&table);
+    for device in devices.iter().filter(|device| device.has_foreign) {
+        text += &format!(
+            "{} sends what no session posted: until it ends, late reference messages lower no rate\n",
+            device.name
+        );
+    }
+    text
 }
 
 fn tenants(before: &Snapshot, now: &Snapshot, rates: Rates) -> String {
@@ -150,6 +164,33 @@ fn limits(limits: &[LimitSnapshot]) -> String {
         ]);
     }
     fitted(&table)
+}
+
+fn unheld(unheld: &[Unheld]) -> String {
+    let headings = ["pid", "program", "device", "queue pairs", "reason"];
+    let mut table = Table::new("rllrl", &headings);
+    for one in unheld {
+        let evidence = match one.evidence.as_str() {
+            "" => String::new(),
+            evidence => format!(" ({evidence})"),
+        };
+        table.row(vec![
+            one.pid.to_string(),
+            one.program.clone(),
+            one.devices.join(", "),
+            match one.queue_pairs {
+                0 => dash(),
+                count => count.to_string(),
+            },
+            format!("{}{evidence}", one.reason.text()),
+        ]);
+    }
+    let mut text = fitted(&table);
+    let reasons: BTreeSet<_> = unheld.iter().map(|one| one.reason).collect();
+    for reason in reasons {
+        text += &format!("{}: {}\n", reason.text(), reason.remedy());
+    }
+    text
 }
 
 fn by_number(snapshot: &Snapshot) -> BTreeMap<u64, &SessionSnapshot> {
@@ -259,6 +300,7 @@ fn queue_pairs(before: &Snapshot, now: &Snapshot, rates: Rates) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isolane_rdma_inventory::unheld::Reason;
     use isolaned::snapshot::{MeterSnapshot, TenantSnapshot};
 
     fn snapshot(now_ns: u64, bytes: u64) -> Snapshot {
@@ -305,6 +347,31 @@ mod tests {
                 ..SessionSnapshot::default()
             }],
             ..Snapshot::default()
+        }
+    }
+
+    #[test]
+    fn a_process_that_is_not_paced_is_named_with_reason_and_remedy() {
+        let mut now = snapshot(0, 0);
+        now.unheld.push(Unheld {
+            pid: 99,
+            program: "nccl".into(),
+            devices: vec!["r0".into()],
+            queue_pairs: 4,
+            reason: Reason::OpensAtRunTime,
+            evidence: String::new(),
+        });
+        let text = text(&now, &now, true);
+        let (_, section) = text.split_once("Not paced\n").expect("a section");
+        let words = [
+            "99",
+            "nccl",
+            "4",
+            "opens libibverbs at run time",
+            "isolane rdma run",
+        ];
+        for word in words {
+            assert!(section.contains(word), "{word}: {section}");
         }
     }
 
