@@ -6,7 +6,7 @@
 //! has DAMON and the counters for itself.
 
 use super::describe::Options;
-use crate::commands::rdma::run::program::{self, NotFound};
+use crate::commands::rdma::run::program;
 use crate::inputs::bad;
 use crate::output;
 use crate::status::Status;
@@ -31,9 +31,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Exit status for a program that is not there, and for one that cannot be started, as shells have it.
-const MISSING: u8 = 127;
-const NOT_EXECUTABLE: u8 = 126;
 /// Periods whose readings count: two seconds.
 const PERIODS: u32 = 10;
 /// Longest wait for pages to move, in periods: a minute.
@@ -59,17 +56,10 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Status> {
-    let path = std::env::var_os("PATH");
     let command = arguments.command.first().expect("clap requires one");
-    let file = match program::find(command, path.as_deref()) {
+    let file = match program::found("mem measure", command) {
         Ok(file) => file,
-        Err(error) => {
-            output::note(&format!("isolane mem measure: {error}"));
-            return Ok(Status::Exit(match error {
-                NotFound::Missing(_) => MISSING,
-                NotFound::NotExecutable(_) => NOT_EXECUTABLE,
-            }));
-        }
+        Err(status) => return Ok(status),
     };
     let name = Path::new(command)
         .file_name()
@@ -86,16 +76,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
     let host = MemoryHost::machine();
     Tiers::required(&host)?;
     // Before the minutes, not after them.
-    let out = arguments
-        .out
-        .clone()
-        .unwrap_or_else(|| Path::new(PROFILES).join(format!("{}.json", described.name)));
-    if let Some(directory) = out
-        .parent()
-        .filter(|directory| !directory.as_os_str().is_empty())
-    {
-        output::make_directory(directory)?;
-    }
+    let out = place(arguments, &described.name)?;
     // Before anything is touched that a service may be using.
     let _lock = alone_here()?;
     let stop = Arc::new(AtomicBool::new(false));
@@ -136,10 +117,26 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         found => found?,
     };
     let profile = found.stored(&words.join(" "), objective, Origin::of(&host));
-    output::write_file(&out, &output::json(&profile)?)?;
+    finish(arguments, &profile, &out)
+}
+
+/// The file of the profile of `name`, whose directory exists then.
+fn place(arguments: &Arguments, name: &str) -> Result<PathBuf> {
+    let usual = || Path::new(PROFILES).join(format!("{name}.json"));
+    let out = arguments.out.clone().unwrap_or_else(usual);
+    let directory = out.parent();
+    if let Some(directory) = directory.filter(|directory| !directory.as_os_str().is_empty()) {
+        output::make_directory(directory)?;
+    }
+    Ok(out)
+}
+
+/// Writes the profile to the file `out`, and prints it.
+fn finish(arguments: &Arguments, profile: &AppProfile, out: &Path) -> Result<Status> {
+    output::write_file(out, &output::json(profile)?)?;
     match arguments.json {
-        true => output::print_json(&profile)?,
-        false => output::print(&text(&profile))?,
+        true => output::print_json(profile)?,
+        false => output::print(&text(profile))?,
     }
     output::note(&format!(
         "isolane mem: wrote {}; give it to --measured",

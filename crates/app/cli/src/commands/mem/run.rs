@@ -5,7 +5,7 @@
 
 use super::describe::Options;
 use super::{Place, refused, unexpected, view};
-use crate::commands::rdma::run::program::{self, NotFound};
+use crate::commands::rdma::run::program;
 use crate::output;
 use crate::status::Status;
 use anyhow::Result;
@@ -15,11 +15,6 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
-
-/// Exit status for a program that is there but cannot be started, as shells have it.
-const NOT_EXECUTABLE: u8 = 126;
-/// Exit status for a program that is not there.
-const MISSING: u8 = 127;
 
 /// Arguments of `isolane mem run`.
 #[derive(Debug, clap::Args)]
@@ -43,17 +38,10 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Status> {
-    let path = std::env::var_os("PATH");
     let command = arguments.command.first().expect("clap requires one");
-    let file = match program::find(command, path.as_deref()) {
+    let file = match program::found("mem run", command) {
         Ok(file) => file,
-        Err(error) => {
-            output::note(&format!("isolane mem run: {error}"));
-            return Ok(Status::Exit(match error {
-                NotFound::Missing(_) => MISSING,
-                NotFound::NotExecutable(_) => NOT_EXECUTABLE,
-            }));
-        }
+        Err(status) => return Ok(status),
     };
     let name = Path::new(command)
         .file_name()
@@ -75,15 +63,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         Entered::In(admission) => output::note(&view::admission(&admission)),
         Entered::Not(status) => return Ok(status),
     }
-    let error = Command::new(&file)
-        .arg0(command)
-        .args(&arguments.command[1..])
-        .exec();
-    output::note(&format!("isolane mem run: {}: {error}", file.display()));
-    Ok(Status::Exit(match error.kind() {
-        std::io::ErrorKind::NotFound => MISSING,
-        _ => NOT_EXECUTABLE,
-    }))
+    let mut process = Command::new(&file);
+    process.arg0(command).args(&arguments.command[1..]);
+    Ok(program::replace_by("mem run", &file, process))
 }
 
 /// Whether this process was taken in.

@@ -6,7 +6,7 @@
 //! `isolane rdma emulate --join DIRECTORY` starts.
 //! Limits: a program that is linked statically, or runs with another user's rights, does not load our library.
 
-use super::run::program::{self, Caller, NotFound};
+use super::run::program::{self, Caller};
 use crate::inputs;
 use crate::numbers;
 use crate::output;
@@ -43,10 +43,8 @@ const PRELOAD: &str = "LD_PRELOAD";
 const SONAME: &str = "libibverbs.so.1";
 /// The broker's socket in its directory.
 const SOCKET: &str = "broker.sock";
-/// Exit status for a program that is there but cannot be started, as shells have it.
-const NOT_EXECUTABLE: u8 = 126;
-/// Exit status for a program that is not there.
-const MISSING: u8 = 127;
+/// This command in messages.
+const VERB: &str = "rdma emulate";
 /// The part of the time for which the model's clock may stop before a line reports it, 0 to 1.
 const STOOD_STILL_MAX: f64 = 0.01;
 /// Names of directories that are tried before the command gives up: another process may have the same number.
@@ -114,15 +112,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let path = std::env::var_os("PATH");
     let file = match arguments.program.first() {
         None => None,
-        Some(command) => match program::find(command, path.as_deref()) {
+        Some(command) => match program::found(VERB, command) {
             Ok(file) => Some(file),
-            Err(error) => {
-                note(&error.to_string());
-                return Ok(Status::Exit(match error {
-                    NotFound::Missing(_) => MISSING,
-                    NotFound::NotExecutable(_) => NOT_EXECUTABLE,
-                }));
-            }
+            Err(status) => return Ok(status),
         },
     };
     if let Some(file) = &file
@@ -142,7 +134,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
 }
 
 fn note(text: &str) {
-    output::note(&format!("isolane rdma emulate: {text}"));
+    output::note(&format!("isolane {VERB}: {text}"));
 }
 
 /// Takes the place of this process with a program on another one's broker.
@@ -155,16 +147,8 @@ fn join(arguments: &Arguments, directory: &Path, file: &Path) -> Result<Status> 
         );
         return Err(BadInput(text).into());
     }
-    let error = command(arguments, &directory, file).exec();
-    note(&format!("{}: {error}", file.display()));
-    Ok(Status::Exit(exit_code(&error)))
-}
-
-fn exit_code(error: &std::io::Error) -> u8 {
-    match error.kind() {
-        ErrorKind::NotFound => MISSING,
-        _ => NOT_EXECUTABLE,
-    }
+    let program = command(arguments, &directory, file);
+    Ok(program::replace_by(VERB, file, program))
 }
 
 /// The program with the environment in which it finds our library and the broker.
@@ -370,10 +354,7 @@ fn run_program(
 ) -> Result<Status> {
     let mut child = match command(arguments, directory, file).spawn() {
         Ok(child) => child,
-        Err(error) => {
-            note(&format!("{}: {error}", file.display()));
-            return Ok(Status::Exit(exit_code(&error)));
-        }
+        Err(error) => return Ok(program::not_started(VERB, file, &error)),
     };
     signals.pass_to(&child);
     let ended = child.wait().context("cannot wait for the program")?;

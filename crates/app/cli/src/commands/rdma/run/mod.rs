@@ -14,7 +14,7 @@ use isolane_rdma_enforcer::guardian::DIRECTORY;
 use isolane_rdma_enforcer::launch::{self, Launch};
 use isolane_rdma_session::environment;
 use isolane_rdma_session::message::{Class, WEIGHT_MAX};
-use program::{Caller, NotFound};
+use program::Caller;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -28,10 +28,6 @@ use std::process::Command;
 const SHIM_FILE: &str = "libisolane_shim.so";
 /// The loader's variable.
 const PRELOAD: &str = "LD_PRELOAD";
-/// Exit status for a program that is there but cannot be started, as shells have it.
-const NOT_EXECUTABLE: u8 = 126;
-/// Exit status for a program that is not there.
-const MISSING: u8 = 127;
 
 /// Arguments of `isolane rdma run`.
 #[derive(Debug, clap::Args)]
@@ -108,18 +104,12 @@ struct Finding {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
-    let path = std::env::var_os("PATH");
     let command = arguments.command.first().expect("clap requires one");
-    let file = match program::find(command, path.as_deref()) {
+    let file = match program::found("rdma run", command) {
         Ok(file) => file,
-        Err(error) => {
-            output::note(&format!("isolane run: {error}"));
-            return Ok(Status::Exit(match error {
-                NotFound::Missing(_) => MISSING,
-                NotFound::NotExecutable(_) => NOT_EXECUTABLE,
-            }));
-        }
+        Err(status) => return Ok(status),
     };
+    let path = std::env::var_os("PATH");
     let plan = plan(arguments, &file, path.as_deref())?;
     if arguments.dry_run {
         match arguments.json {
@@ -133,7 +123,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         false => "it runs unpaced",
     };
     for finding in &plan.obstacles {
-        output::note(&format!("isolane run: {}; {end}", finding.text));
+        output::note(&format!("isolane rdma run: {}; {end}", finding.text));
     }
     if arguments.require && !plan.paced {
         return Ok(Status::Machine);
@@ -149,12 +139,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         .arg0(command)
         .args(&arguments.command[1..])
         .envs(&plan.environment);
-    let error = process.exec();
-    output::note(&format!("isolane run: {}: {error}", file.display()));
-    Ok(Status::Exit(match error.kind() {
-        std::io::ErrorKind::NotFound => MISSING,
-        _ => NOT_EXECUTABLE,
-    }))
+    Ok(program::replace_by("rdma run", &file, process))
 }
 
 fn plan(arguments: &Arguments, file: &Path, path: Option<&OsStr>) -> Result<Plan> {

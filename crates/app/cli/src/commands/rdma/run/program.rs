@@ -1,4 +1,4 @@
-//! What a program file is, and whether a library can be put before it.
+//! What a program file is, how it replaces this process, and whether a library can be put before it.
 //!
 //! Problem: the dynamic loader ignores `LD_PRELOAD` for some programs, and the program then runs unpaced without a
 //! message. Method: this module finds the file as a shell does. The first bytes of the file give script, ELF class,
@@ -6,25 +6,32 @@
 //! mode. For a script, the interpreter is examined instead. Limits: processes that the program starts later are not
 //! examined, and a program may clear its environment. Source: elf(5), ld.so(8), execve(2).
 
+use crate::output;
+use crate::status::Status;
 use rustix::fs::{Access, StatVfsMountFlags, access, getxattr, statvfs};
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// Interpreters of interpreters that the kernel follows.
 const DEPTH_MAX: u32 = 4;
 /// Bytes of a file that are examined: the kernel itself reads 256 for `#!`; ELF program headers are in the first page.
 const HEAD_MAX: u64 = 4096;
 
+/// Exit status for a program that is there but cannot be started, as shells have it.
+const NOT_EXECUTABLE: u8 = 126;
+/// Exit status for a program that is not there.
+const MISSING: u8 = 127;
+
 /// Why a program cannot be started at all.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum NotFound {
-    /// No such file.
     #[error("{}: no such program; give its path, or check PATH", .0.to_string_lossy())]
     Missing(OsString),
-    /// It is there but may not be executed.
     #[error("{}: cannot be executed; is it a program, and do you have the permission?", .0.display())]
     NotExecutable(PathBuf),
 }
@@ -105,6 +112,33 @@ impl Caller {
             no_new_privileges: rustix::thread::no_new_privs().unwrap_or(false),
         }
     }
+}
+
+/// The file of the program `name`. Where there is none, the command `isolane VERB` says so and returns the exit status
+/// of shells.
+pub(crate) fn found(verb: &str, name: &OsStr) -> Result<PathBuf, Status> {
+    find(name, std::env::var_os("PATH").as_deref()).map_err(|error| {
+        output::note(&format!("isolane {verb}: {error}"));
+        Status::Exit(match error {
+            NotFound::Missing(_) => MISSING,
+            NotFound::NotExecutable(_) => NOT_EXECUTABLE,
+        })
+    })
+}
+
+/// Replaces this process by `program`, whose file is `file`. Returns only where the kernel cannot start it, with the
+/// exit status of shells.
+pub(crate) fn replace_by(verb: &str, file: &Path, mut program: Command) -> Status {
+    not_started(verb, file, &program.exec())
+}
+
+/// Reports that the kernel cannot start the program `file`; the exit status of shells.
+pub(crate) fn not_started(verb: &str, file: &Path, error: &std::io::Error) -> Status {
+    output::note(&format!("isolane {verb}: {}: {error}", file.display()));
+    Status::Exit(match error.kind() {
+        std::io::ErrorKind::NotFound => MISSING,
+        _ => NOT_EXECUTABLE,
+    })
 }
 
 /// Finds `command` as a shell does: by path if it has a slash, otherwise in the directories of `path`.
@@ -261,7 +295,7 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
 
-    const NOBODY: Caller = Caller {
+    const ORDINARY_USER: Caller = Caller {
         user: 65_534,
         group: 65_534,
         no_new_privileges: false,
@@ -329,18 +363,18 @@ mod tests {
         let interpreter = place.join("still");
         let line = format!("#!{} -x\necho\n", interpreter.display());
         let script = file(place, "script", line.as_bytes(), 0o755);
-        let found = obstacle(&script, NOBODY, None);
+        let found = obstacle(&script, ORDINARY_USER, None);
         assert_eq!(found, Some((interpreter.clone(), Obstacle::Static)));
 
         file(place, "env", &elf(2, MACHINE, GLIBC), 0o755);
         let line = format!("#!{}/env -S A=1 still -x\n", place.display());
         let script = file(place, "by-env", line.as_bytes(), 0o755);
-        let found = obstacle(&script, NOBODY, Some(place.as_os_str()));
+        let found = obstacle(&script, ORDINARY_USER, Some(place.as_os_str()));
         assert_eq!(found, Some((interpreter, Obstacle::Static)));
 
         let line = format!("#!{}/loop\n", place.display());
         let script = file(place, "loop", line.as_bytes(), 0o755);
-        assert_eq!(obstacle(&script, NOBODY, None), None);
+        assert_eq!(obstacle(&script, ORDINARY_USER, None), None);
     }
 
     #[test]
@@ -352,16 +386,16 @@ mod tests {
             return;
         }
         let program = file(directory.path(), "p", &elf(2, MACHINE, GLIBC), 0o4755);
-        let found = obstacle(&program, NOBODY, None);
+        let found = obstacle(&program, ORDINARY_USER, None);
         assert_eq!(found.map(|found| found.1), Some(Obstacle::SetId));
         let owner = Caller {
             user: std::fs::metadata(&program).unwrap().uid(),
-            ..NOBODY
+            ..ORDINARY_USER
         };
         assert_eq!(obstacle(&program, owner, None), None);
         let bound = Caller {
             no_new_privileges: true,
-            ..NOBODY
+            ..ORDINARY_USER
         };
         assert_eq!(obstacle(&program, bound, None), None);
     }
