@@ -177,83 +177,58 @@ fn read_all(bytes: &[u8]) {
     }
 }
 
-/// Files of the kernel that this crate reads, with a right text for each.
+/// Files that the machine of [`Tree`] lacks, with a valid text for each.
+#[rustfmt::skip]
+const MORE: &[(&str, &str)] = &[
+    ("/proc/sys/kernel/osrelease", "6.19.0-1-amd64\n"),
+    ("/proc/sys/kernel/random/boot_id", "boot-1\n"),
+    ("/proc/sys/kernel/numa_balancing", "2\n"),
+    ("/proc/self/status", "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n"),
+    ("/proc/swaps", "Filename Type Size\n"),
+    ("/proc/vmstat", "numa_hint_faults 100\nnuma_hint_faults_local 30\n"),
+    ("/proc/cpuinfo", "vendor_id : GenuineIntel\nmodel name : x\ncpu MHz : 2400.0\n"),
+    ("/proc/7/maps", "00000000-00004000 rw-p 00000000 00:00 0 [heap]\n"),
+    ("/sys/kernel/mm/numa/demotion_enabled", "true\n"),
+    ("/sys/devices/system/cpu/online", "0-3\n"),
+    ("/sys/devices/system/memory/block_size_bytes", "8000000\n"),
+    ("/sys/fs/cgroup/app/cgroup.procs", "7\n"),
+    ("/sys/fs/cgroup/app/cpuset.cpus.effective", "0-1\n"),
+    ("/sys/fs/cgroup/app/memory.per_numa_high", "max\nmax\n"),
+    ("/sys/fs/resctrl/info/L3_MON/mon_features", "llc_occupancy\nmbm_total_bytes\nmbm_local_bytes\n"),
+    ("/sys/fs/resctrl/mon_data/mon_L3_00/mbm_total_bytes", "123456\n"),
+    ("/sys/fs/resctrl/mon_data/mon_L3_00/mbm_local_bytes", "1234\n"),
+    ("/run/isolane/mem/damon", "boot-1\n77\n"),
+    ("/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "1\n"),
+    ("/sys/kernel/mm/damon/admin/kdamonds/0/pid", "77\n"),
+    ("/sys/kernel/mm/damon/admin/kdamonds/0/contexts/0/schemes/nr_schemes", "1\n"),
+    ("/sys/kernel/mm/damon/admin/kdamonds/0/contexts/0/schemes/0/action", "migrate_cold\n"),
+    ("/sys/kernel/mm/damon/admin/kdamonds/0/contexts/0/schemes/0/filters/0/type", "memcg\n"),
+];
+
+/// Files of the machine of [`Tree`] that are read.
+const READ: &[&str] = &[
+    "/proc/mounts",
+    "/sys/devices/system/node/has_memory",
+    "/sys/devices/system/node/has_cpu",
+    "/sys/devices/virtual/memory_tiering/memory_tier4/nodelist",
+    "/sys/devices/system/node/node0/meminfo",
+    "/sys/fs/cgroup/cgroup.controllers",
+    "/sys/fs/cgroup/app/memory.numa_stat",
+    "/sys/fs/cgroup/app/cpu.stat",
+    "/sys/fs/cgroup/app/cpu.max",
+    "/sys/fs/cgroup/app/cgroup.events",
+];
+
+/// Files of the kernel that this crate reads, with a valid text for each.
 fn kernel() -> (Tree, Vec<(String, String)>) {
     let tree = Tree::two_tiers();
     tree.cgroup("/app", &[(0, 100), (1, 20)]);
-    let more = [
-        ("/proc/sys/kernel/osrelease", "6.19.0-1-amd64\n"),
-        ("/proc/sys/kernel/random/boot_id", "boot-1\n"),
-        ("/proc/sys/kernel/numa_balancing", "2\n"),
-        (
-            "/proc/self/status",
-            "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n",
-        ),
-        ("/proc/swaps", "Filename Type Size\n"),
-        (
-            "/proc/vmstat",
-            "numa_hint_faults 100\nnuma_hint_faults_local 30\n",
-        ),
-        (
-            "/proc/cpuinfo",
-            "vendor_id : GenuineIntel\nmodel name : x\ncpu MHz : 2400.0\n",
-        ),
-        (
-            "/proc/7/maps",
-            "00000000-00004000 rw-p 00000000 00:00 0 [heap]\n",
-        ),
-        ("/sys/kernel/mm/numa/demotion_enabled", "true\n"),
-        ("/sys/devices/system/cpu/online", "0-3\n"),
-        ("/sys/devices/system/memory/block_size_bytes", "8000000\n"),
-        ("/sys/fs/cgroup/app/cgroup.procs", "7\n"),
-        ("/sys/fs/cgroup/app/cpuset.cpus.effective", "0-1\n"),
-        ("/sys/fs/cgroup/app/memory.per_numa_high", "max\nmax\n"),
-        (
-            "/sys/fs/resctrl/info/L3_MON/mon_features",
-            "llc_occupancy\nmbm_total_bytes\nmbm_local_bytes\n",
-        ),
-        (
-            "/sys/fs/resctrl/mon_data/mon_L3_00/mbm_total_bytes",
-            "123456\n",
-        ),
-        (
-            "/sys/fs/resctrl/mon_data/mon_L3_00/mbm_local_bytes",
-            "1234\n",
-        ),
-        ("/run/isolane/mem/damon", "boot-1\n77\n"),
-        ("/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "1\n"),
-        ("/sys/kernel/mm/damon/admin/kdamonds/0/pid", "77\n"),
-        (
-            "/sys/kernel/mm/damon/admin/kdamonds/0/contexts/0/schemes/nr_schemes",
-            "1\n",
-        ),
-        (
-            "/sys/kernel/mm/damon/admin/kdamonds/0/contexts/0/schemes/0/action",
-            "migrate_cold\n",
-        ),
-        (
-            "/sys/kernel/mm/damon/admin/kdamonds/0/contexts/0/schemes/0/filters/0/type",
-            "memcg\n",
-        ),
-    ];
-    for (path, text) in more {
+    for (path, text) in MORE {
         tree.write(path, text);
     }
-    let read_only = [
-        "/proc/mounts",
-        "/sys/devices/system/node/has_memory",
-        "/sys/devices/system/node/has_cpu",
-        "/sys/devices/virtual/memory_tiering/memory_tier4/nodelist",
-        "/sys/devices/system/node/node0/meminfo",
-        "/sys/fs/cgroup/cgroup.controllers",
-        "/sys/fs/cgroup/app/memory.numa_stat",
-        "/sys/fs/cgroup/app/cpu.stat",
-        "/sys/fs/cgroup/app/cpu.max",
-        "/sys/fs/cgroup/app/cgroup.events",
-    ];
-    let files = more.iter().map(|(path, _)| *path).chain(read_only);
+    let files = MORE.iter().map(|(path, _)| path).chain(READ);
     let files = files
-        .map(|path| (path.to_owned(), tree.read(path)))
+        .map(|path| ((*path).to_owned(), tree.read(path)))
         .collect();
     (tree, files)
 }

@@ -91,19 +91,13 @@ pub(crate) unsafe fn new(
         let context = (*pd).context;
         let ours = Context::of(context);
         let shared = (!attr.srq.is_null()).then(|| &*attr.srq.cast::<SharedReceives>());
+        let srq = attr.srq.as_ref().map_or(u32::MAX, |srq| srq.handle);
         let cap = &attr.cap;
         let request = Writer::of(&[
             op::CREATE_QP,
             pack((*pd).handle, attr.qp_type),
             pack((*attr.send_cq).handle, (*attr.recv_cq).handle),
-            pack(
-                if attr.srq.is_null() {
-                    u32::MAX
-                } else {
-                    (*attr.srq).handle
-                },
-                u32::from(attr.sq_sig_all != 0),
-            ),
+            pack(srq, u32::from(attr.sq_sig_all != 0)),
             pack(cap.max_send_wr, cap.max_recv_wr),
         ]);
         let qp_num = match crate::memory::first(ours.connection.call(&request)) {

@@ -118,22 +118,14 @@ impl Fabric {
             }
             op::MODIFY_SRQ => {
                 let (handle, limit) = reader.halves()?;
-                let queue = self
-                    .shared
-                    .get_mut(&handle)
-                    .filter(|queue| queue.client == client);
-                known(queue).and_then(|queue| {
+                self.own_shared(client, handle).and_then(|queue| {
                     queue.limit = limit;
                     words(&[])
                 })
             }
             op::QUERY_SRQ => {
-                let handle = reader.number()?;
-                let queue = self
-                    .shared
-                    .get(&handle)
-                    .filter(|queue| queue.client == client);
-                known(queue).and_then(|queue| words(&[u64::from(queue.limit)]))
+                let queue = self.own_shared(client, reader.number()?);
+                queue.and_then(|queue| words(&[u64::from(queue.limit)]))
             }
             op::DESTROY_SRQ => self.destroy_shared(client, reader.number()?),
             op::CREATE_QP => self.create_pair(client, reader)?,
@@ -143,26 +135,28 @@ impl Fabric {
                 let wanted = PairAttributes::read(reader)?;
                 self.modify_pair(client, number, (mask, current), &wanted)
             }
-            op::QUERY_QP => {
-                let number = reader.number()?;
-                known(self.own_pair(client, number)).map(|pair| {
-                    let mut writer = Writer::of(&[0]);
-                    pair.attributes.write(&mut writer);
-                    (writer, None)
-                })
-            }
-            op::DESTROY_QP => {
-                let number = reader.number()?;
-                match self.own_pair(client, number).is_some() {
-                    false => Err(libc::EINVAL),
-                    true => {
-                        self.remove_pair(number);
-                        words(&[])
-                    }
-                }
-            }
+            op::QUERY_QP => self.query_pair(client, reader.number()?),
+            op::DESTROY_QP => self.destroy_pair(client, reader.number()?),
             _ => return None,
         })
+    }
+
+    fn own_shared(&mut self, client: u32, handle: u32) -> Result<&mut Shared, i32> {
+        let queue = self.shared.get_mut(&handle);
+        known(queue.filter(|queue| queue.client == client))
+    }
+
+    fn query_pair(&self, client: u32, number: u32) -> Answered {
+        let pair = known(self.own_pair(client, number))?;
+        let mut writer = Writer::of(&[0]);
+        pair.attributes.write(&mut writer);
+        Ok((writer, None))
+    }
+
+    fn destroy_pair(&mut self, client: u32, number: u32) -> Answered {
+        known(self.own_pair(client, number))?;
+        self.remove_pair(number);
+        words(&[])
     }
 
     fn alloc_domain(&mut self, client: u32) -> Answered {

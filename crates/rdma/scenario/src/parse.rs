@@ -88,20 +88,8 @@ pub fn parse_with(
         limits: DeviceLimits::of(profile),
         end: warmup + duration,
     };
-    let sample_interval = match top.duration("sample_interval")? {
-        Some(interval) if interval > duration => {
-            return Err(top.wrong(
-                "sample_interval",
-                format!("must be at most the duration, {duration}"),
-            ));
-        }
-        Some(interval) => interval,
-        None => (duration / SAMPLES).max(SAMPLE_MIN).min(duration),
-    };
-    let name = match top.text("name")? {
-        Some(name) => checked_name(&top, name)?.to_owned(),
-        None => stem(file).to_owned(),
-    };
+    let sample_interval = sample_interval(&top, duration)?;
+    let name = name_of(&top, file)?;
     let policy = policy_of(&top, overrides)?;
     let tenants = reader.tenants(&top)?;
     let topology = top.choice("topology")?.unwrap_or(Topology::BackToBack);
@@ -109,14 +97,12 @@ pub fn parse_with(
         Some(seed) => seed,
         None => top.count("seed")?.unwrap_or(SEED),
     };
-    let ends = tenants.iter().flat_map(|tenant| &tenant.workloads);
-    let last = ends.flat_map(Workload::hosts).max();
     let around = behind::Around {
         name: &name,
         warmup,
         duration,
         seed,
-        hosts: last.map_or(2, |host| host.index() + 1).max(2),
+        hosts: hosts(&tenants),
         rate: BitRate::from_gbps_f64(profile.value("link", "rate_gbps")),
     };
     let network = behind::read(&top, &around)?.map(Box::new);
@@ -139,6 +125,32 @@ pub fn parse_with(
         network,
         tenants,
     })
+}
+
+/// The name in the text; without one, the file's stem.
+fn name_of(top: &Table<'_>, file: &str) -> Result<String, InputError> {
+    match top.text("name")? {
+        Some(name) => Ok(checked_name(top, name)?.to_owned()),
+        None => Ok(stem(file).to_owned()),
+    }
+}
+
+/// Number of hosts that tenants use, at least two.
+fn hosts(tenants: &[Tenant]) -> usize {
+    let ends = tenants.iter().flat_map(|tenant| &tenant.workloads);
+    let last = ends.flat_map(Workload::hosts).max();
+    last.map_or(2, |host| host.index() + 1).max(2)
+}
+
+fn sample_interval(top: &Table<'_>, duration: Duration) -> Result<Duration, InputError> {
+    match top.duration("sample_interval")? {
+        Some(interval) if interval > duration => {
+            let expected = format!("must be at most the duration, {duration}");
+            Err(top.wrong("sample_interval", expected))
+        }
+        Some(interval) => Ok(interval),
+        None => Ok((duration / SAMPLES).max(SAMPLE_MIN).min(duration)),
+    }
 }
 
 /// Refuses a host that no cable reaches.

@@ -79,13 +79,7 @@ pub fn run(
         false => None,
     };
     if let Some(path) = options.journal.filter(|_| options.resume) {
-        if outcomes.is_empty() && !known.outcomes.is_empty() {
-            return Err(AuditError::JournalOther {
-                path: path.to_owned(),
-                runs: known.outcomes.len(),
-                found: known.settings,
-            });
-        }
+        check_use(path, &known, outcomes.len())?;
         (options.on_resume)(Reused {
             journal_found,
             runs: outcomes.len() as u64,
@@ -126,6 +120,18 @@ pub fn run(
     }
     let done = progress(outcomes.len());
     Ok(assemble(plan, testbed.name(), &outcomes, done))
+}
+
+/// A journal of which no run can be used is of another audit.
+fn check_use(path: &Path, known: &Known, used: usize) -> Result<(), AuditError> {
+    if used > 0 || known.outcomes.is_empty() {
+        return Ok(());
+    }
+    Err(AuditError::JournalOther {
+        path: path.to_owned(),
+        runs: known.outcomes.len(),
+        found: known.settings.clone(),
+    })
 }
 
 /// The journal that takes the outcomes, and what an earlier audit left in it.

@@ -119,19 +119,7 @@ impl NicRun {
     /// The experiment; the error names what is wrong and the remedy.
     pub fn study(&self, seed: u64) -> Result<NicStudy, String> {
         let config = self.config()?;
-        let flows = match (self.flows, self.hosts) {
-            (Some(flows @ 1..=FLOWS_MAX), None) => flows,
-            (None, Some(2..=HOSTS_MAX)) => 1,
-            (Some(_), Some(_)) => return Err("nic: give flows or hosts, not both".to_owned()),
-            (None, None) => return Err("nic: give flows, or hosts of a cluster".to_owned()),
-            (Some(flows), None) => {
-                return Err(format!("nic: flows = {flows}: must be 1 to {FLOWS_MAX}"));
-            }
-            (None, Some(hosts)) => {
-                return Err(format!("nic: hosts = {hosts}: must be 2 to {HOSTS_MAX}"));
-            }
-        };
-        let mut study = NicStudy::of_paper(config, flows, seed);
+        let mut study = NicStudy::of_paper(config, self.flows()?, seed);
         study.warmup = self.warmup_ms.map_or(WARMUP, Duration::from_ms);
         if let (Some(false), NicTraffic::Flows { ping_interval, .. }) =
             (self.pings, &mut study.traffic)
@@ -187,6 +175,18 @@ impl NicRun {
             None => {}
         }
         Ok(study)
+    }
+
+    /// Flows of one host; a cluster has one for each pair of hosts.
+    fn flows(&self) -> Result<u32, String> {
+        match (self.flows, self.hosts) {
+            (Some(flows @ 1..=FLOWS_MAX), None) => Ok(flows),
+            (None, Some(2..=HOSTS_MAX)) => Ok(1),
+            (Some(_), Some(_)) => Err("nic: give flows or hosts, not both".to_owned()),
+            (None, None) => Err("nic: give flows, or hosts of a cluster".to_owned()),
+            (Some(flows), None) => Err(format!("nic: flows = {flows}: must be 1 to {FLOWS_MAX}")),
+            (None, Some(hosts)) => Err(format!("nic: hosts = {hosts}: must be 2 to {HOSTS_MAX}")),
+        }
     }
 
     fn config(&self) -> Result<NicConfig, String> {

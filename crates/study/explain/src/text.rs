@@ -212,8 +212,7 @@ mod tests {
         }
     }
 
-    /// Made-up figures: the form of a story, not a result.
-    fn made_up() -> Explanation {
+    fn cause() -> Cause {
         let mut cause = Cause {
             resource: "context-miss-slots".to_owned(),
             title: "slots for queue-pair context misses".to_owned(),
@@ -229,6 +228,11 @@ mod tests {
             sentence: String::new(),
         };
         cause.sentence = sentences::sentence(&cause, Resource::ContextSlots, "web");
+        cause
+    }
+
+    /// An explanation with invented figures, which shows the form of the text.
+    fn example() -> Explanation {
         let metrics = |goodput_gbps: f64| Metrics {
             goodput_gbps,
             message_rate_per_s: goodput_gbps * 1e6,
@@ -265,7 +269,7 @@ mod tests {
             },
             verdict: String::new(),
             chain: Vec::new(),
-            causes: vec![cause],
+            causes: vec![cause()],
             stages: vec![StageTime {
                 stage: "schedule queue".to_owned(),
                 waited_alone_us: 1.0,
@@ -332,12 +336,12 @@ mod tests {
 
             The attacker starts at 1000 us of 3000 us measured; figures under attack are of 1150 us to 3000 us.
             Means of 900 followed messages alone and 180 under attack.
-        "#]].assert_eq(&render(&made_up()));
+        "#]].assert_eq(&render(&example()));
     }
 
     #[test]
     fn a_resource_below_four_fifths_is_not_called_saturated() {
-        let mut story = made_up();
+        let mut story = example();
         story.causes[0].busy_attacked = Some(0.5);
         sentences::tell(&mut story, false);
         assert!(render(&story).contains("busy, not saturated"));

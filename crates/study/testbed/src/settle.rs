@@ -202,7 +202,7 @@ pub fn of_fixed(scenario: &Scenario, result: &RunResult, demands: &[Demand]) -> 
         .tenants
         .iter()
         .map(|tenant| {
-            let mut windows = told(tenant, (at, length));
+            let mut windows = windows_in(tenant, (at, length));
             windows.latencies.halves =
                 halves(&tenant.p99_series_us).unwrap_or(windows.latencies.halves);
             windows
@@ -279,14 +279,14 @@ impl Course for Again<'_> {
         let windows = result
             .tenants
             .iter()
-            .map(|one| told(one, (at, length)))
+            .map(|one| windows_in(one, (at, length)))
             .collect();
         Ok((result, windows))
     }
 }
 
 /// What the figures of `tenant`, measured for `length` after `before`, say of windows.
-fn told(tenant: &TenantResult, (before, length): (Duration, Duration)) -> Windows {
+fn windows_in(tenant: &TenantResult, (before, length): (Duration, Duration)) -> Windows {
     let seconds = length.as_secs_f64() / WINDOWS as f64;
     let series = &tenant.goodput_series_gbps;
     let per_window = series.len() / WINDOWS;

@@ -182,21 +182,23 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     bar.finish_and_clear();
     let result = result?;
     let written = write(arguments, &result)?;
-    match arguments.json {
-        true => output::print(&output::compact_json(&result)?)?,
-        false => {
-            let style = table::Style {
-                colour: output::colour(),
-                width: output::width(),
-                comparison_only: !arguments.matrix && result.policies.len() > table::MATRICES_MAX,
-            };
-            output::print(&table::render(&result, style))?;
-        }
-    }
+    show_result(arguments, &result)?;
     for path in written {
         output::note(&format!("wrote {}", path.display()));
     }
     Ok(status(arguments, &result))
+}
+
+fn show_result(arguments: &Arguments, result: &AuditResult) -> Result<()> {
+    if arguments.json {
+        return output::print(&output::compact_json(result)?);
+    }
+    let style = table::Style {
+        colour: output::colour(),
+        width: output::width(),
+        comparison_only: !arguments.matrix && result.policies.len() > table::MATRICES_MAX,
+    };
+    output::print(&table::render(result, style))
 }
 
 /// The exit status, and on stderr its reason where the table does not show it.

@@ -6,7 +6,10 @@
 
 use super::{groups, limits, lists, named, network};
 use crate::keys::BEHIND;
-use crate::model::{Behind, FabricPolicy, FabricPolicyKind, FabricScenario, Pattern, TrafficClass};
+use crate::model::{
+    Behind, FabricPolicy, FabricPolicyKind, FabricScenario, FabricTopology, Pattern, PortSettings,
+    Traffic, TrafficClass,
+};
 use isolane_common_quantities::units::{BitRate, Duration};
 use isolane_common_toml_input::error::{InputError, Problem};
 use isolane_common_toml_input::table::Table;
@@ -37,34 +40,9 @@ pub fn read(top: &Table<'_>, around: &Around<'_>) -> Result<Option<Behind>, Inpu
     let topology = network::topology(&table)?;
     let hosts = lists::hosts(&table, "hosts", topology.shape.hosts())?;
     let hosts = hosts.expect("the key is required");
-    if hosts.len() < around.hosts {
-        let expected = format!(
-            "places {} hosts, and the tenants use {}, a to the last: must name one for each",
-            hosts.len(),
-            around.hosts
-        );
-        return Err(table.wrong("hosts", expected));
-    }
-    if topology.host_rate != around.rate {
-        let expected = format!(
-            "is {}, and the device's link has {}: must be the same, because the device sends through it",
-            topology.host_rate, around.rate
-        );
-        let problem = Problem::value("rate", topology.host_rate.to_string(), expected);
-        return Err(table.error_at("fabric", problem));
-    }
+    check_hosts(&table, &topology, &hosts, around)?;
     let ports = network::ports(&table)?;
-    if ports.pfc.is_none() {
-        let expected = "must pause rather than drop, because the device repeats nothing: set ports.pfc = { xoff = \
-                        ..., xon = ... }";
-        let problem = Problem::value("ports", "without pfc".to_owned(), expected.to_owned());
-        return Err(table.error_at("ports", problem));
-    }
-    if let Some(quanta) = ports.pfc.and_then(|pfc| pfc.quanta) {
-        let expected = "is not for networks of devices, whose own pauses hold until they are taken back: leave it out";
-        let problem = Problem::value("quanta", quanta.to_string(), expected.to_owned());
-        return Err(table.error_at("ports", problem));
-    }
+    check_pauses(&table, &ports)?;
     let classes = match table.has("class") {
         true => network::classes(&table, FabricPolicyKind::None, &ports)?,
         false => vec![TrafficClass {
@@ -79,18 +57,7 @@ pub fn read(top: &Table<'_>, around: &Around<'_>) -> Result<Option<Behind>, Inpu
         true => groups::read(&table, &topology, &classes, end)?,
         false => Vec::new(),
     };
-    for group in &traffic {
-        if let Some(host) = hosts.iter().find(|&&host| touches(&group.pattern, host)) {
-            let problem = Problem::value(
-                "traffic",
-                format!("{:?}", group.name),
-                format!(
-                    "begins or ends at host {host}, which is one of the scenario's own: must use others"
-                ),
-            );
-            return Err(table.error_at("traffic", problem));
-        }
-    }
+    check_apart(&table, &traffic, &hosts)?;
     let transport = named::transport(&table, &ports)?;
     let fabric = FabricScenario {
         name: around.name.to_owned(),
@@ -116,6 +83,62 @@ pub fn read(top: &Table<'_>, around: &Around<'_>) -> Result<Option<Behind>, Inpu
         limits::loads(&table, &fabric)?;
     }
     Ok(Some(Behind { hosts, fabric }))
+}
+
+/// Each of the scenario's hosts has a place, whose link has the device's rate.
+fn check_hosts(
+    table: &Table<'_>,
+    topology: &FabricTopology,
+    hosts: &[u32],
+    around: &Around<'_>,
+) -> Result<(), InputError> {
+    if hosts.len() < around.hosts {
+        let expected = format!(
+            "places {} hosts, and the tenants use {}, a to the last: must name one for each",
+            hosts.len(),
+            around.hosts
+        );
+        return Err(table.wrong("hosts", expected));
+    }
+    if topology.host_rate != around.rate {
+        let expected = format!(
+            "is {}, and the device's link has {}: must be the same, because the device sends through it",
+            topology.host_rate, around.rate
+        );
+        let problem = Problem::value("rate", topology.host_rate.to_string(), expected);
+        return Err(table.error_at("fabric", problem));
+    }
+    Ok(())
+}
+
+/// Ports pause their peers, until they take the pause back.
+fn check_pauses(table: &Table<'_>, ports: &PortSettings) -> Result<(), InputError> {
+    let Some(pfc) = ports.pfc else {
+        let expected = "must pause rather than drop, because the device repeats nothing: set ports.pfc = { xoff = \
+                        ..., xon = ... }";
+        let problem = Problem::value("ports", "without pfc".to_owned(), expected.to_owned());
+        return Err(table.error_at("ports", problem));
+    };
+    let Some(quanta) = pfc.quanta else {
+        return Ok(());
+    };
+    let expected = "is not for networks of devices, whose own pauses hold until they are taken back: leave it out";
+    let problem = Problem::value("quanta", quanta.to_string(), expected.to_owned());
+    Err(table.error_at("ports", problem))
+}
+
+/// Traffic of the network uses none of the scenario's own hosts.
+fn check_apart(table: &Table<'_>, traffic: &[Traffic], hosts: &[u32]) -> Result<(), InputError> {
+    for group in traffic {
+        if let Some(host) = hosts.iter().find(|&&host| touches(&group.pattern, host)) {
+            let expected = format!(
+                "begins or ends at host {host}, which is one of the scenario's own: must use others"
+            );
+            let problem = Problem::value("traffic", format!("{:?}", group.name), expected);
+            return Err(table.error_at("traffic", problem));
+        }
+    }
+    Ok(())
 }
 
 fn touches(pattern: &Pattern, host: u32) -> bool {

@@ -403,29 +403,23 @@ impl View {
             );
         }
         if let Some(users) = users {
-            let pairs = users
-                .queue_pairs
-                .iter()
-                .filter(|pair| pair.device == device.name);
-            let queues = users.completion_queues.iter();
-            let queues = queues.filter(|queue| queue.device == device.name);
-            let contexts = (pairs.count() + queues.count()) as f64;
-            let regions = users.memory_regions.iter();
-            let regions = regions
-                .filter(|region| region.device == device.name)
-                .count();
-            let limit = known.context_entries;
-            self.limit(of(), "cached contexts", "", contexts, limit, &known.source);
-            let limit = known.protection_entries;
-            self.limit(
-                of(),
-                "cached regions",
-                "",
-                regions as f64,
-                limit,
-                &known.source,
-            );
+            self.caches(&device.name, users, known);
         }
+    }
+
+    /// Compares the objects of a device with the entries of its caches.
+    fn caches(&mut self, name: &str, users: &Inventory, known: &Known) {
+        let pairs = users.queue_pairs.iter().filter(|pair| pair.device == name);
+        let queues = users.completion_queues.iter();
+        let queues = queues.filter(|queue| queue.device == name);
+        let regions = users.memory_regions.iter();
+        let regions = regions.filter(|region| region.device == name).count() as f64;
+        let contexts = (pairs.count() + queues.count()) as f64;
+        let (of, source) = (|| name.to_owned(), &known.source);
+        let limit = known.context_entries;
+        self.limit(of(), "cached contexts", "", contexts, limit, source);
+        let limit = known.protection_entries;
+        self.limit(of(), "cached regions", "", regions, limit, source);
     }
 
     fn limit(

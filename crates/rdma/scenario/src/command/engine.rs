@@ -216,17 +216,6 @@ fn data(flags: &Flags<'_>, limits: &DeviceLimits) -> Result<Command, CommandErro
         ));
     }
     let queue = (1, DEPTH_MAX);
-    let buffers = flags.number("buf_num", 1, (1, OBJECTS_MAX))?;
-    let buffer = flags.number("buf_size", BUFFER_BYTES, (1, REGION_MAX))?;
-    let region = buffers.saturating_mul(buffer);
-    if region > REGION_MAX {
-        let option = format!("--buf_num={buffers} --buf_size={buffer}");
-        let most = Bytes::new(REGION_MAX);
-        return Err(CommandError::new(
-            option,
-            format!("a region must be at most {most}"),
-        ));
-    }
     let memory = match flags.number("gpu_id", 0, (0, 64)) {
         Ok(_) if flags.values.contains_key("gpu_id") => MemoryPlace::Gpu,
         _ => MemoryPlace::Local,
@@ -247,7 +236,7 @@ fn data(flags: &Flags<'_>, limits: &DeviceLimits) -> Result<Command, CommandErro
         max_read_atomic: flags.number32("max_rd_atom", OUTSTANDING_READS, (1, 255))?,
         mtu,
         memory_regions: flags.number32("mr_num", 1, (1, OBJECTS_MAX))?,
-        region_bytes: Bytes::new(region),
+        region_bytes: region(flags)?,
         memory,
         remote_memory: memory,
         ..DataTraffic::plain(verb, transport, Message::of(1), depth)
@@ -276,6 +265,21 @@ fn data(flags: &Flags<'_>, limits: &DeviceLimits) -> Result<Command, CommandErro
         run_for: None,
         iterations: None,
     })
+}
+
+/// The length of a region: all its buffers.
+fn region(flags: &Flags<'_>) -> Result<Bytes, CommandError> {
+    let buffers = flags.number("buf_num", 1, (1, OBJECTS_MAX))?;
+    let buffer = flags.number("buf_size", BUFFER_BYTES, (1, REGION_MAX))?;
+    let region = Bytes::new(buffers.saturating_mul(buffer));
+    let most = Bytes::new(REGION_MAX);
+    match region > most {
+        true => Err(CommandError::new(
+            format!("--buf_num={buffers} --buf_size={buffer}"),
+            format!("a region must be at most {most}"),
+        )),
+        false => Ok(region),
+    }
 }
 
 /// The verb and the messages of a request vector.

@@ -255,8 +255,8 @@ impl DataEnd {
         }
     }
 
-    /// Connects the queue pairs with those of `peer`.
-    pub(crate) fn connect(&mut self, peer: &EndAddress) -> Result<(), EndError> {
+    /// Checks that the objects of `peer` fit those of this end. Returns the peer's GID.
+    fn check_peer(&self, peer: &EndAddress) -> Result<ibv_gid, EndError> {
         let refuse = |what, value: &dyn ToString, remedy| {
             Err(EndError::Peer {
                 end: self.name.clone(),
@@ -294,6 +294,12 @@ impl DataEnd {
                 );
             }
         }
+        Ok(gid)
+    }
+
+    /// Connects the queue pairs with those of `peer`.
+    pub(crate) fn connect(&mut self, peer: &EndAddress) -> Result<(), EndError> {
+        let gid = self.check_peer(peer)?;
         let mtu = self.work.mtu.min(self.device.port.mtu).min(peer.mtu);
         if self.work.transport == Transport::Ud && self.work.largest_message() > u64::from(mtu) {
             return Err(EndError::Device {

@@ -64,68 +64,37 @@ impl Job {
                 remedy: remedy.to_owned(),
             }),
         };
-        let version = self.version;
-        let same = version == super::VERSION;
-        rule(
-            same,
-            "version",
-            &version,
-            "use the same isolane at both ends",
-        )?;
-        let short = |text: &str| text.len() <= limits::NAME && !text.contains(['/', '\0']);
-        rule(
-            short(&self.device),
-            "device",
-            &self.device.len(),
-            "must be a device's name",
-        )?;
-        let named = self.tenant.len() <= limits::NAME;
-        rule(
-            named,
-            "tenant",
-            &self.tenant.len(),
-            "must be at most 256 bytes long",
-        )?;
+        let same = self.version == super::VERSION;
+        let remedy = "use the same isolane at both ends";
+        rule(same, "version", &self.version, remedy)?;
+        let length = self.device.len();
+        let named = length <= limits::NAME && !self.device.contains(['/', '\0']);
+        rule(named, "device", &length, "must be a device's name")?;
+        let length = self.tenant.len();
+        rule(length <= limits::NAME, "tenant", &length, SHORT)?;
         rule(self.port > 0, "port", &self.port, "ports count from 1")?;
         let times = [
             ("warmup", self.warmup.max_ns()),
             ("duration_ns", self.duration_ns),
         ];
         for (what, value) in times {
-            rule(
-                value <= limits::TIME_NS,
-                what,
-                &value,
-                "must be at most a day",
-            )?;
+            let short = value <= limits::TIME_NS;
+            rule(short, what, &value, "must be at most a day")?;
         }
         rule(self.duration_ns > 0, "duration_ns", &0, "must be above 0")?;
         let interval = self.sample_interval_ns;
         let points = (self.warmup.max_ns() + self.duration_ns) / interval.max(1);
         let few = interval > 0 && points <= limits::SAMPLES;
-        rule(
-            few,
-            "sample_interval_ns",
-            &interval,
-            "must give at most 10,000 points",
-        )?;
+        let remedy = "must give at most 10,000 points";
+        rule(few, "sample_interval_ns", &interval, remedy)?;
         let count = self.ends.len();
-        rule(
-            (1..=limits::ENDS).contains(&count),
-            "ends",
-            &count,
-            "must be 1 to 256",
-        )?;
+        let few = (1..=limits::ENDS).contains(&count);
+        rule(few, "ends", &count, "must be 1 to 256")?;
         for (index, end) in self.ends.iter().enumerate() {
             let unique = self.ends[..index].iter().all(|other| other.id != end.id);
             rule(unique, "end id", &end.id, "must be unique")?;
-            let named = end.name.len() <= limits::NAME;
-            rule(
-                named,
-                "end name",
-                &end.name.len(),
-                "must be at most 256 bytes long",
-            )?;
+            let length = end.name.len();
+            rule(length <= limits::NAME, "end name", &length, SHORT)?;
             match &end.work {
                 Work::Data(data) => check_data(data, self.check, &rule)?,
                 Work::Control(control) => check_control(control, &rule)?,
@@ -135,6 +104,9 @@ impl Job {
         Ok(())
     }
 }
+
+/// Expectation of a name.
+const SHORT: &str = "must be at most 256 bytes long";
 
 type Rule<'a> = dyn Fn(bool, &'static str, &dyn ToString, &str) -> Result<(), JobError> + 'a;
 

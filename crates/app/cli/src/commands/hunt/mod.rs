@@ -267,13 +267,7 @@ fn search(arguments: &Arguments, place: &Place, cancel: &Arc<AtomicBool>) -> Res
         );
         bar.finish_and_clear();
         let result = searched?;
-        let now = result.spent.experiments;
-        if now < before {
-            return Err(bad(format!(
-                "--budget ends after {now} experiments, but the result in {} has {before}; it stays as it is: give a larger budget",
-                out.display()
-            )));
-        }
+        refuse_less(&out, result.spent.experiments, before)?;
         let written = write(&out, &result, &space, &bench, reproducer)?;
         Ok((result, written))
     })?;
@@ -282,6 +276,17 @@ fn search(arguments: &Arguments, place: &Place, cancel: &Arc<AtomicBool>) -> Res
         false => output::print(&table::render(&result, &space, output::width()))?,
     }
     Ok(close(&result, &written))
+}
+
+/// Refuses to replace a result in `out` of `before` experiments by one of fewer.
+fn refuse_less(out: &Path, now: u64, before: u64) -> Result<()> {
+    if now >= before {
+        return Ok(());
+    }
+    Err(bad(format!(
+        "--budget ends after {now} experiments, but the result in {} has {before}; it stays as it is: give a larger budget",
+        out.display()
+    )))
 }
 
 /// Makes the directory of a hunt.

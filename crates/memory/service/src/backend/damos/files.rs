@@ -218,38 +218,18 @@ impl Kdamond {
         if before.is_none_or(|before| before.goal != scheme.goal) {
             self.write_goal(&path("quotas/goals/0"), scheme)?;
         }
-        let old = |field: fn(&Scheme) -> u64| before.map(field);
-        let fields: [(&str, u64, Option<u64>); 6] = [
-            (
-                "target_nid",
-                u64::from(scheme.node),
-                old(|s| u64::from(s.node)),
-            ),
-            (
-                "access_pattern/nr_accesses/min",
-                scheme.accesses.0,
-                old(|s| s.accesses.0),
-            ),
-            (
-                "access_pattern/nr_accesses/max",
-                scheme.accesses.1,
-                old(|s| s.accesses.1),
-            ),
-            (
-                "access_pattern/sz/min",
-                scheme.size_min,
-                old(|s| s.size_min),
-            ),
-            ("quotas/bytes", scheme.quota_bytes, old(|s| s.quota_bytes)),
-            (
-                "quotas/reset_interval_ms",
-                scheme.window_ms,
-                old(|s| s.window_ms),
-            ),
+        #[rustfmt::skip]
+        let fields: [(&str, fn(&Scheme) -> u64); 6] = [
+            ("target_nid", |scheme| u64::from(scheme.node)),
+            ("access_pattern/nr_accesses/min", |scheme| scheme.accesses.0),
+            ("access_pattern/nr_accesses/max", |scheme| scheme.accesses.1),
+            ("access_pattern/sz/min", |scheme| scheme.size_min),
+            ("quotas/bytes", |scheme| scheme.quota_bytes),
+            ("quotas/reset_interval_ms", |scheme| scheme.window_ms),
         ];
-        for (file, value, before) in fields {
-            if before != Some(value) {
-                number(file, value)?;
+        for (file, value) in fields {
+            if before.map(value) != Some(value(scheme)) {
+                number(file, value(scheme))?;
             }
         }
         Ok(())
