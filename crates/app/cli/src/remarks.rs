@@ -54,11 +54,12 @@ pub(crate) fn pressure(counters: &[HostCounters]) -> Vec<String> {
     for (name, threshold, words) in SIGNS {
         for host in counters.iter().map(|counters| counters.host) {
             let value = ratio(counters, host, name);
-            let told = SEEN_FROM_THE_OTHER_END.iter().any(|(this, that)| {
+            let shown_before = SEEN_FROM_THE_OTHER_END.iter().any(|(this, that)| {
                 let mut earlier = found.iter();
-                *this == name && earlier.any(|(_, told, at, _)| told == that && *at != host)
+                *this == name
+                    && earlier.any(|(_, shown_before, at, _)| shown_before == that && *at != host)
             });
-            if value >= threshold && !told {
+            if value >= threshold && !shown_before {
                 found.push((value, name, host, words));
             }
         }

@@ -14,7 +14,7 @@ use crate::error::NicError;
 use crate::journal::{Journal, Lock, Process};
 use crate::link::{Link, Route};
 use crate::options::{Options, Weights, dscp_weights};
-use crate::push::Told;
+use crate::push::WeightInterface;
 use crate::system::System;
 use crate::{link, qdisc, queues, segments};
 use isolane_ethernet_bpf::{
@@ -209,12 +209,12 @@ pub fn undo(system: &System, journal: &Journal) -> Result<(), NicError> {
     if let Some(link) = link {
         // Exists only if the pins were lost and the filter was not.
         note(remove_filters(&mut route, link.index));
-        if let Some(told) = journal
+        if let Some(name) = journal
             .weights_told_to
             .as_ref()
             .filter(|_| journal.weights_told)
         {
-            let pusher = Told::named(told, link.index, journal.queues);
+            let pusher = WeightInterface::named(name, link.index, journal.queues);
             note(pusher.and_then(|pusher| {
                 pusher.map_or(Ok(()), |mut pusher| pusher.undo(journal.queues))
             }));

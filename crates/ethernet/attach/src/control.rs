@@ -14,7 +14,7 @@ use crate::error::NicError;
 use crate::journal::{Journal, Process};
 use crate::link::Route;
 use crate::options::Weights;
-use crate::push::{Pusher, Told};
+use crate::push::{Pusher, WeightInterface};
 use crate::system::System;
 use crate::{queues, segments};
 use isolane_common_quantities::units;
@@ -95,14 +95,14 @@ impl Controller {
             device: journal.device.clone(),
         })?;
         let device = Device::read(system, &link.name)?;
-        let weights = match Told::choose(&device)? {
+        let weights = match WeightInterface::choose(&device)? {
             // Weights of an earlier controller are still recorded for undo, so no others may be set beside them.
             _ if journal.weights_told => None,
-            Told::By(pusher) => {
+            WeightInterface::By(pusher) => {
                 let weights = QueueWeights::new(journal.queues, pusher.options());
                 Some((pusher, weights))
             }
-            Told::Nobody(_) => None,
+            WeightInterface::Absent(_) => None,
         };
         if !journal.weights_told {
             journal.weights_told_to = weights.as_ref().map(|(pusher, _)| pusher.name().to_owned());
@@ -224,7 +224,7 @@ impl Controller {
         let Some((pusher, weights)) = &mut self.weights else {
             return Ok(());
         };
-        let Some(told) = weights.poll(now, loads) else {
+        let Some(wanted) = weights.poll(now, loads) else {
             return Ok(());
         };
         if !self.journal.weights_told {
@@ -236,7 +236,7 @@ impl Controller {
             self.journal.weights_told = true;
             self.journal.save(&self.system)?;
         }
-        pusher.push(told)
+        pusher.push(wanted)
     }
 
     /// Sets the segment size. The journal records the original size before the change, and removes it after it is
@@ -442,10 +442,10 @@ impl Controller {
 }
 
 /// Whether the programs must be updated to `queues`, given their last number and whether they step aside.
-fn is_news(queues: u16, told: u16, aside: bool) -> bool {
+fn is_news(queues: u16, reported: u16, aside: bool) -> bool {
     match aside {
         true => queues > 1,
-        false => queues != told,
+        false => queues != reported,
     }
 }
 

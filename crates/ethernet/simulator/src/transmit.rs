@@ -319,7 +319,7 @@ impl World {
     pub(crate) fn weights_in_force(&mut self, host: u16) {
         let entry = &mut self.hosts[usize::from(host)];
         if let Some(weights) = &entry.weights {
-            entry.card.set_weights(weights.told());
+            entry.card.set_weights(weights.sent());
         }
     }
 

@@ -390,7 +390,7 @@ impl Findings {
             None => {
                 let _ = writeln!(
                     text,
-                    "\nThis machine cannot enforce limits of memory tiers.\n{MADE_UP}"
+                    "\nThis machine cannot enforce limits of memory tiers.\n{FAKE_MACHINE}"
                 );
             }
         }
@@ -399,7 +399,7 @@ impl Findings {
 }
 
 /// How to try what this machine cannot do.
-const MADE_UP: &str = "Everything can be tried on a made-up machine: docs/guides/mem.md, \"Trying it without tiers\"; \
+const FAKE_MACHINE: &str = "Everything can be tried on a made-up machine: docs/guides/mem.md, \"Trying it without tiers\"; \
     measuring works here all the same: isolane mem bench.";
 
 /// Every indicator, with the probe that replaces counters which the processor lacks.

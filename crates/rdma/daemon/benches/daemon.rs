@@ -120,7 +120,7 @@ fn send_for(clients: &[Client], length: Duration) {
                 .fetch_add(bytes.div_ceil(4_096), Ordering::Relaxed);
             meter.waiting_since_ns.store(now, Ordering::Relaxed);
             if lease.flags & isolane_rdma_session::region::METER_ACTIVE == 0 {
-                client.knock();
+                client.signal();
             }
         }
         last = now;

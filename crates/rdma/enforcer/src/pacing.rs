@@ -7,7 +7,9 @@
 //! and the client retries the connection once a second. Units: payload in bytes per second. Limits: the inventory finds
 //! a process when it holds its first objects, so a process can send without a limit for about one second.
 
-use isolane_rdma_session::message::{LIMITS_MAX, MESSAGE_MAX, NO_LIMIT, NOBODY, ToDaemon, ToShim};
+use isolane_rdma_session::message::{
+    LIMITS_MAX, MESSAGE_MAX, NO_LIMIT, NO_TENANT, ToDaemon, ToShim,
+};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
@@ -47,18 +49,18 @@ impl Table {
         }
     }
 
-    /// The message for the first difference from `told`; `None` when both are equal.
-    fn next_difference(&self, told: &Self) -> Option<ToDaemon> {
-        if let Some((tenant, rate)) = difference(&self.rates, &told.rates) {
+    /// The message for the first difference from `known`; `None` when both are equal.
+    fn next_difference(&self, known: &Self) -> Option<ToDaemon> {
+        if let Some((tenant, rate)) = difference(&self.rates, &known.rates) {
             return Some(ToDaemon::Limit {
                 tenant,
                 bytes_per_s: rate.unwrap_or(NO_LIMIT),
             });
         }
-        let (process, tenant) = difference(&self.tenant_of, &told.tenant_of)?;
+        let (process, tenant) = difference(&self.tenant_of, &known.tenant_of)?;
         Some(ToDaemon::Belongs {
             process,
-            tenant: tenant.unwrap_or(NOBODY),
+            tenant: tenant.unwrap_or(NO_TENANT),
         })
     }
 
@@ -79,7 +81,7 @@ impl Table {
             }
             ToDaemon::Belongs {
                 process,
-                tenant: NOBODY,
+                tenant: NO_TENANT,
             } => {
                 self.tenant_of.remove(&process);
             }
@@ -96,21 +98,21 @@ fn number(place: usize) -> Option<u32> {
     (number < LIMITS_MAX).then_some(number)
 }
 
-/// The first key at which `told` differs from `wanted`, with the wanted value.
+/// The first key at which `known` differs from `wanted`, with the wanted value.
 fn difference<T: Copy + PartialEq>(
     wanted: &BTreeMap<u32, T>,
-    told: &BTreeMap<u32, T>,
+    known: &BTreeMap<u32, T>,
 ) -> Option<(u32, Option<T>)> {
-    if wanted == told {
+    if wanted == known {
         return None;
     }
     let mut other = wanted
         .iter()
-        .filter(|(key, value)| told.get(key) != Some(value));
+        .filter(|(key, value)| known.get(key) != Some(value));
     if let Some((&key, &value)) = other.next() {
         return Some((key, Some(value)));
     }
-    let gone = told.keys().find(|key| !wanted.contains_key(key));
+    let gone = known.keys().find(|key| !wanted.contains_key(key));
     gone.map(|&key| (key, None))
 }
 
@@ -119,7 +121,7 @@ fn difference<T: Copy + PartialEq>(
 pub struct Pacing {
     path: PathBuf,
     state: State,
-    told: Table,
+    known: Table,
     /// Why the daemon rejects the limits, in one line; `None` if it accepts them or no daemon runs.
     refusal: Option<String>,
 }
@@ -140,7 +142,7 @@ impl Pacing {
         Self {
             path,
             state: State::Alone(None),
-            told: Table::default(),
+            known: Table::default(),
             refusal: None,
         }
     }
@@ -203,7 +205,7 @@ impl Pacing {
             return;
         };
         self.state = State::Heeded(socket);
-        self.told = Table::default();
+        self.known = Table::default();
         self.refusal = None;
         self.tell(wanted);
     }
@@ -219,13 +221,13 @@ impl Pacing {
         let State::Heeded(socket) = &self.state else {
             return;
         };
-        while let Some(message) = wanted.next_difference(&self.told) {
+        while let Some(message) = wanted.next_difference(&self.known) {
             let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
             // The socket is full, or the daemon has ended: the next step continues or reconnects.
             if send(socket, &message.encode(), flags).is_err() {
                 return;
             }
-            self.told.hear(&message);
+            self.known.hear(&message);
         }
     }
 }

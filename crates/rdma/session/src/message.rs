@@ -96,7 +96,7 @@ pub enum ToDaemon {
     Belongs {
         /// Process id.
         process: u32,
-        /// The tenant's number; [`NOBODY`] for no tenant.
+        /// The tenant's number; [`NO_TENANT`] for no tenant.
         tenant: u32,
     },
 }
@@ -106,7 +106,7 @@ pub const LIMITS_MAX: u32 = 4_096;
 /// [`ToDaemon::Limit`] without a limit.
 pub const NO_LIMIT: u64 = u64::MAX;
 /// [`ToDaemon::Belongs`] of a process that has no tenant or has ended.
-pub const NOBODY: u32 = u32::MAX;
+pub const NO_TENANT: u32 = u32::MAX;
 
 /// Messages of the daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -225,7 +225,7 @@ impl ToDaemon {
             BELONGS => Self::Belongs {
                 process: reader.u32()?,
                 tenant: match reader.u32()? {
-                    NOBODY => NOBODY,
+                    NO_TENANT => NO_TENANT,
                     number => in_range("tenant", number, LIMITS_MAX)?,
                 },
             },

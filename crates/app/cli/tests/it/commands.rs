@@ -464,8 +464,8 @@ fn explain_takes_tenants_of_a_scenario() {
     let out = directory.path().join("explain");
     let out = out.to_str().unwrap();
     let start = ["explain", "--scenario", &file, "--report", out];
-    let told = [&start[..], &["--victim", "cache", "--duration", "600us"]].concat();
-    let (text, _) = check(&told, 0);
+    let command = [&start[..], &["--victim", "cache", "--duration", "600us"]].concat();
+    let (text, _) = check(&command, 0);
     assert!(text.contains("backup runs WRITE of 1 MiB"), "{text}");
     refuses(&[&start[..], &["--victim", "cach"]].concat(), &["cache"]);
 }

@@ -87,7 +87,7 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn told(output: &Output) -> String {
+fn stdout_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
@@ -134,7 +134,7 @@ fn a_file_with_a_command_starts_it_and_status_top_plan_and_remove_know_it() {
     bench.file("app.toml", &format!("{APP}command = [\"sleep\", \"60\"]\n"));
     let output = bench.isolane(&["mem", "submit", "app.toml"]);
     assert!(output.status.success(), "{}", said(&output));
-    let words = told(&output);
+    let words = stdout_of(&output);
     assert!(
         words.starts_with("sleeper: under control in /isolane-mem/sleeper"),
         "{words}"
@@ -146,14 +146,14 @@ fn a_file_with_a_command_starts_it_and_status_top_plan_and_remove_know_it() {
         .expect("the fixture works")
         .to_owned();
     bench.until(&["sleeper"]);
-    let text = told(&bench.isolane(&["mem", "status"]));
+    let text = stdout_of(&bench.isolane(&["mem", "status"]));
     assert!(
         text.contains("sleeper") && text.contains("160ns") && text.contains("made up"),
         "{text}"
     );
-    let text = told(&bench.isolane(&["mem", "top", "--once"]));
+    let text = stdout_of(&bench.isolane(&["mem", "top", "--once"]));
     assert!(text.contains("sleeper"), "{text}");
-    let text = told(&bench.isolane(&["mem", "status", "--openmetrics"]));
+    let text = stdout_of(&bench.isolane(&["mem", "status", "--openmetrics"]));
     assert!(
         text.contains("application=\"sleeper\"") && text.ends_with("# EOF\n"),
         "{text}"
@@ -162,9 +162,9 @@ fn a_file_with_a_command_starts_it_and_status_top_plan_and_remove_know_it() {
     let same = bench.isolane(&["mem", "plan", "--slo-latency", "160ns", "--priority", "2"]);
     assert_eq!(same.status.code(), Some(1), "{}", said(&same));
     assert!(
-        told(&same).contains("priority 2 of new is that of sleeper"),
+        stdout_of(&same).contains("priority 2 of new is that of sleeper"),
         "{}",
-        told(&same)
+        stdout_of(&same)
     );
     let other = bench.isolane(&[
         "mem",
@@ -180,7 +180,7 @@ fn a_file_with_a_command_starts_it_and_status_top_plan_and_remove_know_it() {
         other.status.code(),
         Some(0),
         "{}{}",
-        told(&other),
+        stdout_of(&other),
         said(&other)
     );
 
@@ -367,7 +367,7 @@ fn a_used_priority_is_refused_with_one_that_is_free() {
     // With --require, which must not wait for the command's end.
     let output = bench.isolane(&["mem", "submit", "--require", "app.toml"]);
     assert!(output.status.success(), "{}", said(&output));
-    let words = told(&output);
+    let words = stdout_of(&output);
     assert!(words.starts_with("sleeper: under control"), "{words}");
     let process = words
         .trim()
@@ -479,7 +479,7 @@ fn without_tiers_the_machine_is_what_is_missing() {
             "{arguments:?}: {}",
             said(&output)
         );
-        let words = told(&output) + &said(&output);
+        let words = stdout_of(&output) + &said(&output);
         assert!(words.contains("tier"), "{arguments:?}: {words}");
     }
 }

@@ -117,8 +117,8 @@ fn what_was_set_and_promised_survives_a_kill() {
     // What is not given stays.
     for weight in ["4", "3"] {
         let done = isolane(&[&set[..], &["--weight", weight]].concat());
-        let told = format!("mail: rack/high weight {weight}, guarantee 15 Gb/s\n");
-        assert_eq!(text(&done.stdout), told);
+        let expected = format!("mail: rack/high weight {weight}, guarantee 15 Gb/s\n");
+        assert_eq!(text(&done.stdout), expected);
     }
     let refused = isolane(&[&set[..], &["--guarantee", "16Gb/s"]].concat());
     assert_eq!(refused.status.code(), Some(1));
@@ -177,7 +177,7 @@ fn an_address_that_others_reach_needs_a_key() {
     ] {
         assert_eq!(check(listen, key), (Some(0), String::new()), "{listen}");
     }
-    for (listen, key, told) in [
+    for (listen, key, expected) in [
         (
             "0.0.0.0:7480",
             None,
@@ -198,7 +198,7 @@ fn an_address_that_others_reach_needs_a_key() {
     ] {
         let (code, stderr) = check(listen, key);
         assert_eq!(code, Some(2), "{stderr}");
-        assert!(stderr.contains(told), "{stderr}");
+        assert!(stderr.contains(expected), "{stderr}");
     }
 }
 
@@ -217,7 +217,7 @@ fn an_operator_without_the_key_is_refused() {
     let answered = show(&["--key-file", &key]);
     assert!(answered.status.success(), "{}", text(&answered.stderr));
     assert!(text(&answered.stdout).starts_with("rack/high: promised 0 b/s of 100 Gb/s"));
-    for (given, code, told) in [
+    for (given, code, expected) in [
         (&[][..], 1, "this server needs a key"),
         (
             &["--key-file", &other],
@@ -233,7 +233,7 @@ fn an_operator_without_the_key_is_refused() {
         let refused = show(given);
         let stderr = text(&refused.stderr);
         assert_eq!(refused.status.code(), Some(code), "{stderr}");
-        assert!(stderr.contains(told), "{stderr}");
+        assert!(stderr.contains(expected), "{stderr}");
         assert!(refused.stdout.is_empty());
     }
 }
@@ -243,7 +243,7 @@ fn mistakes_end_with_2_and_their_line() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("quota.toml");
     let sound = SETTINGS.replace("FOLDER", folder.path().to_str().unwrap());
-    for (from, to, told) in [
+    for (from, to, expected) in [
         (
             "load = 0.8",
             "load = 1.8",
@@ -275,7 +275,7 @@ fn mistakes_end_with_2_and_their_line() {
         let output = isolane(&["serve", "--check", file.to_str().unwrap()]);
         let stderr = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{stderr}");
-        assert!(stderr.contains(told), "{stderr}");
+        assert!(stderr.contains(expected), "{stderr}");
     }
     std::fs::write(&file, &sound).unwrap();
     let output = isolane(&["serve", "--check", file.to_str().unwrap()]);

@@ -19,7 +19,7 @@ const SEGMENT_MAX: u32 = 8 * 65_535;
 /// Smallest segment of IPv4: larger than the kernel's largest header, bytes.
 const SEGMENT_MIN: u32 = 320;
 /// Longest text about the receiver of weights, bytes.
-const TOLD_MAX: usize = 1_024;
+const INTERFACE_NAME_MAX: usize = 1_024;
 
 /// The first invalid field, with its value and what is allowed.
 pub(super) fn check(journal: &Journal) -> Result<(), String> {
@@ -77,12 +77,12 @@ pub(super) fn check(journal: &Journal) -> Result<(), String> {
             );
         }
     }
-    let told = journal.weights_told_to.as_deref().unwrap_or_default();
-    match told.len() <= TOLD_MAX {
+    let name = journal.weights_told_to.as_deref().unwrap_or_default();
+    match name.len() <= INTERFACE_NAME_MAX {
         true => Ok(()),
         false => wrong(
             "weights_told_to",
-            format!("{} bytes", told.len()),
+            format!("{} bytes", name.len()),
             "at most 1024 bytes",
         ),
     }

@@ -2,7 +2,7 @@
 //!
 //! * [`net_shaper`] - the kernel's interface for shapers of queues, Linux 6.13 and newer;
 //! * [`devlink`] - rates of a device's scheduling nodes, if each queue has a node;
-//! * [`Told::Nobody`] - neither: the device serves queues by its own rule, usually in turn; expect titan's figures for
+//! * [`WeightInterface::Absent`] - neither: the device serves queues by its own rule, usually in turn; expect titan's figures for
 //!   DQA alone.
 //!
 //! Limits: not tested on a device that accepts weights. Both encodings are compared with the kernel's specification
@@ -47,14 +47,14 @@ pub trait Pusher {
 }
 
 /// The interface that receives weights.
-pub enum Told {
+pub enum WeightInterface {
     /// A pusher.
     By(Box<dyn Pusher>),
     /// None, with the reason.
-    Nobody(String),
+    Absent(String),
 }
 
-impl Told {
+impl WeightInterface {
     /// Chooses the interface that the device supports.
     ///
     /// # Errors
@@ -67,7 +67,7 @@ impl Told {
         Ok(
             match devlink::Devlink::open(device.index, device.managed_queues())? {
                 Ok(devlink) => Self::By(Box::new(devlink)),
-                Err(reason) => Self::Nobody(format!("{shaper}; {reason}")),
+                Err(reason) => Self::Absent(format!("{shaper}; {reason}")),
             },
         )
     }

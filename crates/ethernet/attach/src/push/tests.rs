@@ -241,8 +241,8 @@ fn a_refused_request_leaves_nothing_that_undoing_again_does_not_take_back() {
         let kernel = Kernel::shaper(true);
         let mut shaper = open(&kernel).unwrap();
         kernel.refuse(after);
-        let told = shaper.push(&[3, 2, 1]);
-        assert_eq!(told.is_err(), after == 0);
+        let pushed = shaper.push(&[3, 2, 1]);
+        assert_eq!(pushed.is_err(), after == 0);
         assert_eq!(shaper.undo(3).is_err(), after > 0, "{after}");
         shaper.undo(3).unwrap();
         assert_eq!(kernel.shapers(), [], "{after}");
@@ -257,10 +257,10 @@ fn nodes_that_were_set_in_part_are_equal_again() {
         let mut nodes = kernel.open_devlink(3).unwrap().unwrap();
         kernel.refuse(after);
         assert_eq!(nodes.push(&[200, 100, 50]).is_err(), after < 3);
-        let told = [200, 100, 50].into_iter().take(after);
+        let limits = [200, 100, 50].into_iter().take(after);
         assert_eq!(
             kernel.weights(),
-            told.chain([1; 3]).take(3).collect::<Vec<_>>()
+            limits.chain([1; 3]).take(3).collect::<Vec<_>>()
         );
         if nodes.undo(3).is_err() {
             nodes.undo(3).unwrap();

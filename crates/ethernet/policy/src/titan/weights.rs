@@ -40,7 +40,7 @@ impl Default for WeightOptions {
 #[derive(Clone, Debug)]
 pub struct QueueWeights {
     options: WeightOptions,
-    told: Vec<u32>,
+    sent: Vec<u32>,
     told_at: Option<Instant>,
     writes: u64,
 }
@@ -56,7 +56,7 @@ impl QueueWeights {
             "a range of weights from 1 on"
         );
         Self {
-            told: vec![options.least; usize::from(queues)],
+            sent: vec![options.least; usize::from(queues)],
             options,
             told_at: None,
             writes: 0,
@@ -68,10 +68,10 @@ impl QueueWeights {
     /// # Panics
     /// If `loads` is not one flow weight for each queue.
     pub fn poll(&mut self, now: Instant, loads: &[u64]) -> Option<&[u32]> {
-        assert_eq!(loads.len(), self.told.len(), "one load for each queue");
+        assert_eq!(loads.len(), self.sent.len(), "one load for each queue");
         if self
             .told_at
-            .is_some_and(|told| now.saturating_since(told) < self.options.interval)
+            .is_some_and(|sent| now.saturating_since(sent) < self.options.interval)
         {
             return None;
         }
@@ -79,15 +79,15 @@ impl QueueWeights {
         if !self.is_worth_it(loads, &wanted) {
             return None;
         }
-        self.told = wanted;
+        self.sent = wanted;
         self.told_at = Some(now);
         self.writes += 1;
-        Some(&self.told)
+        Some(&self.sent)
     }
 
     /// The weights that were set last.
-    pub fn told(&self) -> &[u32] {
-        &self.told
+    pub fn sent(&self) -> &[u32] {
+        &self.sent
     }
 
     /// How often weights were set.
@@ -100,15 +100,15 @@ impl QueueWeights {
         let busy = || {
             loads
                 .iter()
-                .zip(&self.told)
+                .zip(&self.sent)
                 .zip(wanted)
                 .filter(|((load, _), _)| **load > 0)
         };
-        let told: u64 = busy().map(|((_, told), _)| u64::from(*told)).sum();
+        let sent: u64 = busy().map(|((_, sent), _)| u64::from(*sent)).sum();
         let want: u64 = busy().map(|(_, wanted)| u64::from(*wanted)).sum();
         busy().any(|((_, is), wanted)| {
             let is = u128::from(*is) * u128::from(want);
-            let wanted = u128::from(*wanted) * u128::from(told);
+            let wanted = u128::from(*wanted) * u128::from(sent);
             let limit = wanted as f64 * self.options.dead_band.as_f64();
             is.abs_diff(wanted) as f64 > limit
         })
@@ -181,11 +181,11 @@ mod tests {
         #[test]
         fn shares_follow_the_loads(loads in prop::collection::vec(1_u64..100_000, 2..16)) {
             let options = WeightOptions::default();
-            let told = scaled(&loads, options);
+            let sent = scaled(&loads, options);
             let largest = *loads.iter().max().expect("not empty") as f64;
-            for (load, told) in loads.iter().zip(&told) {
+            for (load, sent) in loads.iter().zip(&sent) {
                 let exact = *load as f64 / largest * f64::from(options.most);
-                prop_assert!((f64::from(*told) - exact).abs() <= 0.5 || (*told == options.least && exact < 1.0), "{load} {told} {exact}");
+                prop_assert!((f64::from(*sent) - exact).abs() <= 0.5 || (*sent == options.least && exact < 1.0), "{load} {sent} {exact}");
             }
         }
     }

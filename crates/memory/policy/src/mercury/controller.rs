@@ -108,7 +108,7 @@ impl Mercury {
             return Err(Refusal::DuplicatePriority(other.spec.id));
         }
         let mut app = App::new(spec, limits);
-        app.told = Some(limits);
+        app.announced = Some(limits);
         app.control.changed = Some(now);
         app.control.changed_step = self.steps;
         self.book.insert(app);

@@ -146,7 +146,7 @@ fn sharing() -> impl Strategy<Value = Sharing> {
 #[derive(Default)]
 struct Ledger {
     specs: std::collections::BTreeMap<AppId, AppSpec>,
-    told: std::collections::BTreeMap<AppId, Limits>,
+    announced: std::collections::BTreeMap<AppId, Limits>,
 }
 
 impl Ledger {
@@ -154,11 +154,11 @@ impl Ledger {
         while let Some(action) = mercury.poll_action() {
             if action.reason == Reason::Departed {
                 prop_assert_eq!(action.limits, Limits::NONE);
-                self.told.remove(&action.app);
+                self.announced.remove(&action.app);
                 continue;
             }
             let spec = &self.specs[&action.app];
-            let before = self.told.insert(action.app, action.limits);
+            let before = self.announced.insert(action.app, action.limits);
             prop_assert_ne!(before, Some(action.limits), "reported twice");
             prop_assert!((10..=CPU_ONE).contains(&action.limits.cpu) || spec.profile.is_some());
             if matches!(spec.objective, Objective::Latency(_)) {
@@ -175,7 +175,7 @@ impl Ledger {
             let open = spec.objective == Objective::BestEffort || sharing == Sharing::Weighted;
             prop_assert!(below || open, "{:?} yields to {:?}", spec, to);
         }
-        for (&id, &limits) in &self.told {
+        for (&id, &limits) in &self.announced {
             prop_assert_eq!(mercury.limits(id), Some(limits));
         }
         Ok(())

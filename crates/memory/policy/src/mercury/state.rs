@@ -117,7 +117,7 @@ pub(super) struct App {
     pub(super) spec: AppSpec,
     pub(super) limits: Limits,
     /// The limits that the caller received last.
-    pub(super) told: Option<Limits>,
+    pub(super) announced: Option<Limits>,
     pub(super) reason: Reason,
     pub(super) control: Control,
 }
@@ -127,7 +127,7 @@ impl App {
         Self {
             spec,
             limits,
-            told: None,
+            announced: None,
             reason: Reason::Admitted,
             control: Control::new(),
         }
@@ -198,8 +198,8 @@ impl Book {
     pub(super) fn flush(&mut self, pending: &mut Vec<Action>) {
         let from = pending.len();
         for app in &mut self.apps {
-            if app.told != Some(app.limits) {
-                app.told = Some(app.limits);
+            if app.announced != Some(app.limits) {
+                app.announced = Some(app.limits);
                 pending.push(Action {
                     app: app.spec.id,
                     limits: app.limits,

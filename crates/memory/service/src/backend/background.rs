@@ -31,7 +31,7 @@ enum Message {
     Release(AppId),
 }
 
-type Told = Arc<Mutex<BTreeMap<(AppId, u8), Progress>>>;
+type Reports = Arc<Mutex<BTreeMap<(AppId, u8), Progress>>>;
 
 /// An engine on its thread.
 pub struct Background {
@@ -41,7 +41,7 @@ pub struct Background {
     /// Let go, and the result is not reported yet.
     releasing: BTreeSet<AppId>,
     messages: Option<Sender<Message>>,
-    told: Told,
+    reports: Reports,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -52,9 +52,9 @@ impl Background {
     /// No thread could be started.
     pub fn start<M: Mover + 'static>(engine: Engine<M>) -> Result<Self, MemError> {
         let (messages, inbox) = channel();
-        let told = Told::default();
+        let reports = Reports::default();
         let (kind, host) = (engine.kind(), engine.context.host.clone());
-        let shared = Arc::clone(&told);
+        let shared = Arc::clone(&reports);
         let thread = std::thread::Builder::new()
             .name("mem-backend".to_owned())
             .spawn(move || run(engine, &inbox, &shared))
@@ -68,7 +68,7 @@ impl Background {
             adopted: BTreeSet::new(),
             releasing: BTreeSet::new(),
             messages: Some(messages),
-            told,
+            reports,
             thread: Some(thread),
         })
     }
@@ -102,9 +102,9 @@ impl Backend for Background {
     }
 
     fn poll(&mut self, _now: Instant) -> Vec<Progress> {
-        let mut told = self.told.lock().expect("no holder of the lock panics");
-        let found: Vec<Progress> = std::mem::take(&mut *told).into_values().collect();
-        drop(told);
+        let mut reports = self.reports.lock().expect("no holder of the lock panics");
+        let found: Vec<Progress> = std::mem::take(&mut *reports).into_values().collect();
+        drop(reports);
         for progress in &found {
             match progress {
                 Progress::Gone { app } | Progress::AdoptFailed { app, .. } => {
@@ -143,7 +143,7 @@ impl Drop for Background {
     }
 }
 
-fn run<M: Mover>(mut engine: Engine<M>, inbox: &Receiver<Message>, told: &Told) {
+fn run<M: Mover>(mut engine: Engine<M>, inbox: &Receiver<Message>, reports: &Reports) {
     let mut pause = Duration::ZERO;
     loop {
         let mut tell = Vec::new();
@@ -161,9 +161,9 @@ fn run<M: Mover>(mut engine: Engine<M>, inbox: &Receiver<Message>, told: &Told) 
             Next::After(pause) => pause.max(BREATH),
             Next::Idle => LEISURE,
         };
-        let mut told = told.lock().expect("no holder of the lock panics");
+        let mut reports = reports.lock().expect("no holder of the lock panics");
         for progress in tell {
-            told.insert((progress.app(), progress.about()), progress);
+            reports.insert((progress.app(), progress.about()), progress);
         }
     }
 }
@@ -218,10 +218,10 @@ mod tests {
         let group = tree.cgroup("/app", &[(0, 100), (1, 0)]);
         let mut backend = start(&tree);
         backend.adopt(APP, &group, &[]).unwrap();
-        let told = hear(&mut backend, |said| {
+        let report = hear(&mut backend, |said| {
             matches!(said, Progress::AdoptFailed { .. })
         });
-        let Progress::AdoptFailed { why, .. } = told else {
+        let Progress::AdoptFailed { why, .. } = report else {
             unreachable!("it was looked for");
         };
         assert!(why.to_string().contains("memory.per_numa_high"), "{why}");

@@ -136,7 +136,7 @@ struct Entry {
     cgroup: Cgroup,
     far_tiers: Vec<u8>,
     limits: Option<TierLimits>,
-    told: bool,
+    reported: bool,
     fruitless: u32,
     best: Bytes,
     rest: u32,
@@ -195,7 +195,7 @@ impl<M: Mover> Engine<M> {
             cgroup,
             far_tiers,
             limits: None,
-            told: false,
+            reported: false,
             fruitless: 0,
             best: Bytes::new(u64::MAX),
             rest: 0,
@@ -208,7 +208,7 @@ impl<M: Mover> Engine<M> {
     pub fn apply(&mut self, app: AppId, limits: TierLimits) {
         if let Some(entry) = self.apps.get_mut(&app) {
             entry.limits = Some(limits);
-            entry.told = false;
+            entry.reported = false;
             entry.fruitless = 0;
             entry.best = Bytes::new(u64::MAX);
             entry.rest = 0;
@@ -287,13 +287,13 @@ impl<M: Mover> Engine<M> {
         if over <= self.context.slack {
             entry.fruitless = 0;
             entry.best = Bytes::new(u64::MAX);
-            if !entry.told {
-                entry.told = true;
+            if !entry.reported {
+                entry.reported = true;
                 tell.push(Progress::Reached { app, held });
             }
             return matches!(answer, Ok(true));
         }
-        entry.told = false;
+        entry.reported = false;
         if over < entry.best {
             entry.best = over;
             entry.fruitless = 0;

@@ -47,12 +47,12 @@ const ANY_BANDWIDTH: u64 = u64::MAX / 2;
 /// This machine has no tiers, no control groups, or no backend that works; another service runs.
 pub fn open(settings: &Settings) -> Result<Machine, ServiceError> {
     match &settings.fake {
-        Some(directory) => made_up(settings, directory),
+        Some(directory) => fake_machine(settings, directory),
         None => real(settings, MemoryHost::machine()),
     }
 }
 
-fn made_up(settings: &Settings, directory: &Path) -> Result<Machine, ServiceError> {
+fn fake_machine(settings: &Settings, directory: &Path) -> Result<Machine, ServiceError> {
     let store = FileStore::open(&settings.run_dir, &boot())?;
     let machine = FakeMachine::new(directory)?;
     let (policy, mut about) = policy(settings, NEAR, None)?;

@@ -10,7 +10,7 @@
 use super::Governor;
 use super::device::Stream;
 use isolane_rdma_policy::leases::{EVERYTHING, MemberId};
-use isolane_rdma_session::message::{LIMITS_MAX, NO_LIMIT, NOBODY};
+use isolane_rdma_session::message::{LIMITS_MAX, NO_LIMIT, NO_TENANT};
 use std::collections::BTreeMap;
 
 /// The enforcer's limits.
@@ -84,16 +84,16 @@ impl Governor {
         }
     }
 
-    /// Sets the enforcer's tenant of a process by number; [`NOBODY`] removes it. Returns false when the table of 65,536
+    /// Sets the enforcer's tenant of a process by number; [`NO_TENANT`] removes it. Returns false when the table of 65,536
     /// processes is full.
     pub fn limit_process(&mut self, process: u32, tenant: u32) -> bool {
         let table = &mut self.limits.tenant_of;
         let before = match tenant {
-            NOBODY => table.remove(&process),
+            NO_TENANT => table.remove(&process),
             _ if table.len() >= PROCESSES_MAX && !table.contains_key(&process) => return false,
             tenant => table.insert(process, tenant),
         };
-        if before.unwrap_or(NOBODY) != tenant {
+        if before.unwrap_or(NO_TENANT) != tenant {
             let limit = self.limits.of(process);
             let of_it = |index: &u32| {
                 let seat = self.seats[*index as usize].1.as_ref();

@@ -6,7 +6,7 @@
 //! [`Governor::next_deadline_ns`] and [`Governor::settle`] before it sleeps, and takes orders and looks. The governor
 //! reads counters from the sessions' shared memory and writes leases to it. While a sender is active, the active meters
 //! are read once a period; otherwise no meter is read. A sender that is alone on its device without latency flows is
-//! read less often. A process that starts to send signals its event counter (a *knock*) and has its lease after the
+//! read less often. A process that starts to send signals its event counter (a *signal*) and has its lease after the
 //! next `settle`. Invariants: the shares of a device and direction add up to at most the policy's rate, apart from the
 //! standing leases of newcomers between their first message and the next `settle`; a departed session leaves no weight,
 //! member, group or tenant; each reading costs O(active log active). Units: nanoseconds of CLOCK_MONOTONIC outside,
@@ -298,7 +298,7 @@ impl Governor {
     }
 
     /// Handles a wake-up: the process sends, or something in its memory changed.
-    pub fn knocked(&mut self, now_ns: u64, key: SessionKey) {
+    pub fn signalled(&mut self, now_ns: u64, key: SessionKey) {
         if self.seat(key).is_none() {
             return;
         }

@@ -142,7 +142,7 @@ impl Host {
             let since = if process.backlog > 0 { self.now_ns } else { 0 };
             meter.waiting_since_ns.store(since, Ordering::Relaxed);
             if lease.flags & METER_ACTIVE == 0 {
-                self.governor.knocked(self.now_ns, process.key);
+                self.governor.signalled(self.now_ns, process.key);
             }
         }
         while self
@@ -246,7 +246,7 @@ fn a_knock_before_the_counters_move_is_not_lost() {
     let mut host = Host::new(config());
     let at = host.start(who("a", Class::Bandwidth));
     let key = host.processes[at].key;
-    host.governor.knocked(host.now_ns, key);
+    host.governor.signalled(host.now_ns, key);
     host.governor.settle(host.now_ns);
     let meter = &host.processes[at].region.meters[0];
     meter.passed_bytes.fetch_add(4_096, Ordering::Relaxed);
@@ -363,11 +363,11 @@ fn other_hosts_get_arrivals_and_report_theirs() {
     let mut host = Host::new(config());
     let bulk = host.start_bulk(who("bulk", Class::Bandwidth));
     host.run(5);
-    let told = host.orders.iter().rev().find_map(|order| match order {
+    let order = host.orders.iter().rev().find_map(|order| match order {
         Order::Tell(state) => Some(*state),
         Order::SendReference | Order::Serve(_) => None,
     });
-    assert_eq!(told.expect("an arrival is news").sending_hungry_weight, 1);
+    assert_eq!(order.expect("an arrival is news").sending_hungry_weight, 1);
     let receiver = RemoteState {
         receiving_hungry_weight: 4,
         receiving_latency_weight: 1,
@@ -485,7 +485,7 @@ fn a_queue_pair_that_says_nothing_is_found_out_and_found_out_again() {
             .class
             .load(Ordering::Relaxed)
     };
-    host.governor.knocked(host.now_ns, key);
+    host.governor.signalled(host.now_ns, key);
     for _ in 0..200 {
         host.run(1);
         post(&host.processes[at], 0, 10, 64, 1);
@@ -509,7 +509,7 @@ fn a_session_that_leaves_takes_its_latency_flow_along() {
     let mut host = Host::new(config());
     let at = host.start(who("quiet", Class::Auto));
     make_queue_pair(&host.processes[at], 3, 17);
-    host.governor.knocked(host.now_ns, host.processes[at].key);
+    host.governor.signalled(host.now_ns, host.processes[at].key);
     for _ in 0..300 {
         host.run(1);
         post(&host.processes[at], 3, 10, 64, 1);

@@ -118,7 +118,7 @@ pub(super) fn start(
         loop_bell,
         links: BTreeMap::new(),
         turn: 0,
-        told: RemoteState::default(),
+        sent_state: RemoteState::default(),
         heard: RemoteState::default(),
         oracle: None,
         armed: false,
@@ -155,7 +155,7 @@ struct Flow {
     links: BTreeMap<u64, Connected>,
     /// Number of the link of the last reference message.
     turn: u64,
-    told: RemoteState,
+    sent_state: RemoteState,
     heard: RemoteState,
     oracle: Option<Oracle>,
     /// Whether the completion queue will signal.
@@ -244,7 +244,7 @@ impl Flow {
             Command::Reference => self.reference(Instant::now()),
             Command::Serve(service) => self.serve(service),
             Command::Tell(state) => {
-                self.told = state;
+                self.sent_state = state;
                 for connected in self.links.values_mut() {
                     connected.owes_report = connected.link.reports;
                 }
@@ -336,7 +336,7 @@ impl Flow {
             if !connected.owes_report || connected.reports_under_way >= REPORTS_MAX {
                 continue;
             }
-            match connected.link.send_report(&self.told) {
+            match connected.link.send_report(&self.sent_state) {
                 Ok(()) => {
                     connected.owes_report = false;
                     connected.reports_under_way += 1;

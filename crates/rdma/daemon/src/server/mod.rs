@@ -106,7 +106,7 @@ const STOP: u8 = 2;
 const ATTACHMENT: u8 = 3;
 const SOCKET: u8 = 4;
 const PROCESS: u8 = 5;
-const KNOCKER: u8 = 6;
+const SIGNALS: u8 = 6;
 
 /// Time of CLOCK_MONOTONIC, ns.
 pub fn now_ns() -> u64 {
@@ -228,7 +228,7 @@ impl Server {
             }
             SOCKET => self.hear(token, now_ns),
             PROCESS => self.disconnect(token, now_ns, None),
-            KNOCKER => self.knock(token, now_ns),
+            SIGNALS => self.signal(token, now_ns),
             _ => {}
         }
     }
@@ -429,12 +429,12 @@ impl Server {
         link.key = Some(key);
         link.welcome(&welcome, begun.memory)
             .map_err(|error| format!("cannot make the event counter: {error}"))?;
-        let knocker = link.knocker.as_ref().expect("just made");
+        let signal_counter = link.signal_counter.as_ref().expect("just made");
         let token = Token {
-            kind: KNOCKER,
+            kind: SIGNALS,
             ..token
         };
-        epoll::add(&self.epoll, knocker, token.data(), EventFlags::IN)
+        epoll::add(&self.epoll, signal_counter, token.data(), EventFlags::IN)
             .map_err(|error| format!("cannot watch the counter: {error}"))
     }
 
@@ -471,16 +471,24 @@ impl Server {
         }
     }
 
-    fn knock(&mut self, token: Token, now_ns: u64) {
+    fn signal(&mut self, token: Token, now_ns: u64) {
         let Some(link) = self.link_mut(token) else {
             return;
         };
-        let is_heard = link.take_knock(now_ns);
+        let is_heard = link.take_signal(now_ns);
         let Some(key) = link.key else { return };
-        self.governor.knocked(now_ns, key);
-        if !is_heard && let Some(knocker) = self.link(token).and_then(|link| link.knocker.as_ref())
+        self.governor.signalled(now_ns, key);
+        if !is_heard
+            && let Some(signal_counter) = self
+                .link(token)
+                .and_then(|link| link.signal_counter.as_ref())
         {
-            let silent = epoll::modify(&self.epoll, knocker, token.data(), EventFlags::empty());
+            let silent = epoll::modify(
+                &self.epoll,
+                signal_counter,
+                token.data(),
+                EventFlags::empty(),
+            );
             if silent.is_ok() {
                 self.deaf.push((now_ns + DEAF_NS, token));
             }
@@ -495,9 +503,12 @@ impl Server {
         for (until, token) in std::mem::take(&mut self.deaf) {
             if until > now_ns {
                 self.deaf.push((until, token));
-            } else if let Some(knocker) = self.link(token).and_then(|link| link.knocker.as_ref()) {
+            } else if let Some(signal_counter) = self
+                .link(token)
+                .and_then(|link| link.signal_counter.as_ref())
+            {
                 // Fails only for a closed descriptor.
-                let _ = epoll::modify(&self.epoll, knocker, token.data(), EventFlags::IN);
+                let _ = epoll::modify(&self.epoll, signal_counter, token.data(), EventFlags::IN);
             }
         }
     }
@@ -524,7 +535,7 @@ impl Server {
         }
         // The process may hold copies of the counter, so epoll would watch it beyond our close.
         let watched = [
-            link.knocker.as_ref().map(AsFd::as_fd),
+            link.signal_counter.as_ref().map(AsFd::as_fd),
             Some(link.socket.as_fd()),
             link.process(),
         ];

@@ -35,11 +35,11 @@ pub(crate) struct Link {
     /// Whether it opened a device.
     pub(crate) opened: bool,
     /// The process signals this event counter; from `Welcome` on.
-    pub(crate) knocker: Option<OwnedFd>,
+    pub(crate) signal_counter: Option<OwnedFd>,
     /// Its session, once it exists.
     pub(crate) key: Option<SessionKey>,
     messages: Allowance,
-    knocks: Allowance,
+    signals: Allowance,
     /// Whether it may send messages at any rate.
     trusted: bool,
 }
@@ -96,10 +96,10 @@ impl Link {
             peer,
             since_ns: now_ns,
             opened: false,
-            knocker: None,
+            signal_counter: None,
             key: None,
             messages: Allowance::new(MESSAGES_PER_SECOND, 1_000_000_000),
-            knocks: Allowance::new(KNOCKS_PER_WINDOW, KNOCK_WINDOW_NS),
+            signals: Allowance::new(SIGNALS_PER_WINDOW, SIGNAL_WINDOW_NS),
             trusted: false,
         })
     }
@@ -137,8 +137,8 @@ impl Link {
 
     /// Sends the start of the session with its memory and its event counter.
     pub(crate) fn welcome(&mut self, message: &ToShim, memory: OwnedFd) -> Result<(), Errno> {
-        let knocker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let files = [memory.as_fd(), knocker.as_fd()];
+        let signal_counter = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let files = [memory.as_fd(), signal_counter.as_fd()];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
         let mut control = SendAncillaryBuffer::new(&mut space);
         assert!(
@@ -148,18 +148,18 @@ impl Link {
         let bytes = message.encode();
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         sendmsg(&self.socket, &[IoSlice::new(&bytes)], &mut control, flags)?;
-        self.knocker = Some(knocker);
+        self.signal_counter = Some(signal_counter);
         Ok(())
     }
 
     /// Resets the event counter; false if the process signals too often and must be muted.
-    pub(crate) fn take_knock(&mut self, now_ns: u64) -> bool {
-        if let Some(knocker) = &self.knocker {
+    pub(crate) fn take_signal(&mut self, now_ns: u64) -> bool {
+        if let Some(signal_counter) = &self.signal_counter {
             let mut count = [0u8; 8];
             // An error means that the counter was zero.
-            let _ = rustix::io::read(knocker, &mut count);
+            let _ = rustix::io::read(signal_counter, &mut count);
         }
-        self.knocks.take(now_ns)
+        self.signals.take(now_ns)
     }
 
     /// Facts and claims about the process that sent `hello`.
@@ -196,8 +196,8 @@ impl Link {
 /// A process opens devices when it starts and needs no more messages.
 const MESSAGES_PER_SECOND: u32 = 256;
 /// A process without a lease signals about once a millisecond per device and direction.
-const KNOCKS_PER_WINDOW: u32 = 64;
-const KNOCK_WINDOW_NS: u64 = 10_000_000;
+const SIGNALS_PER_WINDOW: u32 = 64;
+const SIGNAL_WINDOW_NS: u64 = 10_000_000;
 /// How long a process that signals too often is muted.
 pub(crate) const DEAF_NS: u64 = 50_000_000;
 /// A guest must send `Hello` within this time.

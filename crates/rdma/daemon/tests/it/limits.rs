@@ -6,7 +6,7 @@ use crate::application;
 use crate::support::{self, Caller, Client, Daemon, config, wait_for};
 use isolane_common_quantities::units::Bytes;
 use isolane_rdma_enforcer::pacing::{Pacing, Table};
-use isolane_rdma_session::message::{Class, NOBODY, ToDaemon, ToShim};
+use isolane_rdma_session::message::{Class, NO_TENANT, ToDaemon, ToShim};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
@@ -57,7 +57,7 @@ fn a_limit_reaches_the_lease_and_ends_with_the_connection() {
     wait_for_rate(&client, "limit", |rate| rate == LIMIT);
     let late = Client::start(&daemon.socket, "b", Class::Bandwidth);
     wait_for_rate(&late, "limit of a newcomer", |rate| rate <= LIMIT);
-    say_whose(&first, NOBODY);
+    say_whose(&first, NO_TENANT);
     wait_for_rate(&client, "lease without a limit", |rate| rate > LIMIT);
     limit_ourselves(&first);
     wait_for_rate(&client, "limit again", |rate| rate <= LIMIT);

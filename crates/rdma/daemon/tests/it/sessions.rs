@@ -97,7 +97,7 @@ fn die_at(step: u32, socket: &Path) {
 #[expect(clippy::zombie_processes, reason = "the child is to outlive us")]
 fn die_with_an_heir(socket: &Path) {
     let client = Client::start(socket, "parent", Class::Auto);
-    for file in [&client.caller.socket, &client.knocker] {
+    for file in [&client.caller.socket, &client.signal_counter] {
         rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty()).expect("a descriptor");
     }
     Command::new("cat")
@@ -140,7 +140,7 @@ fn a_process_is_served_and_its_end_is_noticed() {
         .meter()
         .passed_bytes
         .store(100_000, Ordering::Relaxed);
-    client.knock();
+    client.signal();
     wait_for("a lease", || client.meter().lease().flags == METER_ACTIVE);
     assert_eq!(client.meter().lease().rate_bytes_per_s, 1_000_000_000);
     drop(client);
@@ -175,7 +175,7 @@ fn processes_killed_at_every_step_leave_nothing_behind() {
         .meter()
         .passed_bytes
         .fetch_add(1, Ordering::Relaxed);
-    survivor.knock();
+    survivor.signal();
     wait_for("the whole rate", || {
         survivor.meter().lease().rate_bytes_per_s == 1_000_000_000
     });
@@ -279,7 +279,7 @@ fn a_process_that_signals_all_the_time_delays_no_other() {
         let _end = SetOnDrop(&over);
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                flooder.knock();
+                flooder.signal();
             }
         });
         for _ in 0..50 {
@@ -314,7 +314,7 @@ fn a_forged_region_harms_its_owner_only() {
         .slots_high
         .store(u32::MAX, Ordering::Relaxed);
     forger.region.header.magic.store(0, Ordering::Relaxed);
-    forger.knock();
+    forger.signal();
     honest.send_until_active();
     assert!(honest.meter().lease().rate_bytes_per_s >= 500_000_000);
     assert!(daemon.snapshot().daemon.implausible_total > 0);

@@ -85,10 +85,10 @@ fn what_changed_is_said_once() {
     pacing.step(now, &table(&[(0, 200)], &[(9, 0)]));
     assert_eq!(
         heard(&daemon),
-        [limit(0, 200), belongs(9, 0), belongs(7, NOBODY)]
+        [limit(0, 200), belongs(9, 0), belongs(7, NO_TENANT)]
     );
     pacing.step(now, &Table::default());
-    assert_eq!(heard(&daemon), [limit(0, NO_LIMIT), belongs(9, NOBODY)]);
+    assert_eq!(heard(&daemon), [limit(0, NO_LIMIT), belongs(9, NO_TENANT)]);
 }
 
 #[test]
@@ -183,17 +183,17 @@ proptest! {
             1..12,
         )
     ) {
-        let mut told = Table::default();
+        let mut known = Table::default();
         for (rates, processes) in tables {
             let wanted = table(&rates, &processes);
             let mut said = 0;
-            while let Some(message) = wanted.next_difference(&told) {
+            while let Some(message) = wanted.next_difference(&known) {
                 let coded = ToDaemon::decode(&message.encode()).unwrap();
-                told.hear(&coded);
+                known.hear(&coded);
                 said += 1;
                 prop_assert!(said <= 40, "it ends");
             }
-            prop_assert_eq!(&told, &wanted);
+            prop_assert_eq!(&known, &wanted);
         }
     }
 }

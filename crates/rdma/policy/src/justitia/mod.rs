@@ -86,7 +86,7 @@ pub struct Justitia {
     flows: Vec<Flow>,
     local: Weights,
     remote: RemoteState,
-    told: RemoteState,
+    announced: RemoteState,
     /// Flows that send, at their part of SafeUtil.
     sending: Pacer,
     /// Flows that READ, at the rate the other host grants.
@@ -144,7 +144,7 @@ impl Justitia {
             flows: Vec::new(),
             local: Weights::default(),
             remote: RemoteState::default(),
-            told: RemoteState::default(),
+            announced: RemoteState::default(),
             sending: pacer.clone(),
             reading: pacer,
             has_new_sample: false,
@@ -393,8 +393,8 @@ impl Justitia {
             receiving_latency_weight: self.remote.sending_latency_weight,
             read_rate: self.shares().read_grant(),
         };
-        if state != self.told {
-            self.told = state;
+        if state != self.announced {
+            self.announced = state;
             self.actions.push_back(Action::Tell(state));
         }
     }
@@ -534,7 +534,10 @@ impl Policy for Justitia {
             ("minimum_rate_gbps", self.minimum.as_gbps_f64()),
             ("sending_rate_gbps", self.sending.rate().as_gbps_f64()),
             ("reading_rate_gbps", self.reading.rate().as_gbps_f64()),
-            ("read_rate_granted_gbps", self.told.read_rate.as_gbps_f64()),
+            (
+                "read_rate_granted_gbps",
+                self.announced.read_rate.as_gbps_f64(),
+            ),
             ("token_bytes", token.bytes as f64),
             ("token_operations", token.operations as f64),
             ("tokens_sending", self.sending.tokens_taken() as f64),

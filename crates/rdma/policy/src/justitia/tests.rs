@@ -34,7 +34,7 @@ struct Host {
     now: Instant,
     latency: Duration,
     granted: Vec<(u64, u64)>,
-    told: Vec<RemoteState>,
+    announced: Vec<RemoteState>,
     log: Vec<String>,
 }
 
@@ -45,7 +45,7 @@ impl Host {
             now: Instant::ZERO,
             latency: Duration::from_us(1),
             granted: Vec::new(),
-            told: Vec::new(),
+            announced: Vec::new(),
             log: Vec::new(),
         };
         host.act();
@@ -94,7 +94,7 @@ impl Host {
                     let latency = Signal::ReferenceLatency(self.latency);
                     self.policy.on_signal(self.now, &latency);
                 }
-                Action::Tell(state) => self.told.push(state),
+                Action::Tell(state) => self.announced.push(state),
                 other => self.log.push(format!("{other:?}")),
             }
         }
@@ -311,7 +311,10 @@ fn reads_run_at_the_rate_their_source_grants() {
         }
         let mut messages = 0;
         loop {
-            let (from_a, from_b) = (std::mem::take(&mut a.told), std::mem::take(&mut b.told));
+            let (from_a, from_b) = (
+                std::mem::take(&mut a.announced),
+                std::mem::take(&mut b.announced),
+            );
             if from_a.is_empty() && from_b.is_empty() {
                 break;
             }
@@ -327,7 +330,7 @@ fn reads_run_at_the_rate_their_source_grants() {
         a.run(Duration::from_us(200));
         b.run(Duration::from_us(200));
         assert!(
-            a.told.is_empty() && b.told.is_empty(),
+            a.announced.is_empty() && b.announced.is_empty(),
             "a report although nothing changed"
         );
         let (a, b) = (a.rates(Duration::from_ms(5)), b.rates(Duration::from_ms(5)));
@@ -419,10 +422,10 @@ fn idle_flows_give_their_share_back_and_take_it_again() {
     assert_eq!(host.policy.minimum_rate(), BitRate::from_gbps(32));
     host.run(Duration::from_ms(1));
     assert_eq!(host.policy.minimum_rate(), BitRate::from_gbps(24));
-    assert_eq!(host.told.last().unwrap().sending_hungry_weight, 1);
+    assert_eq!(host.announced.last().unwrap().sending_hungry_weight, 1);
     host.want(idle, 1, 1);
     assert_eq!(host.policy.minimum_rate(), BitRate::from_gbps(32));
-    assert_eq!(host.told.last().unwrap().sending_hungry_weight, 2);
+    assert_eq!(host.announced.last().unwrap().sending_hungry_weight, 2);
 }
 
 #[test]

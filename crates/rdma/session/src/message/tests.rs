@@ -24,7 +24,7 @@ fn to_daemon() -> impl Strategy<Value = ToDaemon> {
             tenant,
             bytes_per_s,
         }),
-        (any::<u32>(), prop_oneof![Just(NOBODY), 0..LIMITS_MAX])
+        (any::<u32>(), prop_oneof![Just(NO_TENANT), 0..LIMITS_MAX])
             .prop_map(|(process, tenant)| ToDaemon::Belongs { process, tenant }),
     ]
 }

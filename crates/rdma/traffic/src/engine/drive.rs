@@ -125,12 +125,12 @@ impl<'a> Drive<'a> {
         }
         if !delivered {
             let now = self.shared.now();
-            let told = if self.end.work.posts() {
+            let posted_window = if self.end.work.posts() {
                 None
             } else {
-                self.shared.told()
+                self.shared.posted_window()
             };
-            deliver(self.meter.report(now, told));
+            deliver(self.meter.report(now, posted_window));
         }
         for pair in &self.end.queue_pairs {
             // Outstanding requests must end before the memory is freed. A failure means that the device is gone.

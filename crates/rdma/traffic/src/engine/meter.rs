@@ -177,15 +177,15 @@ impl Meter {
         self.point.clear();
     }
 
-    /// Returns the figures. `told` is the posting side's window, for an end without a window of its own.
-    pub(crate) fn report(&mut self, now_ns: u64, told: Option<Window>) -> Counted {
+    /// Returns the figures. `posted_window` is the posting side's window, for an end without a window of its own.
+    pub(crate) fn report(&mut self, now_ns: u64, posted_window: Option<Window>) -> Counted {
         self.close_point();
         let mut totals = self.totals.clone();
         totals.window = Window {
             from_ns: self.from_ns.min(now_ns),
             to_ns: self.end_ns().min(now_ns),
         };
-        if let Some(window) = told {
+        if let Some(window) = posted_window {
             let inside = |index: &usize| {
                 let from = *index as u64 * self.interval_ns;
                 from >= window.from_ns && from + self.interval_ns <= window.to_ns
@@ -360,11 +360,11 @@ mod tests {
         for now in 0..100 {
             meter.received(now, 1);
         }
-        let told = Window {
+        let posted_window = Window {
             from_ns: 15,
             to_ns: 55,
         };
-        let report = meter.report(100, Some(told)).report;
+        let report = meter.report(100, Some(posted_window)).report;
         assert_eq!(
             report.window,
             Window {

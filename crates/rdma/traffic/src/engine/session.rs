@@ -204,7 +204,7 @@ impl<W: Write> Session<'_, W> {
                 });
             }
             let outcome = self.watch(job, ends, &shared, &events);
-            shared.stop(shared.told());
+            shared.stop(shared.posted_window());
             outcome
         })
     }

@@ -11,7 +11,7 @@ pub(crate) struct Shared {
     start: Instant,
     stop: AtomicBool,
     snapshot: AtomicBool,
-    told: Mutex<Option<Window>>,
+    posted_window: Mutex<Option<Window>>,
     messages: AtomicU64,
     bytes: AtomicU64,
 }
@@ -23,7 +23,7 @@ impl Shared {
             start,
             stop: AtomicBool::new(false),
             snapshot: AtomicBool::new(false),
-            told: Mutex::new(None),
+            posted_window: Mutex::new(None),
             messages: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         }
@@ -56,16 +56,16 @@ impl Shared {
     /// Ends the run.
     pub(crate) fn stop(&self, window: Option<Window>) {
         *self
-            .told
+            .posted_window
             .lock()
             .unwrap_or_else(|broken| broken.into_inner()) = window;
         self.stop.store(true, Ordering::Release);
     }
 
     /// The posting side's window, if it sent one.
-    pub(crate) fn told(&self) -> Option<Window> {
+    pub(crate) fn posted_window(&self) -> Option<Window> {
         *self
-            .told
+            .posted_window
             .lock()
             .unwrap_or_else(|broken| broken.into_inner())
     }

@@ -139,9 +139,9 @@ fn carry(arguments: &Arguments) -> Result<Status> {
             ));
         },
         &mut |second| {
-            let told = tell(arguments, second);
-            if told.is_err() || until.is_some_and(|until| std::time::Instant::now() >= until) {
-                failure = told.err();
+            let printed = print_second(arguments, second);
+            if printed.is_err() || until.is_some_and(|until| std::time::Instant::now() >= until) {
+                failure = printed.err();
                 cancel.store(true, std::sync::atomic::Ordering::Relaxed);
             }
         },
@@ -149,7 +149,7 @@ fn carry(arguments: &Arguments) -> Result<Status> {
     failure.map_or(Ok(Status::Done), Err)
 }
 
-fn tell(arguments: &Arguments, second: &Second) -> Result<()> {
+fn print_second(arguments: &Arguments, second: &Second) -> Result<()> {
     let length = second.length.as_secs_f64();
     let mbps = |bytes: u64| bytes as f64 * 8e-6 / length;
     if arguments.json {

@@ -64,7 +64,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     }
     let name = arguments.name.as_deref().expect("clap requires it here");
     if arguments.end {
-        assignments::end(&arguments.folder, name).map_err(told)?;
+        assignments::end(&arguments.folder, name).map_err(explained)?;
         return Ok(Status::Done);
     }
     let class = arguments.class.as_deref();
@@ -75,12 +75,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         weight: arguments.weight,
         lasts_while: arguments.lasts_while.clone(),
     };
-    assignment.write(&arguments.folder, name).map_err(told)?;
+    assignment
+        .write(&arguments.folder, name)
+        .map_err(explained)?;
     Ok(Status::Done)
 }
 
 /// The error, with wrong usage marked as such.
-pub(super) fn told(error: AssignError) -> anyhow::Error {
+pub(super) fn explained(error: AssignError) -> anyhow::Error {
     match error {
         AssignError::Name(_) | AssignError::Input(_) => bad(error.to_string()),
         AssignError::Write { .. } => error.into(),

@@ -6,7 +6,7 @@
 //! Limits: pages are alike; a marked far page always faults.
 
 use super::model::{self, MACHINE};
-use super::{App, Change, Machine, Measured, Promise, Story, Told};
+use super::{App, Change, Machine, Measured, Promise, Reported, Story};
 use isolane_common_linux::Root;
 use isolane_common_quantities::units::{Bytes, Duration, Instant};
 use isolane_memory_policy::mercury::{Mercury, MercuryOptions, PERIOD, TIERS_MAX};
@@ -51,25 +51,25 @@ impl Machine for Files {
         0.65
     }
 
-    fn play(&self, story: &Story) -> Told {
+    fn play(&self, story: &Story) -> Reported {
         let directory = tempfile::tempdir().unwrap();
         let mut kernel = Kernel::new(directory.path(), story);
         let mut controller = kernel.service();
-        let mut told = Told::default();
+        let mut reported = Reported::default();
         let mut limits: BTreeMap<String, (Option<u64>, u32)> = BTreeMap::new();
         for tick in 0..story.seconds * 5 {
             let at_s = tick as f64 / 5.0;
             let now = Instant::ZERO.saturating_add(PERIOD * tick);
             for app in story.apps.iter().filter(|app| tick == app.start_s * 5) {
                 let verdict = kernel.arrive(&mut controller, now, app);
-                told.verdicts.insert(app.name.to_owned(), verdict);
+                reported.verdicts.insert(app.name.to_owned(), verdict);
             }
             controller.step(now);
             let status = controller.status(now);
             for app in &status.applications {
                 let new = (app.limits.tier_bytes[0], app.limits.cpu_per_mille);
                 if limits.insert(app.name.clone(), new) != Some(new) {
-                    told.changes.push(Change {
+                    reported.changes.push(Change {
                         at_s,
                         app: app.name.clone(),
                         near_limit: new.0,
@@ -82,10 +82,10 @@ impl Machine for Files {
                 kernel.step(at_s + f64::from(step) / 10.0, 0.1);
             }
             if tick % 5 == 0 {
-                told.points.push((at_s, kernel.measured()));
+                reported.points.push((at_s, kernel.measured()));
             }
         }
-        told
+        reported
     }
 }
 

@@ -62,7 +62,7 @@ pub(crate) struct Measured {
 
 /// What became of a story.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Reported {
     pub(crate) verdicts: BTreeMap<String, String>,
     pub(crate) changes: Vec<Change>,
     pub(crate) points: Vec<(f64, BTreeMap<String, Measured>)>,
@@ -73,7 +73,7 @@ pub(crate) trait Machine {
     fn name(&self) -> &'static str;
     /// How long after a surge the first action may come, in seconds.
     fn answers_within_s(&self) -> f64;
-    fn play(&self, story: &Story) -> Told;
+    fn play(&self, story: &Story) -> Reported;
 }
 
 /// Both.
@@ -81,7 +81,7 @@ fn machines() -> [Box<dyn Machine>; 2] {
     [Box::new(model::Model), Box::new(files::Files)]
 }
 
-impl Told {
+impl Reported {
     /// Near limits of an application before and after a moment.
     fn around(&self, app: &str, at_s: f64) -> (Option<u64>, Option<u64>) {
         let of = |until: &dyn Fn(f64) -> bool| {
@@ -159,34 +159,39 @@ fn crowd(near_gb: u64) -> Story {
 }
 
 /// Changes that take memory from an application while a less important one has some left.
-fn out_of_order(told: &Told) -> Vec<&Change> {
+fn out_of_order(reported: &Reported) -> Vec<&Change> {
     let gives =
         |change: &&Change| change.app == "middle" && change.reason == "gives memory to high";
-    let early = |change: &&Change| told.around("low", change.at_s).1 != Some(0);
-    told.changes.iter().filter(gives).filter(early).collect()
+    let early = |change: &&Change| reported.around("low", change.at_s).1 != Some(0);
+    reported
+        .changes
+        .iter()
+        .filter(gives)
+        .filter(early)
+        .collect()
 }
 
 #[test]
 fn a_latecomer_takes_from_the_least_important_alone_where_that_is_enough() {
     let story = crowd(34);
     for machine in machines() {
-        let told = machine.play(&story);
+        let reported = machine.play(&story);
         let name = machine.name();
-        assert_eq!(told.verdicts["high"], "admitted", "{name}");
-        let (before, after) = told.around("low", 20.0);
+        assert_eq!(reported.verdicts["high"], "admitted", "{name}");
+        let (before, after) = reported.around("low", 20.0);
         assert!(
             after < before && after > Some(0),
             "{name}: low had {before:?} and has {after:?}"
         );
-        let (before, after) = told.around("middle", 20.0);
+        let (before, after) = reported.around("middle", 20.0);
         assert_eq!(before, after, "{name}: middle");
         assert!(
-            out_of_order(&told).is_empty(),
+            out_of_order(&reported).is_empty(),
             "{name}: {:?}",
-            out_of_order(&told)
+            out_of_order(&reported)
         );
         for app in &story.apps[1..] {
-            let kept = told.kept(app, 40.0);
+            let kept = reported.kept(app, 40.0);
             assert!(kept > 0.9, "{name}: {} kept in {kept}", app.name);
         }
     }
@@ -196,20 +201,20 @@ fn a_latecomer_takes_from_the_least_important_alone_where_that_is_enough() {
 fn no_application_yields_before_the_less_important_has_nothing_left() {
     let story = crowd(24);
     for machine in machines() {
-        let told = machine.play(&story);
+        let reported = machine.play(&story);
         let name = machine.name();
-        let (before, after) = told.around("middle", 20.0);
+        let (before, after) = reported.around("middle", 20.0);
         assert!(
             after < before,
             "{name}: middle had {before:?} and has {after:?}"
         );
-        assert_eq!(told.around("low", 20.0).1, Some(0), "{name}");
+        assert_eq!(reported.around("low", 20.0).1, Some(0), "{name}");
         assert!(
-            out_of_order(&told).is_empty(),
+            out_of_order(&reported).is_empty(),
             "{name}: {:?}",
-            out_of_order(&told)
+            out_of_order(&reported)
         );
-        let kept = told.kept(&story.apps[2], 40.0);
+        let kept = reported.kept(&story.apps[2], 40.0);
         assert!(kept > 0.9, "{name}: {kept}");
     }
 }
@@ -222,18 +227,19 @@ fn a_late_application_of_less_importance_takes_nothing_and_learns_what_it_lacks(
         apps: vec![redis("high", 2, 160, 0), redis("low", 1, 160, 20)],
     };
     for machine in machines() {
-        let told = machine.play(&story);
+        let reported = machine.play(&story);
         let name = machine.name();
-        assert_eq!(told.verdicts["low"], "best-effort", "{name}");
-        let (before, after) = told.around("high", 20.0);
+        assert_eq!(reported.verdicts["low"], "best-effort", "{name}");
+        let (before, after) = reported.around("high", 20.0);
         assert_eq!(before, after, "{name}");
         assert!(
-            told.changes
+            reported
+                .changes
                 .iter()
                 .all(|change| change.app != "high" || !change.reason.starts_with("gives")),
             "{name}"
         );
-        let kept = told.kept(&story.apps[0], 10.0);
+        let kept = reported.kept(&story.apps[0], 10.0);
         assert!(kept > 0.9, "{name}: {kept}");
     }
 }
@@ -263,10 +269,10 @@ fn surge() -> Story {
 fn a_surge_is_answered_by_the_readings_that_its_source_needs_and_the_important_promise_is_kept() {
     let story = surge();
     for machine in machines() {
-        let told = machine.play(&story);
+        let reported = machine.play(&story);
         let name = machine.name();
         let of_high = |change: &&Change| change.app == "high" || change.reason.ends_with(" high");
-        let mut late = told
+        let mut late = reported
             .changes
             .iter()
             .filter(of_high)
@@ -275,12 +281,12 @@ fn a_surge_is_answered_by_the_readings_that_its_source_needs_and_the_important_p
         let in_time =
             answered.is_some_and(|at| (60.0..60.0 + machine.answers_within_s()).contains(&at));
         assert!(in_time, "{name}: answered at {answered:?} s");
-        let yields = told
+        let yields = reported
             .changes
             .iter()
             .any(|change| change.app == "stream" && change.reason == "gives bandwidth to high");
         assert!(yields, "{name}");
-        let kept = told.kept(&story.apps[0], 90.0);
+        let kept = reported.kept(&story.apps[0], 90.0);
         assert!(kept > 0.95, "{name}: {kept}");
     }
 }
@@ -289,9 +295,9 @@ fn a_surge_is_answered_by_the_readings_that_its_source_needs_and_the_important_p
 fn limits_come_to_rest_after_a_surge() {
     let story = surge();
     for machine in machines() {
-        let told = machine.play(&story);
+        let reported = machine.play(&story);
         for app in &story.apps {
-            let turns = told.turns(app.name, 120.0);
+            let turns = reported.turns(app.name, 120.0);
             assert!(
                 turns <= 10,
                 "{}: {} turned {turns} times in 80 s",
@@ -305,7 +311,7 @@ fn limits_come_to_rest_after_a_surge() {
 /// The check `kept` can fail: without a controller the surge breaks the objective.
 #[test]
 fn without_a_policy_the_promise_breaks() {
-    let told = model::under("tpp", &surge());
-    let kept = told.kept(&surge().apps[0], 90.0);
+    let reported = model::under("tpp", &surge());
+    let kept = reported.kept(&surge().apps[0], 90.0);
     assert!(kept < 0.5, "{kept}");
 }

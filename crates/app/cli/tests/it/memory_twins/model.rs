@@ -1,6 +1,6 @@
 //! A story on the simulator.
 
-use super::{App, Change, Machine, Measured, Promise, Story, Told};
+use super::{App, Change, Machine, Measured, Promise, Reported, Story};
 use isolane_memory_scenario::parse::{MemOverrides, parse_with};
 use isolane_memory_simulator::run;
 use isolane_study_results::memory::MemResult;
@@ -21,7 +21,7 @@ impl Machine for Model {
         0.45
     }
 
-    fn play(&self, story: &Story) -> Told {
+    fn play(&self, story: &Story) -> Reported {
         under("mercury", story)
     }
 }
@@ -35,7 +35,7 @@ pub(crate) fn kind(app: &App) -> &'static str {
 }
 
 /// A story under another policy.
-pub(crate) fn under(policy: &str, story: &Story) -> Told {
+pub(crate) fn under(policy: &str, story: &Story) -> Reported {
     let result = result(policy, story);
     let verdict = |app: &isolane_study_results::memory::MemAppResult| {
         (app.name.clone(), app.verdict.clone().unwrap_or_default())
@@ -57,7 +57,7 @@ pub(crate) fn under(policy: &str, story: &Story) -> Told {
         });
         (point.at_s, apps.collect())
     });
-    Told {
+    Reported {
         verdicts: result.apps.iter().map(verdict).collect(),
         changes: changes.collect(),
         points: points.collect(),

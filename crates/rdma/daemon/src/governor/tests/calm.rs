@@ -41,18 +41,18 @@ fn a_lone_sender_is_read_rarely_until_another_one_needs_the_device() {
 fn a_lone_sender_that_counts_rarely_keeps_its_lease() {
     let mut host = Host::new(config());
     let at = host.start(who("a", Class::Bandwidth));
-    let mut knocks = 0;
+    let mut signals = 0;
     for _ in 0..20 {
         let meter = &host.processes[at].region.meters[0];
         meter.passed_bytes.fetch_add(65_536, Ordering::Relaxed);
         if host.processes[at].lease().flags & METER_ACTIVE == 0 {
-            knocks += 1;
+            signals += 1;
             let key = host.processes[at].key;
-            host.governor.knocked(host.now_ns, key);
+            host.governor.signalled(host.now_ns, key);
         }
         host.run(50);
     }
-    assert_eq!(knocks, 1, "it signals when it begins, and never again");
+    assert_eq!(signals, 1, "it signals when it begins, and never again");
     host.run(200);
     assert_eq!(host.processes[at].lease().flags, 0);
     assert_eq!(host.governor.next_deadline_ns(), None);

@@ -11,7 +11,7 @@ fn who_waits_for_ever_without_sending_gives_its_share_back() {
     let meter = &host.processes[liar].region.meters[0];
     meter.waiting_since_ns.store(1, Ordering::Relaxed);
     let key = host.processes[liar].key;
-    host.governor.knocked(host.now_ns, key);
+    host.governor.signalled(host.now_ns, key);
     host.governor.settle(host.now_ns);
     assert_eq!(host.device().active_sending, 1);
     for _ in 0..15_000 {
@@ -109,7 +109,7 @@ proptest! {
                     slot.posted_bytes.store(two, Ordering::Relaxed);
                     slot.completed_messages.store(two, Ordering::Relaxed);
                     let key = *key;
-                    host.governor.knocked(host.now_ns, key);
+                    host.governor.signalled(host.now_ns, key);
                 }
                 _ => {}
             }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::snapshot::LimitSnapshot;
-use isolane_rdma_session::message::{NO_LIMIT, NOBODY};
+use isolane_rdma_session::message::{NO_LIMIT, NO_TENANT};
 
 /// A process with that id.
 fn process(pid: u32, tenant: &str) -> Who {
@@ -58,7 +58,7 @@ fn a_limit_that_is_known_before_the_process_binds_its_first_lease() {
     host.governor.limit_tenant(3, 400_000);
     host.step();
     assert_eq!(host.processes[at].lease().rate_bytes_per_s, 400_000);
-    host.governor.limit_process(9, NOBODY);
+    host.governor.limit_process(9, NO_TENANT);
     host.step();
     assert_eq!(host.processes[at].lease().rate_bytes_per_s, 5_000_000);
 }

@@ -125,7 +125,7 @@ fn start_fast(host: &mut Host, user: u32, queue_pairs: usize) -> usize {
     for slot in 0..queue_pairs {
         make_queue_pair(&host.processes[at], slot, slot as u32);
     }
-    host.governor.knocked(host.now_ns, host.processes[at].key);
+    host.governor.signalled(host.now_ns, host.processes[at].key);
     at
 }
 

@@ -247,7 +247,7 @@ pub fn hello(tenant: &str, class: Class, weight: u32) -> ToDaemon {
 pub struct Client {
     pub caller: Caller,
     pub region: Region,
-    pub knocker: OwnedFd,
+    pub signal_counter: OwnedFd,
     pub session: u64,
     pub meters: [u16; 2],
 }
@@ -269,7 +269,7 @@ impl Client {
         let mut files = files.into_iter();
         let memory = files.next().expect("memory");
         let region = Region::map(&memory).expect("a region");
-        let knocker = files.next().expect("a counter");
+        let signal_counter = files.next().expect("a counter");
         let device = "rxe0".to_owned();
         caller.say(&ToDaemon::Open { device }.encode());
         let meters = loop {
@@ -285,7 +285,7 @@ impl Client {
         Ok(Self {
             caller,
             region,
-            knocker,
+            signal_counter,
             session,
             meters,
         })
@@ -299,12 +299,12 @@ impl Client {
     pub fn send_until_active(&self) {
         wait_for("a lease", || {
             self.meter().passed_bytes.fetch_add(1, Ordering::Relaxed);
-            self.knock();
+            self.signal();
             self.meter().lease().flags & METER_ACTIVE != 0
         });
     }
 
-    pub fn knock(&self) {
-        let _ = rustix::io::write(&self.knocker, &1u64.to_ne_bytes());
+    pub fn signal(&self) {
+        let _ = rustix::io::write(&self.signal_counter, &1u64.to_ne_bytes());
     }
 }

@@ -7,7 +7,7 @@
 mod api;
 mod wanted;
 
-use super::assign::{Listed, table, told};
+use super::assign::{Listed, explained, table};
 use super::top::interval;
 use crate::inputs;
 use crate::output;
@@ -168,12 +168,12 @@ fn write(arguments: &Arguments, wanted: &Wanted) -> Result<()> {
     for (name, assignment) in &wanted.assignments {
         let there = assignments::read(folder, name);
         if !matches!(there, Some(Ok(there)) if there == *assignment) {
-            assignment.write(folder, name).map_err(told)?;
+            assignment.write(folder, name).map_err(explained)?;
         }
     }
     for name in assignments::names(folder) {
         if name.starts_with(PREFIX) && !wanted.assignments.contains_key(&name) {
-            assignments::end(folder, &name).map_err(told)?;
+            assignments::end(folder, &name).map_err(explained)?;
         }
     }
     Ok(())
