@@ -8,6 +8,9 @@ use isolane_rdma_policy::RemoteState;
 use isolane_rdma_session::region::Service;
 use std::os::fd::BorrowedFd;
 
+/// Size of a reference message (justitia 4.3.2).
+pub const REFERENCE_BYTES: u32 = 10;
+
 /// An action of the governor outside this host's sessions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {

@@ -122,16 +122,12 @@ impl Attachment for Watch {
 
 /// A finding as one line for people.
 fn line(one: &Unheld) -> String {
-    let evidence = match one.evidence.as_str() {
-        "" => String::new(),
-        evidence => format!(" ({evidence})"),
-    };
     format!(
-        "{}: {} (pid {}) {}{evidence} and is not paced: {}",
+        "{}: {} (pid {}) {} and is not paced: {}",
         one.devices.join(", "),
         one.program,
         one.pid,
-        one.reason.text(),
+        one.what(),
         one.reason.remedy()
     )
 }

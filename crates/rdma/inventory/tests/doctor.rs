@@ -268,3 +268,40 @@ fn a_slow_card_in_a_full_slot_is_distinguished_from_a_card_in_a_narrow_one() {
     let full = format!("{narrow}\n/sys/class/infiniband/mlx5_0/device/max_link_width = 4");
     assert_eq!(says(&full, None, "PCIe").0, Verdict::Warn);
 }
+
+#[test]
+fn what_the_daemon_cannot_pace_is_named_with_a_remedy() {
+    let (_directory, root) = tree(&[
+        COMMON,
+        MODULES,
+        MLX5,
+        include_str!("trees/mlx5-good.txt"),
+        "/run/isolane/clients/isolaned.sock =\n/proc/1234/comm = bypass\n/proc/1234/exe = #!",
+    ]);
+    let inventory = Inventory {
+        queue_pairs: vec![queue_pair(17, Holder::Process(1234))],
+        ..Inventory::default()
+    };
+    let live = Live {
+        inventory: Ok(inventory),
+        sessions: Some(BTreeMap::new()),
+        foreign: BTreeMap::from([("mlx5_0".to_owned(), 1_250_000_000)]),
+        ..live()
+    };
+    let examination = doctor::examine(&root, &live, None).unwrap();
+    let checks = examination.checks.iter();
+    let found: Vec<_> = checks
+        .filter(|check| check.name == "not paced")
+        .map(|check| (check.seen.as_str(), check.action.is_some()))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            ("10.000 Gb/s that no session posted", true),
+            (
+                "bypass (pid 1234) has no session with isolaned; its libraries cannot be read",
+                true
+            ),
+        ]
+    );
+}

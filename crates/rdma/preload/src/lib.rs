@@ -30,6 +30,7 @@ pub mod exports;
 pub mod extended;
 mod extended_queue;
 pub mod lock;
+#[cfg(target_arch = "x86_64")]
 pub mod lookup;
 pub mod meter;
 pub mod originals;

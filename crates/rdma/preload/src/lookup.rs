@@ -122,7 +122,6 @@ fn loaders(place: &AtomicUsize, name: &CStr) -> Option<usize> {
 
 /// A function of this name that lets the loader's own one run in its place, with its caller's address, unless the name
 /// that is looked up begins as those of libibverbs do and the handle is not `RTLD_NEXT`.
-#[cfg(target_arch = "x86_64")]
 macro_rules! replaces {
     ($(#[$about:meta])* $name:ident ( $($argument:ident : $ty:ty),* ), $place:ident, $find:ident, $loaders:ident) => {
         $(#[$about])*
@@ -176,7 +175,6 @@ macro_rules! replaces {
     };
 }
 
-#[cfg(target_arch = "x86_64")]
 replaces! {
     /// `dlsym`.
     ///
@@ -185,7 +183,6 @@ replaces! {
     dlsym(handle: *mut c_void, name: *const c_char), DLSYM, find, loaders_dlsym
 }
 
-#[cfg(target_arch = "x86_64")]
 replaces! {
     /// `dlvsym`.
     ///

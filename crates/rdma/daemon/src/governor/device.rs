@@ -2,7 +2,7 @@
 
 use super::foreign::Balance;
 use super::seat::Place;
-use crate::attachment::Order;
+use crate::attachment::{Order, REFERENCE_BYTES};
 use crate::config::{Config, DeviceConfig, PolicyName};
 use isolane_common_quantities::OptionError;
 use isolane_common_quantities::units::{BitRate, Bytes, Duration, Instant};
@@ -386,7 +386,10 @@ impl Device {
         };
         while let Some(action) = policy.poll_action() {
             match action {
-                Action::SendReference => orders(Order::SendReference),
+                Action::SendReference => {
+                    self.foreign.count(false, REFERENCE_BYTES.into(), 1);
+                    orders(Order::SendReference);
+                }
                 Action::Tell(state) => orders(Order::Tell(state)),
                 // The chunk is part of every lease. The other actions concern flows, which have not joined.
                 _ => {}

@@ -3,7 +3,8 @@
 //! Problem: such traffic delays the reference flow, and the policy would answer by halving the sessions' rate. Method:
 //! [`Balance`] compares, per window, the bytes that the port sent with the most that the sessions' payload can be on the
 //! wire. Payload that was posted in the last two windows may still be in the device's queue, so only bytes beyond it are
-//! foreign. Acknowledgements of received packets, and READs that peers' daemons have reported, are no foreign traffic.
+//! foreign. Reference messages, acknowledgements of received packets, and READs that peers' daemons have reported, are no
+//! foreign traffic.
 //! The policy learns whether there is any. Units: bytes of the port's counters, bytes per second. Limits: a lower bound;
 //! headers and queues hide less than a tenth of the sessions' own rate. Traffic of processes of the latency class is not
 //! counted by their sessions, so a process that sends bulk there counts as foreign.

@@ -34,7 +34,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-pub use port::{LINKS_MAX, REFERENCE_BYTES};
+pub use port::LINKS_MAX;
 
 /// Largest part of a reference period spent polling for the completion: 1/50.
 const SPIN_PART: u32 = 50;

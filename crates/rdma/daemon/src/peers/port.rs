@@ -6,6 +6,7 @@
 
 use super::handshake::{Endpoint, HandshakeError};
 use super::report::{REPORT_BYTES, encode};
+use crate::attachment::REFERENCE_BYTES;
 use crate::settings;
 use isolane_common_linux::key::random;
 use isolane_rdma_policy::RemoteState;
@@ -22,8 +23,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Largest number of peers per device.
 pub const LINKS_MAX: usize = settings::PEERS_MAX;
-/// Size of a reference message (justitia 4.3.2).
-pub const REFERENCE_BYTES: u32 = 10;
 /// A response may take 0.27 s, and a link fails after seven times that, 1.9 s. With shorter timers, messages delayed by
 /// a full link would be sent twice. A retry count of seven would be endless on Soft-RoCE: the queue pair would hang
 /// instead of being replaced.

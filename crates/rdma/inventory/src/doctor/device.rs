@@ -429,25 +429,23 @@ pub fn unheld(root: &Root, live: &Live, device: &str) -> Vec<Check> {
         without: &daemons(root).collect::<Vec<_>>(),
     };
     let found = Finder::default().find(root, inventory, compared);
-    let mut checks: Vec<Check> = found
-        .iter()
-        .take(SHOWN)
-        .map(|one| {
-            let evidence = match one.evidence.as_str() {
-                "" => String::new(),
-                evidence => format!(" ({evidence})"),
-            };
-            let seen = format!(
-                "{} (pid {}) {}{evidence}",
-                one.program,
-                one.pid,
-                one.reason.text()
-            );
+    let foreign = live.foreign.get(device).map(|&bytes_per_s| {
+        let seen = format!(
+            "{:.3} Gb/s that no session posted",
+            bytes_per_s as f64 * 8.0 / 1e9
+        );
+        let action = "end that traffic or limit it with isolane rdma enforce: until then, latencies lower no rate";
+        Check::warn(NAME, seen, action)
+    });
+    let mut checks: Vec<Check> = foreign
+        .into_iter()
+        .chain(found.iter().take(SHOWN).map(|one| {
+            let seen = format!("{} (pid {}) {}", one.program, one.pid, one.what());
             Check::warn(NAME, seen, one.reason.remedy())
-        })
+        }))
         .collect();
     match found.len() {
-        0 => checks.push(Check::ok(NAME, "no process")),
+        0 if checks.is_empty() => checks.push(Check::ok(NAME, "no process")),
         count if count > SHOWN => {
             let more = format!("{} more", count - SHOWN);
             checks.push(Check::warn(NAME, more, "isolane rdma top"));

@@ -28,6 +28,8 @@ pub struct Live {
     pub software: Software,
     /// The daemon's sessions by process id; `None` if the daemon did not answer.
     pub sessions: Option<BTreeMap<u32, Session>>,
+    /// Bytes per second that no session posted, by device, where the daemon measured much.
+    pub foreign: BTreeMap<String, u64>,
 }
 
 impl Default for Live {
@@ -41,6 +43,7 @@ impl Default for Live {
             privileged: false,
             software: Software::default(),
             sessions: None,
+            foreign: BTreeMap::new(),
         }
     }
 }
@@ -110,6 +113,7 @@ impl Live {
             privileged: rustix::process::geteuid().is_root(),
             software,
             sessions: None,
+            foreign: BTreeMap::new(),
         }
     }
 }

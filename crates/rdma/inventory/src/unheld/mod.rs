@@ -128,6 +128,16 @@ pub struct Unheld {
     pub evidence: String,
 }
 
+impl Unheld {
+    /// The reason and what shows it, for people.
+    pub fn what(&self) -> String {
+        match self.evidence.as_str() {
+            "" => self.reason.text().to_owned(),
+            evidence => format!("{} ({evidence})", self.reason.text()),
+        }
+    }
+}
+
 /// One process's session with the daemon.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Session {
@@ -185,7 +195,7 @@ impl Finder {
     }
 }
 
-/// Users of the devices by process id: those that the kernel lists and, for a device that it does not list, those that
+/// Users of the devices by process id: those that the kernel lists and, for a device that the kernel does not have, those that
 /// have loaded libibverbs.
 fn users(root: &Root, inventory: &Inventory, devices: &[String]) -> BTreeMap<u32, Vec<String>> {
     let mut users: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
@@ -200,8 +210,12 @@ fn users(root: &Root, inventory: &Inventory, devices: &[String]) -> BTreeMap<u32
             users.entry(pid).or_default().insert(device.clone());
         }
     }
-    let is_listed = |device: &&String| inventory.devices.iter().any(|one| one.name == **device);
-    let unlisted: Vec<&String> = devices.iter().filter(|one| !is_listed(one)).collect();
+    // A device that the kernel has, but does not list here, is in another namespace: its users are not known.
+    let is_emulated = |device: &&String| {
+        let is_listed = inventory.devices.iter().any(|one| one.name == **device);
+        !is_listed && !root.exists(&format!("/sys/class/infiniband/{device}"))
+    };
+    let unlisted: Vec<&String> = devices.iter().filter(is_emulated).collect();
     if !unlisted.is_empty() {
         let all = root.list("/proc").into_iter();
         for pid in all.filter_map(|name| name.parse().ok()) {

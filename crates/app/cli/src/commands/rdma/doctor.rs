@@ -10,6 +10,7 @@ use isolane_rdma_inventory::doctor;
 use isolane_rdma_inventory::doctor::{Live, Software, Verdict, text};
 use isolane_rdma_session::{SOCKET_PATH, environment};
 use isolaned::settings::CONTROL_PATH;
+use isolaned::snapshot::DeviceSnapshot;
 use std::env;
 use std::path::Path;
 
@@ -40,8 +41,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let root = Root::machine();
     let mut live = Live::read(&root, software());
     // Without a daemon, or without the right to its control socket, a loaded preload library counts as a session.
-    let snapshot = top::snapshot(Path::new(CONTROL_PATH));
-    live.sessions = snapshot.ok().map(|snapshot| snapshot.paced());
+    if let Ok(snapshot) = top::snapshot(Path::new(CONTROL_PATH)) {
+        live.sessions = Some(snapshot.paced());
+        let foreign = snapshot
+            .devices
+            .into_iter()
+            .filter(|device| device.has_foreign);
+        let rate = |device: DeviceSnapshot| Some((device.name, device.foreign_bytes_per_s?));
+        live.foreign = foreign.filter_map(rate).collect();
+    }
     let examination = doctor::examine(&root, &live, arguments.device.as_deref())?;
     match arguments.json {
         true => output::print_json(&examination)?,

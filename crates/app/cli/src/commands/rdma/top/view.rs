@@ -170,10 +170,6 @@ fn unheld(unheld: &[Unheld]) -> String {
     let headings = ["pid", "program", "device", "queue pairs", "reason"];
     let mut table = Table::new("rllrl", &headings);
     for one in unheld {
-        let evidence = match one.evidence.as_str() {
-            "" => String::new(),
-            evidence => format!(" ({evidence})"),
-        };
         table.row(vec![
             one.pid.to_string(),
             one.program.clone(),
@@ -182,7 +178,7 @@ fn unheld(unheld: &[Unheld]) -> String {
                 0 => dash(),
                 count => count.to_string(),
             },
-            format!("{}{evidence}", one.reason.text()),
+            one.what(),
         ]);
     }
     let mut text = fitted(&table);
