@@ -12,6 +12,7 @@ use isolane_rdma_inventory::doctor::live::PathMtu;
 use isolane_rdma_inventory::doctor::{Examination, Live, Software, Verdict, text};
 use isolane_rdma_inventory::inventory::Inventory;
 use isolane_rdma_inventory::rdma::{Holder, MemoryRegion, QueuePair};
+use isolane_rdma_inventory::unheld::Session;
 use std::collections::BTreeMap;
 use support::tree;
 
@@ -83,6 +84,7 @@ fn a_well_set_roce_machine_is_all_fine() {
     };
     let live = Live {
         inventory: Ok(inventory),
+        sessions: Some(BTreeMap::from([(1234, Session::default())])),
         software: Software {
             shim: Ok("/usr/lib/isolane/libisolane_shim.so".into()),
             ..live().software
