@@ -85,6 +85,12 @@ pub const ROOMS: &[Room] = &[
         &["common/journal", "common/linux", "common/quantities", "common/text-output", "common/toml-input", "rpc/policy"],
     ),
     room(
+        "rpc/capture",
+        Plain,
+        "compares the declared priority of calls with the DSCP of their packets in a capture (pcap, pcapng)",
+        &[],
+    ),
+    room(
         "rpc/demo",
         Plain,
         "real gRPC programs behind an overloaded weighted fair port, in network namespaces",
@@ -313,6 +319,7 @@ pub const ROOMS: &[Room] = &[
             "rdma/enforcer",
             "rdma/traffic",
             "rpc/policy",
+            "rpc/capture",
             "rpc/library",
             "rpc/demo",
             "ethernet/attach",

@@ -12,6 +12,7 @@ mod hunt;
 mod kubernetes;
 mod mem;
 mod memory_twins;
+mod misaligned;
 mod network;
 mod newcomer;
 mod nic;

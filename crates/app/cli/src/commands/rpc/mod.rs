@@ -1,6 +1,7 @@
 //! `isolane rpc`: admission control and quotas of remote procedure calls.
 
 mod lab;
+mod misaligned;
 mod quota;
 mod text;
 
@@ -18,6 +19,8 @@ pub(crate) struct Arguments {
 enum Question {
     /// Overload a real port with real gRPC calls, with and without admission control, and judge both
     Lab(Box<lab::Arguments>),
+    /// Compare the class of calls with the code point (DSCP) of their packets in a capture
+    Misaligned(misaligned::Arguments),
     /// Serve tenants' quotas of admitted calls, show them, change them
     Quota(quota::Arguments),
     /// A client or server of the lab, with JSON on stdin and stdout
@@ -32,6 +35,7 @@ enum Question {
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     match &arguments.question {
         Question::Lab(arguments) => lab::run(arguments),
+        Question::Misaligned(arguments) => misaligned::run(arguments),
         Question::Quota(arguments) => quota::run(arguments),
         Question::LabWorker { role } => {
             isolane_rpc_demo::worker::run(role)?;
