@@ -114,6 +114,24 @@ func TestACallThatIsCancelledBeforeItsObjectiveSaysNothing(t *testing.T) {
 	}
 }
 
+func TestACallThatIsCancelledAfterItsObjectiveMissesIt(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	address := backendThat(t, func(stream grpc.ServerStream) error {
+		cancel()
+		return untilGone(stream)
+	})
+	a, _, _ := at(t, threeClasses())
+	conn := dial(t, a, address)
+	if _, err := invokeOnce(ctx, conn); status.Code(err) != codes.Canceled {
+		t.Fatal(err)
+	}
+	// 15 us are over before a cancelled call has reached its server.
+	if counts := a.Reports()[0].Counts; a.Probability(address, 0) >= 1 || counts.Missed != 1 {
+		t.Fatalf("probability %v, %+v", a.Probability(address, 0), counts)
+	}
+}
+
 func TestACallWhoseConnectionIsLostIsAsSlowAsItLasted(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
