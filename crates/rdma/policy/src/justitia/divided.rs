@@ -34,7 +34,7 @@ impl Justitia {
         let remote = &self.remote;
         match (
             remote.reading_hungry_weight + remote.reading_latency_weight,
-            self.told.read_rate,
+            self.announced.read_rate,
         ) {
             (0, _) => BitRate::ZERO,
             // A peer without a grant may use the whole NIC.

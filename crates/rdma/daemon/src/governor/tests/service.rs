@@ -56,7 +56,7 @@ fn of_several_classes_that_of_most_latency_queue_pairs_counts() {
     }
     region.header.slots_high.store(3, Ordering::Release);
     let key = host.processes[at].key;
-    host.governor.knocked(host.now_ns, key);
+    host.governor.signalled(host.now_ns, key);
     host.run(400);
     assert_eq!(served(&mut host), [VOICE]);
 }
