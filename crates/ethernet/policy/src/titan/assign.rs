@@ -22,6 +22,8 @@ pub struct Assigner {
     latency_queue: Option<u16>,
     /// The queue that was given last.
     last: u16,
+    /// Of equal queues the lowest is taken.
+    lowest: bool,
 }
 
 /// Where one flow's packets are.
@@ -62,7 +64,20 @@ impl Assigner {
             flows: vec![0; usize::from(queues)],
             latency_queue,
             last: queues - 1,
+            lowest: false,
         }
+    }
+
+    /// Takes the lowest of equal queues, as Titan's published kernel does, instead of letting them take turns.
+    #[must_use]
+    pub fn lowest_first(mut self) -> Self {
+        self.lowest = true;
+        self
+    }
+
+    /// The queue of a packet that belongs to no flow: it is not counted.
+    pub fn lightest_of(&self, allowed: QueueSet) -> u16 {
+        self.lightest(false, allowed)
     }
 
     /// A packet leaves the stack: the queue it must take.
@@ -125,18 +140,25 @@ impl Assigner {
     }
 
     fn choose(&mut self, send: Send) -> u16 {
-        if let (true, Some(queue)) = (send.sparse, self.latency_queue) {
+        let queue = self.lightest(send.sparse, send.allowed);
+        if Some(queue) != self.latency_queue && !self.lowest {
+            self.last = queue;
+        }
+        queue
+    }
+
+    fn lightest(&self, sparse: bool, allowed: QueueSet) -> u16 {
+        if let (true, Some(queue)) = (sparse, self.latency_queue) {
             return queue;
         }
         let mut among = QueueSet::first(self.weights.len() as u16);
         if let Some(queue) = self.latency_queue {
             among = among.without(queue);
         }
-        if !among.and(send.allowed).is_empty() {
-            among = among.and(send.allowed);
+        if !among.and(allowed).is_empty() {
+            among = among.and(allowed);
         }
-        self.last = lightest(&self.weights, among, self.last);
-        self.last
+        lightest(&self.weights, among, self.last)
     }
 }
 
@@ -199,6 +221,18 @@ mod tests {
         assert!(!assigner.is_oversubscribed());
         assigner.send(&mut Place::default(), bulk());
         assert!(assigner.is_oversubscribed());
+    }
+
+    #[test]
+    fn a_packet_without_a_flow_counts_nowhere() {
+        let mut assigner = Assigner::new(4, None).lowest_first();
+        let mut place = Place::default();
+        assert_eq!(assigner.send(&mut place, bulk()), 0);
+        assert_eq!(assigner.lightest_of(QueueSet::EMPTY), 1);
+        assert_eq!(assigner.lightest_of(QueueSet::one(0)), 0);
+        assert_eq!(assigner.flows(), [1, 0, 0, 0]);
+        assigner.freed(&mut place, 1);
+        assert_eq!(assigner.send(&mut place, bulk()), 0, "the lowest again");
     }
 
     #[test]
