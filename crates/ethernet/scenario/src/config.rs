@@ -78,7 +78,7 @@ pub enum ByteLimit {
     None,
     /// Dynamic queue limits: as much as keeps the card busy from one completion to the next.
     Dynamic,
-    /// A fixed number.
+    /// As `Dynamic`, up to this (the kernel's `limit_max`).
     Fixed(Bytes),
 }
 
@@ -240,7 +240,7 @@ pub const CATALOGUE: &[NicConfig] = &[
         name: "isolane",
         title: "T3 with a latency queue and a 128 KiB byte limit",
         latency_queue: true,
-        // An unmodified kernel makes segments smaller in TCP itself, which then keeps less in the host: the limit must be
+        // An unmodified kernel makes segments smaller in TCP itself, which then keeps less in the host: the limit must stay
         // below that of a few flows, or their shares are decided in the hardware queue and no software queue evens them.
         byte_limit: ByteLimit::Fixed(Bytes::new(128 * KIB)),
         transmit_batching: false,

@@ -56,6 +56,7 @@ pub const NIC_PARAMETERS: &[Parameter] = &[
     parameter("card", "receive_descriptors", 64.0, 65536.0, "of a receive ring"),
     parameter("card", "receive_queues_weighted", 1.0, 64.0, "receive queues while queue weights are on"),
     parameter("card", "credit_bytes", 1.0, 65536.0, "credit of one unit of queue weight in a round"),
+    parameter("card", "flow_credit_bytes", 1.0, 65536.0, "credit of one flow of a queue in a round, with Titan's driver"),
     parameter("card", "weight_write_ns", 0.0, 1e7, "until a written weight is in force"),
     parameter("card", "interrupts_bulk_per_s", 100.0, 1e7, "adaptive moderation: of a busy vector"),
     parameter("card", "interrupts_low_per_s", 100.0, 1e7, "adaptive moderation: of a vector with some traffic"),

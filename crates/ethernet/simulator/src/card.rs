@@ -95,6 +95,10 @@ impl Card {
         self.weights.copy_from_slice(weights);
     }
 
+    pub(crate) fn set_weight(&mut self, queue: u16, weight: u32) {
+        self.weights[usize::from(queue)] = weight;
+    }
+
     /// The next queue in turn.
     #[inline]
     fn next_in_turn(&self) -> u16 {

@@ -1,16 +1,18 @@
 //! One host: its processors, its interrupt vectors, its queues, its card.
 //!
 //! Vector `v` serves transmit queue `v` and receive queue `v` and interrupts processor `v` modulo their number, as the
-//! driver pairs and spreads them (titan 2.1).
+//! driver pairs and spreads them (titan 2.1). While the card has weights, it is divided into pools, and there are as many
+//! vectors as a pool has receive queues: each serves several transmit queues (Titan's driver).
 //! A segment's completion is reported when its last packet has left the card.
 
 use crate::card::{Card, Frame};
+use crate::moderation::Moderation;
 use crate::processor::Processor;
 use crate::queueing::SoftQueue;
 use crate::queueing::limit::Limit;
 use crate::segment::{Kind, List, NIL, Segment, Segments};
 use crate::settings::Settings;
-use isolane_common_quantities::units::{Duration, Instant, Ratio};
+use isolane_common_quantities::units::{Duration, Instant};
 use isolane_ethernet_policy::titan::assign::Assigner;
 use isolane_ethernet_policy::titan::pools::of_processors;
 use isolane_ethernet_policy::titan::segments::{SegmentOptions, SegmentSize};
@@ -21,6 +23,8 @@ use std::collections::VecDeque;
 
 /// How long our controller waits before segments grow again; Titan's kernel looks at each segment.
 const HOLD: Duration = Duration::from_ms(10);
+/// Descriptors that must be free for a queue to take another segment: 17 fragments and four more, as the driver asks.
+const DESCRIPTORS_SPARE: u32 = 21;
 
 /// A host.
 #[derive(Debug)]
@@ -33,7 +37,7 @@ pub(crate) struct Host {
     pub(crate) assigner: Option<Assigner>,
     /// Weight of the flows with anything in each queue, under any assignment.
     pub(crate) loads: Vec<u64>,
-    /// The weights that the NIC gets.
+    /// The weights that the NIC gets from our controller; Titan's driver writes each change at once.
     pub(crate) weights: Option<QueueWeights>,
     /// Queues of each processor, if they have their own.
     pub(crate) pools: Vec<QueueSet>,
@@ -45,6 +49,8 @@ pub(crate) struct Host {
 #[derive(Debug)]
 pub(crate) struct TxQueue {
     pub(crate) soft: SoftQueue,
+    /// Dequeued when the ring closed: goes first when it opens, before pings too.
+    pub(crate) requeued: List,
     pub(crate) limit: Limit,
     /// Posted, not wholly sent.
     pub(crate) ring: List,
@@ -71,10 +77,7 @@ pub(crate) struct Vector {
     /// When the interrupt is due; `Instant::MAX` if it is not.
     pub(crate) due: Instant,
     pub(crate) last: Instant,
-    /// Time between interrupts.
-    pub(crate) pause: Duration,
-    /// Bytes since the last interrupt.
-    pub(crate) bytes: u64,
+    pub(crate) moderation: Moderation,
     pub(crate) receive: VecDeque<Arrival>,
 }
 
@@ -99,29 +102,23 @@ impl Host {
         let dynamic = config.assignment == Assignment::Dynamic;
         let ours = config.latency_queue;
         let all = QueueSet::first(settings.queues);
-        let options = match ours {
-            true => WeightOptions::default(),
-            // Titan writes at each change, batched by polls.
-            false => WeightOptions {
-                interval: Duration::ZERO,
-                dead_band: Ratio::new(0, 1),
-                ..WeightOptions::default()
-            },
+        let assigner = match ours {
+            true => Assigner::new(settings.queues, latency_queue),
+            false => Assigner::new(settings.queues, None).lowest_first(),
         };
+        let told = config.queue_weights && !settings.weights_at_once;
         Self {
             queues: (0..settings.queues)
                 .map(|_| TxQueue::new(settings))
                 .collect(),
-            vectors: (0..settings.queues)
-                .map(|vector| Vector::new(vector % settings.processors, settings.moderation[0]))
+            vectors: (0..settings.receive_queues)
+                .map(|vector| Vector::new(settings, vector % settings.processors))
                 .collect(),
             processors: vec![Processor::default(); usize::from(settings.processors)],
             card: Card::new(settings.queues, config.queue_weights),
             loads: vec![0; usize::from(settings.queues)],
-            assigner: dynamic.then(|| Assigner::new(settings.queues, latency_queue)),
-            weights: config
-                .queue_weights
-                .then(|| QueueWeights::new(settings.queues, options)),
+            assigner: dynamic.then_some(assigner),
+            weights: told.then(|| QueueWeights::new(settings.queues, WeightOptions::default())),
             pools: match config.pools {
                 true => of_processors(settings.processors, all),
                 false => Vec::new(),
@@ -182,7 +179,6 @@ impl Host {
     pub(crate) fn sent(&mut self, segments: &mut Segments, frame: &Frame) -> bool {
         let queue = usize::from(frame.queue);
         self.queues[queue].sent_bytes += u64::from(frame.bytes);
-        self.vectors[queue].bytes += u64::from(frame.bytes);
         let ends = frame.segment != NIL;
         if ends {
             self.queues[queue].sent.push(segments, frame.segment);
@@ -218,6 +214,7 @@ impl TxQueue {
     fn new(settings: &Settings) -> Self {
         Self {
             soft: SoftQueue::new(settings),
+            requeued: List::default(),
             limit: Limit::new(settings.config.byte_limit),
             ring: List::default(),
             sent: List::default(),
@@ -230,17 +227,26 @@ impl TxQueue {
             most: 0,
         }
     }
+
+    /// Whether the ring has the descriptors of another segment.
+    pub(crate) fn has_descriptors(&self, ring: u32) -> bool {
+        self.descriptors + DESCRIPTORS_SPARE <= ring
+    }
+
+    /// Whether the ring takes another segment.
+    pub(crate) fn is_open(&self, ring: u32) -> bool {
+        self.limit.room().is_some() && self.has_descriptors(ring)
+    }
 }
 
 impl Vector {
-    fn new(processor: u16, pause: Duration) -> Self {
+    fn new(settings: &Settings, processor: u16) -> Self {
         Self {
             processor,
             polling: false,
             due: Instant::MAX,
             last: Instant::ZERO,
-            pause,
-            bytes: 0,
+            moderation: Moderation::new(&settings.moderation),
             receive: VecDeque::new(),
         }
     }

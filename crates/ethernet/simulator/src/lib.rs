@@ -10,7 +10,8 @@
 //! * `transmit` - choice of a queue, software queues, what reaches the card's rings;
 //! * `queueing` - software queues and byte limits;
 //! * `card` - the card's scheduler and the wire; `network` - switches; `path` - a packet's way through both;
-//! * `poll` - interrupts, completions, receiving; `processor` - queues of jobs; `jobs` - what each does;
+//! * `poll` - interrupts, completions, receiving; `moderation` - their rate; `processor` - queues of jobs; `jobs` - what
+//!   each does;
 //! * `world` - the state of all of these, and the events; none of them knows it but those that change several;
 //! * `run` - one study from start to result.
 //!
@@ -23,6 +24,7 @@ mod card;
 mod host;
 mod jobs;
 mod measure;
+mod moderation;
 mod network;
 mod path;
 mod ping;

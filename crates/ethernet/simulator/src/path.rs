@@ -12,7 +12,7 @@ impl World {
     pub(crate) fn wire(&mut self, host: u16) {
         if let Some(frame) = self.hosts[usize::from(host)].card.left() {
             if self.hosts[usize::from(host)].sent(&mut self.segments, &frame) {
-                self.arm(host, frame.queue, self.now);
+                self.arm(host, self.settings.vector_of(frame.queue), self.now);
             }
             let flow = &mut self.flows[frame.flow as usize];
             self.measure.sent(self.now, host, &frame, flow);
@@ -72,7 +72,6 @@ impl World {
         };
         let vector = self.receive_vector(&arrival);
         let entry = &mut self.hosts[usize::from(to)].vectors[usize::from(vector)];
-        entry.bytes += u64::from(frame.bytes);
         entry.receive.push_back(arrival);
         self.arm(to, vector, at);
     }

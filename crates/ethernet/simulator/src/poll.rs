@@ -2,10 +2,9 @@
 //!
 //! Method: a vector's interrupt is due when something completes or arrives, but not sooner after the last one than its
 //! moderation allows. It plans a poll, and interrupts stay off until a poll finds nothing more: that is why completions
-//! come in batches. A poll frees what was sent, which wakes the flows that TCP Small Queues held back, one job each, and
-//! after them a run of the software queue; then it receives up to its budget, merging packets of a flow in sequence
-//! (GRO) into one segment for TCP.
-//! The adaptive moderation knows three rates, by the bytes of a vector since its last interrupt.
+//! come in batches. A poll frees what was sent, which plans a run of the software queue and after it, one job each, the
+//! flows that TCP Small Queues held back (Titan's kernel: every flow of which something was freed); then it receives up
+//! to its budget, merging packets of a flow in sequence (GRO) into one segment for TCP.
 //! Acknowledgements come back on the vector of the queue that their flow sends on (the card's flow director), unless
 //! queue weights are on: then, and for data, a hash decides, over fewer queues in the first case (titan 5).
 //! Limits: a receive ring's overflow is decided when it is polled. Source: titan 2.2; ixgbe 4.4.6.
@@ -40,7 +39,7 @@ impl World {
         if entry.polling {
             return;
         }
-        let due = at.max(entry.last + entry.pause);
+        let due = at.max(entry.last + entry.moderation.pause);
         if due < entry.due {
             entry.due = due;
             self.events.schedule(due, Event::Interrupt { host, vector });
@@ -54,13 +53,7 @@ impl World {
         }
         entry.due = Instant::MAX;
         entry.polling = true;
-        let since = self.now.saturating_since(entry.last).as_us_f64();
-        let rate = entry.bytes as f64 / since.max(1.0);
-        entry.bytes = 0;
         entry.last = self.now;
-        let [low, bulk] = self.settings.moderation_at;
-        let class = usize::from(rate > low) + usize::from(rate > bulk);
-        entry.pause = self.settings.moderation[class];
         let processor = entry.processor;
         self.measure.interrupts += 1;
         self.hosts[usize::from(host)].processors[usize::from(processor)].busy +=
@@ -72,7 +65,11 @@ impl World {
     pub(crate) fn poll(&mut self, host: u16, vector: u16) {
         self.spent += self.settings.cost.poll;
         let processor = self.hosts[usize::from(host)].vectors[usize::from(vector)].processor;
-        self.complete(host, vector, processor);
+        for queue in 0..self.settings.queues {
+            if self.settings.vector_of(queue) == vector {
+                self.complete(host, queue, processor);
+            }
+        }
         let more = self.receive(host, vector, processor);
         self.tell_weights(host);
         if more {
@@ -80,8 +77,12 @@ impl World {
         }
         let end = self.job_end();
         let entry = &mut self.hosts[usize::from(host)];
-        let sent = !entry.queues[usize::from(vector)].sent.is_empty();
+        let queues = entry.queues.iter().enumerate();
+        let sent = queues
+            .filter(|(queue, _)| self.settings.vector_of(*queue as u16) == vector)
+            .any(|(_, queue)| !queue.sent.is_empty());
         let vectors = &mut entry.vectors[usize::from(vector)];
+        vectors.moderation.polled(&self.settings.moderation);
         vectors.polling = false;
         vectors.due = Instant::MAX;
         let arrival = vectors.receive.front().map(|arrival| arrival.at);
@@ -108,18 +109,30 @@ impl World {
             self.spent += self.settings.cost.completion;
             self.free(host, &segment);
             let flow = &mut self.flows[segment.flow as usize];
-            if segment.kind == Kind::Data && flow.throttled {
+            let goes_on = match self.settings.config.transmit_batching {
+                true => flow.memory <= self.settings.small_queue,
+                false => flow.throttled,
+            };
+            if segment.kind == Kind::Data && goes_on && !flow.waking {
                 flow.throttled = false;
-                self.plan(host, processor, Job::Wake { flow: segment.flow });
+                flow.waking = true;
+                self.woken.push(segment.flow);
             }
         }
         if bytes == 0 {
             return;
         }
-        let tx = &mut self.hosts[usize::from(host)].queues[usize::from(queue)];
+        let entry = &mut self.hosts[usize::from(host)];
+        let vector = self.settings.vector_of(queue);
+        entry.vectors[usize::from(vector)].moderation.sent(bytes);
+        let tx = &mut entry.queues[usize::from(queue)];
         tx.limit.complete(bytes, self.now);
-        if tx.limit.room().is_some() && !tx.soft.is_empty() {
+        let waits = !tx.soft.is_empty() || !tx.requeued.is_empty();
+        if tx.limit.room().is_some() && waits {
             self.plan_run(host, queue, processor);
+        }
+        while let Some(flow) = self.woken.pop() {
+            self.plan(host, processor, Job::Wake { flow });
         }
     }
 
@@ -133,6 +146,9 @@ impl World {
                 break;
             };
             left -= 1;
+            let bytes = u64::from(arrival.payload) + u64::from(self.settings.header);
+            let entry = &mut self.hosts[usize::from(host)].vectors[usize::from(vector)];
+            entry.moderation.received(bytes);
             self.spent += self.settings.cost.receive_packet;
             match arrival.kind {
                 Kind::Data => self.merge(&arrival, processor),

@@ -3,6 +3,8 @@
 //! Units: times as [`Duration`], sizes in bytes, rates as picoseconds for a byte, rounded down to whole picoseconds (10 Gb/s
 //! and its simple multiples are exact).
 
+use crate::moderation::Rates;
+use crate::segment::Kind;
 use isolane_common_quantities::units::{BitRate, Duration};
 use isolane_ethernet_scenario::config::NicConfig;
 use isolane_ethernet_scenario::model::{NicStudy, TcpCongestion};
@@ -37,12 +39,12 @@ pub(crate) struct Settings {
     pub(crate) descriptor: u32,
     pub(crate) receive_ring: usize,
     pub(crate) receive_queues: u16,
+    /// Credit of one unit of a queue's weight in a round of the card.
     pub(crate) credit: u32,
+    /// Titan's driver: the weight of a queue is its number of flows, written whenever it changes.
+    pub(crate) weights_at_once: bool,
     pub(crate) weight_write: Duration,
-    /// Time between two interrupts of a vector: quiet, some traffic, busy.
-    pub(crate) moderation: [Duration; 3],
-    /// Bytes in a microsecond between the first two and the last two.
-    pub(crate) moderation_at: [f64; 2],
+    pub(crate) moderation: Rates,
     pub(crate) poll_budget: usize,
     pub(crate) dequeue_quota: u32,
     pub(crate) fifo_segments: u32,
@@ -105,6 +107,7 @@ impl Settings {
         .map(|name| fixed.unwrap_or_else(|| every(name)));
         let queues = study.card.queues;
         let weighted = short("card", "receive_queues_weighted") as u16;
+        let weights_at_once = config.queue_weights && !config.latency_queue;
         let ethernet = short("link", "ethernet_bytes");
         Self {
             config,
@@ -131,13 +134,19 @@ impl Settings {
                 true => queues.min(weighted),
                 false => queues,
             },
-            credit: short("card", "credit_bytes"),
+            credit: match weights_at_once {
+                true => short("card", "flow_credit_bytes"),
+                false => short("card", "credit_bytes"),
+            },
+            weights_at_once,
             weight_write: ns("card", "weight_write_ns"),
-            moderation,
-            moderation_at: [
-                profile.value("card", "adaptive_low_bytes_per_us"),
-                profile.value("card", "adaptive_bulk_bytes_per_us"),
-            ],
+            moderation: Rates {
+                pauses: moderation,
+                bounds: [
+                    profile.value("card", "adaptive_low_bytes_per_us"),
+                    profile.value("card", "adaptive_bulk_bytes_per_us"),
+                ],
+            },
             poll_budget: integer("kernel", "poll_budget") as usize,
             dequeue_quota: short("kernel", "dequeue_quota"),
             fifo_segments: short("kernel", "fifo_segments"),
@@ -176,6 +185,20 @@ impl Settings {
                 sibling_percent: integer("cost", "sibling_percent"),
             },
         }
+    }
+
+    /// The interrupt vector of a transmit queue. There is a vector for each receive queue; with fewer of them than
+    /// transmit queues, neighbours share one.
+    #[inline]
+    pub(crate) fn vector_of(&self, queue: u16) -> u16 {
+        (u32::from(queue) * u32::from(self.receive_queues) / u32::from(self.queues)) as u16
+    }
+
+    /// Whether what is sent counts as a flow of its queue. A raw socket keeps no route, and Titan's kernel counts only
+    /// sockets with one, so pings do not; for ours they do.
+    #[inline]
+    pub(crate) fn counts(&self, kind: Kind) -> bool {
+        matches!(kind, Kind::Data | Kind::Ack) || self.config.latency_queue
     }
 
     /// Packets of a segment.

@@ -2,12 +2,13 @@
 //!
 //! Method: a segment goes to the software queue of its flow's transmit queue, and the processor that put it there runs
 //! that queue at once: segments move to the ring while the byte limit and the ring have room, as many at a time as the
-//! limit leaves room for, up to a quota, after which the rest is planned as a job. With Titan's batching no processor
+//! limit leaves room for, up to a quota, after which the rest is planned as a job. A bulk counts the headers of a segment
+//! once, the limit counts those of each packet: what a bulk took beyond the limit is requeued and goes first. With Titan's batching no processor
 //! runs a queue at once; a job after all flows of the batch does (titan 5). A flow keeps its queue while it has
 //! anything in the host. Hashing gives every flow one queue, or one of the pool of the processor that sends; dynamic
 //! assignment uses [`isolane_ethernet_policy::titan`]. A processor that uses a queue after another one pays for the
 //! transfer of its cache lines, and waits while the other processor still uses the queue. Source: titan 2, 5; Linux's
-//! `__dev_xmit_skb`, `__qdisc_run`.
+//! `__dev_xmit_skb`, `__qdisc_run`, `try_bulk_dequeue_skb`; `ixgbe_maybe_stop_tx`.
 
 use crate::processor::Job;
 use crate::queueing::Next;
@@ -20,8 +21,6 @@ use isolane_ethernet_scenario::config::Qdisc;
 
 /// Up to this many payload bytes a packet counts as small: 1,280 with its headers, as on a real host.
 const SPARSE: u32 = 1228;
-/// Descriptors that must be free for a queue to take another segment: the largest segment and its context.
-const DESCRIPTORS_SPARE: u32 = 8;
 
 impl World {
     /// A segment leaves TCP (or a ping its process) on `processor`.
@@ -47,7 +46,12 @@ impl World {
         let flow = &mut self.flows[segment.flow as usize];
         let way = flow.way_mut(segment.kind);
         let before = way.queue;
+        let counts = self.settings.counts(segment.kind);
         let queue = match &mut entry.assigner {
+            Some(assigner) if !counts => {
+                self.spent += self.settings.cost.assign;
+                assigner.lightest_of(allowed)
+            }
             Some(assigner) => {
                 let fresh = way.place.outstanding() == 0;
                 let send = Send {
@@ -72,8 +76,12 @@ impl World {
             }
         };
         way.queue = queue;
+        if !counts {
+            return queue;
+        }
         way.outstanding += 1;
-        if way.outstanding == 1 {
+        let is_new = way.outstanding == 1;
+        if is_new {
             entry.loads[usize::from(queue)] += u64::from(WEIGHT_ONE);
         }
         if before != queue && before != u16::MAX {
@@ -82,6 +90,9 @@ impl World {
         let oversubscribed = entry.sizes.is_some() && entry.is_oversubscribed();
         if let Some(sizes) = &mut entry.sizes {
             sizes.update(self.now, oversubscribed);
+        }
+        if is_new && entry.loads[usize::from(queue)] > u64::from(WEIGHT_ONE) {
+            self.write_weight(host, queue);
         }
         queue
     }
@@ -171,14 +182,19 @@ impl World {
         if segment.kind == Kind::Data {
             flow.memory -= u64::from(segment.memory);
         }
+        if !self.settings.counts(segment.kind) {
+            return;
+        }
         let way = flow.way_mut(segment.kind);
         way.outstanding -= 1;
         let entry = &mut self.hosts[usize::from(host)];
-        if way.outstanding == 0 {
-            entry.loads[usize::from(way.queue)] -= u64::from(WEIGHT_ONE);
-        }
+        let (queue, is_last) = (way.queue, way.outstanding == 0);
         if let Some(assigner) = &mut entry.assigner {
             assigner.freed(&mut way.place, 1);
+        }
+        if is_last {
+            entry.loads[usize::from(queue)] -= u64::from(WEIGHT_ONE);
+            self.write_weight(host, queue);
         }
     }
 
@@ -224,35 +240,8 @@ impl World {
     /// Moves segments from a software queue to its ring while there is room.
     fn run_queue(&mut self, host: u16, queue: u16, processor: u16) {
         let mut quota = self.settings.dequeue_quota;
-        let mut room = None;
-        loop {
-            let entry = &mut self.hosts[usize::from(host)].queues[usize::from(queue)];
-            // What one bulk may take is fixed when it begins.
-            let Some(left) = room.or_else(|| entry.limit.room()) else {
-                break;
-            };
-            if entry.descriptors + DESCRIPTORS_SPARE > self.settings.ring {
-                break;
-            }
-            let next = entry
-                .soft
-                .dequeue(&mut self.segments, self.now, &mut self.drops);
-            while let Some(dropped) = self.drops.pop() {
-                self.lose(host, dropped);
-            }
-            match next {
-                Next::Nothing => break,
-                Next::At(at) => {
-                    self.wake_queue(host, queue, at);
-                    break;
-                }
-                Next::Segment(id) => {
-                    let bytes = u64::from(self.segments.get(id).bytes);
-                    self.post(host, queue, id);
-                    room = left.checked_sub(bytes).filter(|left| *left > 0);
-                }
-            }
-            quota = quota.saturating_sub(1);
+        while let Some(taken) = self.bulk(host, queue) {
+            quota = quota.saturating_sub(taken);
             if quota == 0 {
                 self.plan_run(host, queue, processor);
                 break;
@@ -260,6 +249,52 @@ impl World {
         }
         let end = self.job_end();
         self.hosts[usize::from(host)].queues[usize::from(queue)].owned_until = end;
+    }
+
+    /// Moves what was requeued, or else one bulk: the number of segments. `None` if the ring is closed or nothing waits.
+    fn bulk(&mut self, host: u16, queue: u16) -> Option<u32> {
+        let at = (usize::from(host), usize::from(queue));
+        let ring = self.settings.ring;
+        let entry = &self.hosts[at.0].queues[at.1];
+        let mut left = entry.limit.room().filter(|_| entry.has_descriptors(ring))? as i64;
+        let mut taken = 0;
+        if !entry.requeued.is_empty() {
+            while self.hosts[at.0].queues[at.1].is_open(ring) {
+                let requeued = &mut self.hosts[at.0].queues[at.1].requeued;
+                let Some(id) = requeued.pop(&self.segments) else {
+                    break;
+                };
+                taken += 1;
+                self.post(host, queue, id);
+            }
+            return Some(taken);
+        }
+        while left > 0 || taken == 0 {
+            let soft = &mut self.hosts[at.0].queues[at.1].soft;
+            let next = soft.dequeue(&mut self.segments, self.now, &mut self.drops);
+            while let Some(dropped) = self.drops.pop() {
+                self.lose(host, dropped);
+            }
+            let id = match next {
+                Next::Nothing => break,
+                Next::At(at) => {
+                    self.wake_queue(host, queue, at);
+                    break;
+                }
+                Next::Segment(id) => id,
+            };
+            taken += 1;
+            let segment = self.segments.get(id);
+            left -= i64::from(segment.payload + segment.header());
+            match self.hosts[at.0].queues[at.1].is_open(ring) {
+                true => self.post(host, queue, id),
+                false => {
+                    let requeued = &mut self.hosts[at.0].queues[at.1].requeued;
+                    requeued.push(&mut self.segments, id);
+                }
+            }
+        }
+        (taken > 0).then_some(taken)
     }
 
     fn wake_queue(&mut self, host: u16, queue: u16, at: isolane_common_quantities::units::Instant) {
@@ -302,7 +337,28 @@ impl World {
         self.start(host);
     }
 
-    /// Sets new weights of the NIC if the policy decides to.
+    /// The number of flows in a queue has changed: Titan's driver writes it to the card at once. An empty queue keeps
+    /// its weight.
+    fn write_weight(&mut self, host: u16, queue: u16) {
+        let flows = self.hosts[usize::from(host)].loads[usize::from(queue)] / u64::from(WEIGHT_ONE);
+        if !self.settings.weights_at_once || flows == 0 {
+            return;
+        }
+        self.measure.weight_writes += 1;
+        self.spent += self.settings.cost.weight;
+        let at = self.job_end() + self.settings.weight_write;
+        let weight = flows as u32;
+        self.events.schedule(
+            at,
+            Event::Weight {
+                host,
+                queue,
+                weight,
+            },
+        );
+    }
+
+    /// Sets new weights of the NIC if our policy decides to.
     pub(crate) fn tell_weights(&mut self, host: u16) {
         let entry = &mut self.hosts[usize::from(host)];
         let Some(weights) = &mut entry.weights else {

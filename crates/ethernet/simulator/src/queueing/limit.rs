@@ -1,11 +1,12 @@
-//! Limits on bytes in a hardware queue: none, fixed, or dynamic queue limits (DQL).
+//! Limits on bytes in a hardware queue: none, or dynamic queue limits (DQL), with a maximum if one is set.
 //!
 //! Problem: packets in a hardware queue cannot be reordered any more, so there should be few. With too few, the NIC has
 //! nothing to send between two completions. Method: bytes are counted when a segment is posted and again when its
 //! completion is processed. The queue is closed when more than the limit is posted and not completed, so one segment
 //! may exceed it. The dynamic limit grows when the card ran dry although the queue had been closed: by what was
 //! completed beyond what had been posted at the last completion. It shrinks when for one second every completion found
-//! bytes to spare, by the least that was spare. Units: bytes. Source: titan 2.2; the rule is that of Linux's dynamic
+//! bytes to spare, by the least that was spare. What an administrator sets is the largest limit (the kernel's
+//! `limit_max`), so a queue may get by with less. Units: bytes. Source: titan 2.2; the rule is that of Linux's dynamic
 //! queue limits.
 
 use isolane_common_quantities::units::{Duration, Instant};
@@ -19,6 +20,7 @@ const HOLD: Duration = Duration::from_secs(1);
 pub(crate) struct Limit {
     dynamic: bool,
     limit: u64,
+    most: u64,
     posted: u64,
     completed: u64,
     /// Bytes of the segment that was posted last.
@@ -39,14 +41,15 @@ struct Before {
 
 impl Limit {
     pub(crate) fn new(kind: ByteLimit) -> Self {
-        let (dynamic, limit) = match kind {
+        let (dynamic, most) = match kind {
             ByteLimit::None => (false, u64::MAX / 2),
-            ByteLimit::Fixed(bytes) => (false, bytes.get()),
-            ByteLimit::Dynamic => (true, 0),
+            ByteLimit::Fixed(bytes) => (true, bytes.get()),
+            ByteLimit::Dynamic => (true, u64::MAX / 2),
         };
         Self {
             dynamic,
-            limit,
+            limit: if dynamic { 0 } else { most },
+            most,
             posted: 0,
             completed: 0,
             last: 0,
@@ -96,11 +99,11 @@ impl Limit {
         let before = self.before;
         let all_of_before = completed >= before.posted;
         let ran_dry = over > 0 && outstanding == 0;
+        let mut limit = self.limit;
         if ran_dry || (before.over > 0 && all_of_before) {
-            self.limit += completed.saturating_sub(before.posted) + before.over;
+            limit += completed.saturating_sub(before.posted) + before.over;
             self.spare = u64::MAX;
             self.spare_since = now;
-            over = 0;
         } else if outstanding > 0 && before.posted > self.completed && !all_of_before {
             let unused = (self.limit + before.over).saturating_sub(2 * bytes);
             let tail = match before.over {
@@ -109,13 +112,15 @@ impl Limit {
             };
             self.spare = self.spare.min(unused.max(tail));
             if now > self.spare_since + HOLD {
-                if self.spare > 0 {
-                    over = 0;
-                }
-                self.limit = self.limit.saturating_sub(self.spare);
+                limit = limit.saturating_sub(self.spare);
                 self.spare = u64::MAX;
                 self.spare_since = now;
             }
+        }
+        limit = limit.min(self.most);
+        if limit != self.limit {
+            self.limit = limit;
+            over = 0;
         }
         self.before = Before {
             posted: self.posted,
@@ -131,13 +136,21 @@ mod tests {
     use isolane_common_quantities::units::Bytes;
 
     #[test]
-    fn a_fixed_limit_is_exceeded_by_at_most_one_segment() {
+    fn a_set_limit_is_a_maximum_that_is_exceeded_by_at_most_one_segment() {
         let mut limit = Limit::new(ByteLimit::Fixed(Bytes::new(100)));
+        for _ in 0..10 {
+            while limit.room().is_some() {
+                limit.post(80);
+            }
+            assert!(limit.outstanding() <= 180, "{}", limit.outstanding());
+            limit.complete(limit.outstanding(), Instant::ZERO);
+        }
+        assert_eq!(
+            limit.limit(),
+            100,
+            "it starved each time, so it grew as far as it may"
+        );
         limit.post(80);
-        assert_eq!(limit.room(), Some(20));
-        limit.post(80);
-        assert_eq!(limit.room(), None);
-        limit.complete(80, Instant::ZERO);
         assert_eq!(limit.room(), Some(20));
     }
 

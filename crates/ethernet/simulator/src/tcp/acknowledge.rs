@@ -1,6 +1,6 @@
 //! What an acknowledgement changes at the sender.
 //!
-//! Method: it moves the first unacknowledged byte, marks what arrived out of order, gives a round-trip sample (of the newest
+//! Method: it moves the first unacknowledged byte, marks what arrived out of order, gives a round-trip sample (of the oldest
 //! segment that it touches and that was sent once), lets the window grow or shrink, ends a flow, and sends.
 //! The rate that segment sizes and TCP Small Queues go by is the window over the smoothed round trip, times the
 //! profile's percentage.
@@ -58,7 +58,8 @@ impl World {
             false => self.settings.pacing,
         };
         if !smoothed.is_zero() {
-            let window = entry.window.size * f64::from(mss) * factor;
+            let packets = entry.window.size.max(f64::from(entry.in_flight(mss)));
+            let window = packets * f64::from(mss) * factor;
             entry.rate = (window / smoothed.as_secs_f64()) as u64;
         }
         if entry.una >= entry.size && entry.finished.is_none() {
@@ -81,13 +82,10 @@ impl World {
         while let Some(&(end, at)) = entry.sent.front() {
             if end > ack {
                 // Part of it: segments are acknowledged by packets.
-                let begins = sent.is_none() || end - ack < u64::from(self.settings.mss);
-                if begins {
-                    sent = Some(at);
-                }
+                sent = sent.or(Some(at));
                 break;
             }
-            sent = Some(at);
+            sent = sent.or(Some(at));
             entry.sent.pop_front();
         }
         if entry.scoreboard.is_repairing() {

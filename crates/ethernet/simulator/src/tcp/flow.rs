@@ -64,6 +64,8 @@ pub(crate) struct Flow {
     pub(crate) memory: u64,
     /// TCP Small Queues hold it back.
     pub(crate) throttled: bool,
+    /// A completion has planned its next turn.
+    pub(crate) waking: bool,
     pub(crate) window: Window,
     pub(crate) scoreboard: Scoreboard,
     /// End of each segment sent for the first time, and when.
@@ -150,6 +152,7 @@ impl Flow {
             writing: false,
             memory: 0,
             throttled: false,
+            waking: false,
             window: Window::new(settings),
             scoreboard: Scoreboard::default(),
             sent: VecDeque::new(),

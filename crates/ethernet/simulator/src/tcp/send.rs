@@ -2,10 +2,11 @@
 //!
 //! Method: lost ranges first, then new data, in segments. A segment is as large as the flow's rate sends in a
 //! millisecond (1/1024 s), at least the profile's packets and at most the largest segment; it waits for more window when that would
-//! come soon (deferral: a third of the window suffices). TCP Small Queues: nothing more leaves while the host holds
-//! more of the flow than its rate sends in a millisecond, at least two segments and at most the limit; a completion
-//! lets it go on. The application keeps data ready: it writes whenever less than a write is left.
-//! Source: Linux 4.4, `tcp_write_xmit`, `tcp_tso_autosize`, `tcp_tso_should_defer`; titan 2.2.
+//! come soon (deferral: a third of the window suffices), and has at most half of the window, so that two are in flight.
+//! TCP Small Queues: nothing more leaves while the host holds more of the flow than its rate sends in a millisecond, at
+//! least two segments (Titan's kernel has no such least) and at most the limit; a completion lets it go on. The application keeps data ready: it writes whenever less than a write is left.
+//! Source: Linux 4.4, `tcp_write_xmit`, `tcp_cwnd_test`, `tcp_tso_autosize`, `tcp_tso_should_defer`; titan 2.2 and its
+//! published kernel.
 
 use crate::processor::Job;
 use crate::segment::{Kind, NIL, Segment};
@@ -26,6 +27,7 @@ impl World {
     /// TCP Small Queues let the flow go on.
     pub(crate) fn wake(&mut self, flow: u32, processor: u16) {
         self.spent += self.settings.cost.wake;
+        self.flows[flow as usize].waking = false;
         self.send(flow, processor);
     }
 
@@ -41,7 +43,7 @@ impl World {
 
     /// Sends what may be sent.
     pub(crate) fn send(&mut self, flow: u32, processor: u16) {
-        let mut limited = false;
+        let (mut limited, mut sent) = (false, false);
         loop {
             let largest = self.largest_segment(flow);
             let entry = &self.flows[flow as usize];
@@ -52,8 +54,9 @@ impl World {
                 break;
             };
             let again = entry.scoreboard.has_lost(entry.una);
+            let half = (window / 2).max(1);
             let payload = match again {
-                true => quota.min(largest) * self.settings.mss,
+                true => quota.min(half).min(largest) * self.settings.mss,
                 false => match self.new_payload(entry, quota, largest, in_flight) {
                     Ok(payload) => payload,
                     Err(held) => {
@@ -67,12 +70,16 @@ impl World {
                 break;
             }
             self.emit(flow, payload, again, processor);
+            sent = true;
         }
         let entry = &mut self.flows[flow as usize];
-        let in_flight = entry.in_flight(self.settings.mss);
-        entry
-            .window
-            .measure(entry.una, entry.nxt, in_flight, limited);
+        if sent {
+            let in_flight = entry.in_flight(self.settings.mss);
+            limited |= in_flight >= entry.window.size as u32;
+            entry
+                .window
+                .measure(entry.una, entry.nxt, in_flight, limited);
+        }
         if entry.written - entry.nxt < self.settings.write {
             self.ask_to_write(flow);
         }
@@ -116,16 +123,27 @@ impl World {
             return Err(false);
         }
         let full = u64::from(largest) * mss;
+        let half = (entry.window.size as u64 / 2).max(1) * mss;
         let quota = u64::from(quota) * mss;
         let third = (entry.window.size as u64 * mss).min(settings.receive_window) / 3;
-        if quota < full.min(unsent) && quota < third && in_flight > 0 {
+        let waits = quota < full.min(unsent) && quota < third && in_flight > 0;
+        if waits && self.ack_is_near(entry) {
             return Err(true);
         }
-        let payload = full.min(quota).min(offered).min(unsent);
+        let payload = full.min(quota).min(half).min(offered).min(unsent);
         Ok(match payload >= mss {
             true => payload - payload % mss,
             false => payload,
         } as u32)
+    }
+
+    /// Whether the oldest segment in flight is older than half of a round trip: its acknowledgement comes soon.
+    fn ack_is_near(&self, entry: &Flow) -> bool {
+        let oldest = entry.sent.front().map(|(_, at)| *at);
+        match (oldest, entry.rtt) {
+            (Some(at), Some(rtt)) => self.now.saturating_since(at) >= rtt.smoothed / 2,
+            _ => true,
+        }
     }
 
     /// Whether TCP Small Queues hold back a segment with this payload.
@@ -135,9 +153,11 @@ impl World {
         }
         let entry = &self.flows[flow as usize];
         let truesize = u64::from(payload + self.settings.overhead);
-        let limit = (2 * truesize)
-            .max(entry.rate >> 10)
-            .min(self.settings.small_queue);
+        let least = match self.settings.config.transmit_batching {
+            true => 0,
+            false => 2 * truesize,
+        };
+        let limit = (entry.rate >> 10).max(least).min(self.settings.small_queue);
         entry.memory > limit
     }
 

@@ -1,11 +1,12 @@
 //! Congestion windows: CUBIC (RFC 9438) with HyStart, and DCTCP (RFC 8257).
 //!
 //! Method: the window grows by acknowledged packets, but only while it is what limits the flow. CUBIC's slow start ends
-//! when a train of acknowledgements of one round has become longer than half of the least round trip, or when the
-//! round's least time exceeds the least ever by 4 ms or more. Losses multiply the window by 0.7. DCTCP keeps the part
+//! when a train of acknowledgements of one round has become longer than half of the least round trip, by a clock of
+//! milliseconds, or when the round's least time exceeds the least ever by 4 ms or more. Before the first loss the window
+//! then grows by 5 % in a round trip at least. Losses multiply the window by 0.7. DCTCP keeps the part
 //! of marked bytes of each window and takes half of that part off, once in a window; it grows like Reno.
 //! Units: packets, as floats: only sums, products and one cube root of fixed precision, so the same on every machine.
-//! Limits: no spurious-loss undo.
+//! Source beside the RFCs: Linux 4.4, `tcp_cubic.c`. Limits: no spurious-loss undo.
 
 use crate::settings::Settings;
 use isolane_common_quantities::units::{Duration, Instant};
@@ -21,6 +22,10 @@ const START_LEAST: f64 = 16.0;
 const TRAIN_GAP: Duration = Duration::from_ms(2);
 const RISE: (Duration, Duration) = (Duration::from_ms(4), Duration::from_ms(16));
 const SAMPLES: u32 = 8;
+/// Picoseconds.
+const MS: u64 = 1_000_000_000;
+/// Least growth in a round trip before the first loss.
+const GROWTH_LEAST: f64 = 1.05;
 /// Packets of the least window.
 const LEAST: f64 = 2.0;
 
@@ -48,6 +53,7 @@ struct Cubic {
     last_most: f64,
     k: f64,
     reno: f64,
+    has_lost: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -117,9 +123,9 @@ impl Window {
         self.size < self.threshold
     }
 
-    /// After each attempt to send: what is in flight, and whether the window held something back.
+    /// After something was sent: what is in flight, and whether the window held something back.
     pub(crate) fn measure(&mut self, una: u64, nxt: u64, in_flight: u32, limited: bool) {
-        if una >= self.flight_until || in_flight > self.flight_most || limited {
+        if una >= self.flight_until || in_flight > self.flight_most {
             self.flight_most = in_flight;
             self.flight_until = nxt;
             self.limited = limited;
@@ -169,6 +175,7 @@ impl Window {
             false => self.size,
         };
         self.cubic.epoch = None;
+        self.cubic.has_lost = true;
         self.threshold = (self.size * factor).max(LEAST);
         self.size = self.threshold;
     }
@@ -200,7 +207,11 @@ impl Window {
             1.0
         };
         cubic.reno += alpha * packets / self.size;
-        let target = target.clamp(self.size, 1.5 * self.size);
+        let least = match cubic.has_lost {
+            true => self.size,
+            false => GROWTH_LEAST * self.size,
+        };
+        let target = target.clamp(least, 1.5 * self.size);
         self.size += (target - self.size) / self.size * packets;
         self.size = self.size.max(cubic.reno.min(1.5 * self.size));
     }
@@ -222,7 +233,9 @@ impl Window {
         let mut over = false;
         if ack.now.saturating_since(start.last_ack) <= TRAIN_GAP {
             start.last_ack = ack.now;
-            over |= ack.now.saturating_since(start.round_from) > ack.least / 2;
+            // The kernel's clock and its half of the least round trip are whole milliseconds.
+            let half = (ack.least.as_ps() * 8 / MS).max(1) / 16;
+            over |= ack.now.as_ps() / MS - start.round_from.as_ps() / MS > half;
         }
         if let Some(sample) = ack.sample {
             start.least = start.least.min(sample);
