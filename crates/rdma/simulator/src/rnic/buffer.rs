@@ -130,21 +130,24 @@ impl World {
 
     /// Frees what has left the buffer by now.
     pub(crate) fn free_buffers(&mut self, now: u64, host: usize, buffer: u8) {
-        let state = &mut self.nics[host].buffers[usize::from(buffer)];
-        while let Some((_, bytes)) = state.packets.pop_front_if(|entry| entry.0 <= now) {
-            state.buffered -= u64::from(bytes);
-        }
+        self.nics[host].buffers[usize::from(buffer)].free(now);
     }
 
     /// Pauses the link partner when the buffer is too full.
+    #[inline]
     pub(crate) fn watch_buffer(&mut self, now: u64, host: usize, buffer: u8) {
-        self.free_buffers(now, host, buffer);
+        let nic = &mut self.nics[host];
+        let state = &mut nic.buffers[usize::from(buffer)];
+        state.free(now);
+        if state.buffered > state.pause_at && nic.pausing & bit(buffer) == 0 {
+            self.begin_pause(now, host, buffer);
+        }
+    }
+
+    /// The buffer is too full: pauses the link partner.
+    fn begin_pause(&mut self, now: u64, host: usize, buffer: u8) {
         let delay = self.device.propagation;
         let nic = &mut self.nics[host];
-        let state = &nic.buffers[usize::from(buffer)];
-        if state.buffered <= state.pause_at || nic.pausing & bit(buffer) != 0 {
-            return;
-        }
         let first = nic.pausing == 0;
         if first {
             nic.pausing_since = now;

@@ -4,6 +4,7 @@
 
 use super::apart::Apart;
 use super::cache::{Cache, MissSlots};
+use super::device::Device;
 use super::event::{Arrived, Packet};
 use super::lanes::Lanes;
 use super::micro::MicroNic;
@@ -27,7 +28,7 @@ pub(crate) struct Nic {
     pub(crate) ack_free: u64,
     pub(crate) pcie_in_free: u64,
     pub(crate) pcie_out_free: u64,
-    /// A monitor is on its bus.
+    /// A monitor is on its bus, or the run is recorded.
     pub(crate) watched: bool,
     pub(crate) translation_blocked: u64,
     pub(crate) contexts: Cache,
@@ -61,6 +62,27 @@ pub(crate) struct Nic {
     pub(crate) count: Counts,
 }
 
+impl Nic {
+    /// Occupies the bus towards the NIC with `bytes`, headers included, no earlier than `at`: since when the bus was free, and
+    /// when it is free again, ps.
+    #[inline(always)]
+    pub(crate) fn bus_in(&mut self, device: &Device, at: u64, bytes: u64) -> (u64, u64) {
+        self.count.pcie_in_bytes += bytes;
+        let before = self.pcie_in_free;
+        self.pcie_in_free = before.max(at) + device.pcie.of(bytes);
+        (before, self.pcie_in_free)
+    }
+
+    /// The same for the bus towards the host.
+    #[inline(always)]
+    pub(crate) fn bus_out(&mut self, device: &Device, at: u64, bytes: u64) -> (u64, u64) {
+        self.count.pcie_out_bytes += bytes;
+        let before = self.pcie_out_free;
+        self.pcie_out_free = before.max(at) + device.pcie.of(bytes);
+        (before, self.pcie_out_free)
+    }
+}
+
 /// One receive buffer of a port, and the room in the switch that goes with it.
 #[derive(Clone, Debug)]
 pub(crate) struct Buffer {
@@ -80,6 +102,16 @@ pub(crate) struct Buffer {
     /// Bytes from this host that the switch holds for others: above `switch_at` it pauses this host.
     pub(crate) in_switch: u64,
     pub(crate) switch_at: u64,
+}
+
+impl Buffer {
+    /// Frees what has left by now.
+    #[inline]
+    pub(crate) fn free(&mut self, now: u64) {
+        while let Some((_, bytes)) = self.packets.pop_front_if(|entry| entry.0 <= now) {
+            self.buffered -= u64::from(bytes);
+        }
+    }
 }
 
 /// Monotone counters of one NIC.

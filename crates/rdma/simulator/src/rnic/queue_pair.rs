@@ -5,7 +5,9 @@
 //! requests between `acknowledged` and `posted`.
 
 use super::access::End;
-use super::sizes::{PAGE, PAGES_PER_REGION_MAX, REMOTE_END};
+use super::device::Device;
+use super::event::{Packet, PacketKind};
+use super::sizes::{ATOMIC_HEADER, PAGE, PAGES_PER_REGION_MAX, REMOTE_END};
 use isolane_rdma_scenario::model::{MemoryPlace, Transport, Verb};
 use std::collections::VecDeque;
 
@@ -257,6 +259,48 @@ impl QueuePair {
     pub(crate) fn request_at(&mut self, position: u64) -> &mut WorkRequest {
         let mask = self.ring.len() - 1;
         &mut self.ring[position as usize & mask]
+    }
+
+    /// The next packet of a request of `bytes`, and the bytes of its extended header.
+    #[inline(always)]
+    pub(crate) fn next_packet(
+        &mut self,
+        device: &Device,
+        buffer_of_class: &[u8],
+        bytes: u64,
+    ) -> (Packet, u64) {
+        let first = self.offset == 0;
+        let (kind, sends_payload, header) = match self.verb {
+            Verb::Write if first => (PacketKind::Data, true, device.extended_header),
+            Verb::Write | Verb::Send => (PacketKind::Data, true, 0),
+            Verb::Read => (PacketKind::ReadRequest, false, device.extended_header),
+            Verb::FetchAdd | Verb::CompareSwap => (PacketKind::Atomic, false, ATOMIC_HEADER),
+        };
+        let left = if sends_payload {
+            bytes - self.offset
+        } else {
+            0
+        };
+        let payload = left.min(u64::from(self.mtu));
+        let last = payload == left;
+        let packet = Packet {
+            payload: payload as u16,
+            kind,
+            epoch: self.epoch,
+            first,
+            last,
+            marked: false,
+            buffer: buffer_of_class[usize::from(self.queue)],
+        };
+        if last {
+            self.sent += 1;
+            self.offset = 0;
+            self.resolved = false;
+            self.reads_out += u32::from(!sends_payload);
+        } else {
+            self.offset += payload;
+        }
+        (packet, header)
     }
 
     /// Free send queue slots.

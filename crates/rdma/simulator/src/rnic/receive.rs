@@ -17,7 +17,7 @@ use super::trace::record::Timeline;
 use super::trace::story::Phase;
 use super::trace::{CacheName, Resource};
 use super::world::World;
-use isolane_rdma_scenario::model::{ATOMIC_BYTES, Arrival, Topology, Transport, Verb};
+use isolane_rdma_scenario::model::{ATOMIC_BYTES, Arrival, MemoryPlace, Topology, Transport, Verb};
 
 /// How far the processing units' timeline may run ahead of the clock before arrivals wait in a queue, ps. Later
 /// resources are reserved in order of processing, so a long backlog must not be processed ahead of its time.
@@ -27,6 +27,7 @@ const RESPONDER: u64 = 1;
 
 impl World {
     /// A packet has wholly arrived at its receiver's port.
+    #[inline]
     pub(crate) fn arrived(&mut self, now: u64, pair: u32, packet: Packet) {
         let queue_pair = &self.pairs[pair as usize];
         let loopback = queue_pair.host == queue_pair.peer;
@@ -73,8 +74,19 @@ impl World {
         if self.trace.is_some() {
             self.trace_accepted(host, pair, packet, size);
         }
-        self.enqueue(now, host, pair, Arrived::Packet(packet));
+        if self.takes_now(now, host) {
+            self.process_packet(now, host, pair, packet);
+        } else {
+            self.enqueue(now, host, pair, Arrived::Packet(packet));
+        }
         self.watch_buffer(now, host, packet.buffer);
+    }
+
+    /// Whether an arrival at `now` is processed at once.
+    #[inline(always)]
+    fn takes_now(&self, now: u64, host: usize) -> bool {
+        let nic = &self.nics[host];
+        nic.apart.is_none() && nic.waiting.is_empty() && nic.responder_free <= now + RUN_AHEAD
     }
 
     /// Counts a frame that came over the wire; what loops back never did.
@@ -89,13 +101,13 @@ impl World {
     /// Processes an arrival now, or in its turn when the processing units are well behind.
     #[inline]
     pub(crate) fn enqueue(&mut self, now: u64, host: usize, pair: u32, arrived: Arrived) {
+        if self.takes_now(now, host) {
+            self.process(now, host, pair, arrived);
+            return;
+        }
         let nic = &mut self.nics[host];
         if nic.apart.is_some() {
             self.enqueue_apart(now, host, pair, arrived);
-            return;
-        }
-        if nic.waiting.is_empty() && nic.responder_free <= now + RUN_AHEAD {
-            self.process(now, host, pair, arrived);
             return;
         }
         nic.waiting.push_back((pair, arrived));
@@ -124,11 +136,18 @@ impl World {
     }
 
     pub(crate) fn process(&mut self, now: u64, host: usize, pair: u32, arrived: Arrived) {
+        match arrived {
+            Arrived::Packet(packet) => self.process_packet(now, host, pair, packet),
+            Arrived::Ack { upto } => {
+                self.traced(move |tracer| tracer.acts(pair));
+                self.process_ack(now, host, pair, upto);
+            }
+        }
+    }
+
+    #[inline]
+    fn process_packet(&mut self, now: u64, host: usize, pair: u32, packet: Packet) {
         self.traced(move |tracer| tracer.acts(pair));
-        let packet = match arrived {
-            Arrived::Packet(packet) => packet,
-            Arrived::Ack { upto } => return self.process_ack(now, host, pair, upto),
-        };
         let in_sequence = self.pairs[pair as usize].expected_epoch == packet.epoch;
         let released = if in_sequence || packet.kind == PacketKind::ReadResponse {
             match packet.kind {
@@ -154,6 +173,7 @@ impl World {
     }
 
     /// The processing unit of the receiving side spends `cost`; when it is done.
+    #[inline(always)]
     pub(crate) fn responder_works(&mut self, now: u64, host: usize, cost: u64) -> u64 {
         let nic = &mut self.nics[host];
         let before = nic.responder_free;
@@ -167,40 +187,20 @@ impl World {
     /// A WRITE or SEND packet; when its buffer space is free again.
     #[inline]
     fn receive_data(&mut self, now: u64, host: usize, pair: u32, packet: Packet) -> u64 {
-        let verb = self.pairs[pair as usize].verb;
+        let queue_pair = &mut self.pairs[pair as usize];
+        let mut cost = self.device.packet;
         if packet.first {
-            self.pairs[pair as usize].receive_ready = 0;
-            let mut ready = self.look_up_responder(now, host, pair);
-            // The chunks of a split message share the receive of its first one.
-            if verb == Verb::Send && !self.pairs[pair as usize].mid_message {
-                if self.pairs[pair as usize].receives == 0 {
-                    return self.no_receive(now, host, pair, packet);
-                }
-                if self.device.micro.receive_cache == 0 {
-                    ready = ready.max(self.take_receive(now, host, pair));
-                } else {
-                    match self.take_kept_receive(now, host, pair, packet) {
-                        Taken::At(there) => ready = ready.max(there),
-                        Taken::Dropped => return self.drop_datagram(now, host, pair, packet),
-                    }
-                }
+            cost = self.device.respond[verb_index(queue_pair.verb)];
+            if let Some(done) = self.begin_message(now, host, pair, packet) {
+                return done;
             }
-            if packet.payload > 0 {
-                ready = ready.max(self.look_up_memory(now, host, pair, true, false));
-            }
-            self.pairs[pair as usize].receive_ready = ready;
-        } else if self.pairs[pair as usize].dropping {
+        } else if queue_pair.dropping {
             if packet.last {
-                self.pairs[pair as usize].dropping = false;
-                self.pairs[pair as usize].received += 1;
+                queue_pair.dropping = false;
+                queue_pair.received += 1;
             }
-            return self.responder_works(now, host, self.device.packet);
+            return self.responder_works(now, host, cost);
         }
-        let mut cost = if packet.first {
-            self.device.respond[verb_index(verb)]
-        } else {
-            self.device.packet
-        };
         if self.device.micro.swap > 0 {
             cost += self.bring_in(host, pair, (!packet.first, false));
         }
@@ -210,6 +210,33 @@ impl World {
             self.message_received(now, host, pair, at, written);
         }
         written
+    }
+
+    /// The first packet of a WRITE or SEND: looks up what the message needs. When the packet's buffer space is free again, if it
+    /// ends here for want of a receive.
+    fn begin_message(&mut self, now: u64, host: usize, pair: u32, packet: Packet) -> Option<u64> {
+        self.pairs[pair as usize].receive_ready = 0;
+        let mut ready = self.look_up_responder(now, host, pair);
+        let queue_pair = &self.pairs[pair as usize];
+        // The chunks of a split message share the receive of its first one.
+        if queue_pair.verb == Verb::Send && !queue_pair.mid_message {
+            if queue_pair.receives == 0 {
+                return Some(self.no_receive(now, host, pair, packet));
+            }
+            if self.device.micro.receive_cache == 0 {
+                ready = ready.max(self.take_receive(now, host, pair));
+            } else {
+                match self.take_kept_receive(now, host, pair, packet) {
+                    Taken::At(there) => ready = ready.max(there),
+                    Taken::Dropped => return Some(self.drop_datagram(now, host, pair, packet)),
+                }
+            }
+        }
+        if packet.payload > 0 {
+            ready = ready.max(self.look_up_memory(now, host, pair, true, false));
+        }
+        self.pairs[pair as usize].receive_ready = ready;
+        None
     }
 
     /// The last packet of a WRITE or SEND is in: acknowledge it, complete the receive, notify the application.
@@ -459,7 +486,7 @@ impl World {
     }
 
     /// Writes a packet's payload to host memory from `at` on; when it is there.
-    #[inline]
+    #[inline(always)]
     fn write_payload(&mut self, now: u64, host: usize, pair: u32, at: u64, packet: Packet) -> u64 {
         let payload = u64::from(packet.payload);
         let bytes = self.device.pcie_bytes(payload);
@@ -474,12 +501,14 @@ impl World {
         };
         let offset = queue_pair.landed;
         queue_pair.landed += payload;
-        let access = Access::of(pair, end, Object::Memory, offset, payload);
-        let free = self.pcie_out(host, at, bytes, access);
-        let free = self.path_write(host, free, payload, place);
-        let queue_pair = &mut self.pairs[pair as usize];
         self.meter.delivered(now, queue_pair, payload);
-        free.max(queue_pair.receive_ready)
+        let ready = queue_pair.receive_ready;
+        let access = Access::of(pair, end, Object::Memory, offset, payload);
+        let mut free = self.pcie_out(host, at, bytes, access);
+        if place != MemoryPlace::Local {
+            free = self.path_write(host, free, payload, place);
+        }
+        free.max(ready)
     }
 
     /// READ payload back at the requester.

@@ -19,7 +19,8 @@ use super::access::{Access, End, Object};
 use super::device::verb_index;
 use super::event::{Event, Packet, PacketKind};
 use super::lanes::Served;
-use super::sizes::{ATOMIC_HEADER, CONTEXT_BYTES, READ_REQUEST_MAX};
+use super::queue_pair::QueuePair;
+use super::sizes::{CONTEXT_BYTES, READ_REQUEST_MAX};
 use super::trace::record::Timeline;
 use super::world::World;
 use isolane_rdma_scenario::model::{MemoryPlace, Transport, Verb};
@@ -117,7 +118,7 @@ impl World {
         self.activate(now, pair, response);
     }
 
-    #[inline]
+    #[inline(always)]
     fn request_ready(&self, now: u64, pair: u32) -> bool {
         let queue_pair = &self.pairs[pair as usize];
         queue_pair.sent < queue_pair.fetched
@@ -126,13 +127,12 @@ impl World {
             && queue_pair.limiters[REQUESTER].not_before <= now
             && (matches!(queue_pair.verb, Verb::Write | Verb::Send)
                 || queue_pair.offset > 0
-                || self.may_read(pair))
-            && self.has_credit(pair)
+                || self.may_read(queue_pair))
+            && (!self.device.micro.credits || self.has_credit(pair))
     }
 
     /// Whether a pair may have one more READ or atomic in flight.
-    fn may_read(&self, pair: u32) -> bool {
-        let queue_pair = &self.pairs[pair as usize];
+    fn may_read(&self, queue_pair: &QueuePair) -> bool {
         let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];
         queue_pair.reads_out < plan.max_read_atomic
     }
@@ -280,15 +280,17 @@ impl World {
         {
             return (Served::Aside, 0);
         }
-        let offset = self.pairs[pair as usize].offset;
         let mut cost = if first {
             self.device.request[verb_index(verb)]
         } else {
             self.device.packet
         };
-        let (packet, header) = self.next_packet(pair, request.bytes);
+        let queue_pair = &mut self.pairs[pair as usize];
+        let offset = queue_pair.offset;
+        let (peer, place) = (usize::from(queue_pair.peer), queue_pair.memory);
+        let (packet, header) =
+            queue_pair.next_packet(&self.device, &self.buffer_of_class, request.bytes);
         let (payload, last) = (u64::from(packet.payload), packet.last);
-        let access = Access::of(pair, End::Requester, Object::Memory, offset, payload);
         if last {
             self.keep_request(host, pair);
         }
@@ -308,7 +310,7 @@ impl World {
             if offset > 0 {
                 self.prefetch_translation(host, pair, false, offset, payload);
             }
-            let place = self.pairs[pair as usize].memory;
+            let access = Access::of(pair, End::Requester, Object::Memory, offset, payload);
             self.read_payload(host, at, access, extra_elements, place)
         } else {
             at
@@ -318,56 +320,11 @@ impl World {
         if last {
             self.trace_left(host, pair, (at, ready, departed, rank), false);
         }
-        let peer = usize::from(self.pairs[pair as usize].peer);
         let event = Event::Packet { pair, packet };
         self.send_frame((host, peer), bytes, departed.1, event);
         let finished = last.then_some(departed.0);
         let served = self.after_request(now, pair, finished, request.wants_ack, payload);
         (served, bytes)
-    }
-
-    /// The next packet of a request of `bytes`, and the bytes of its extended header.
-    #[inline]
-    fn next_packet(&mut self, pair: u32, bytes: u64) -> (Packet, u64) {
-        let queue_pair = &mut self.pairs[pair as usize];
-        let (verb, first) = (queue_pair.verb, queue_pair.offset == 0);
-        let sends_payload = matches!(verb, Verb::Write | Verb::Send);
-        let payload = if sends_payload {
-            (bytes - queue_pair.offset).min(u64::from(queue_pair.mtu))
-        } else {
-            0
-        };
-        let last = !sends_payload || queue_pair.offset + payload >= bytes;
-        let header = match verb {
-            Verb::Write if first => self.device.extended_header,
-            Verb::Read => self.device.extended_header,
-            Verb::FetchAdd | Verb::CompareSwap => ATOMIC_HEADER,
-            _ => 0,
-        };
-        let kind = match verb {
-            Verb::Write | Verb::Send => PacketKind::Data,
-            Verb::Read => PacketKind::ReadRequest,
-            Verb::FetchAdd | Verb::CompareSwap => PacketKind::Atomic,
-        };
-        let packet = Packet {
-            payload: payload as u16,
-            kind,
-            epoch: queue_pair.epoch,
-            first,
-            last,
-            marked: false,
-            buffer: self.buffer_of_class[usize::from(queue_pair.queue)],
-        };
-        queue_pair.offset += payload;
-        if last {
-            queue_pair.sent += 1;
-            queue_pair.offset = 0;
-            queue_pair.resolved = false;
-            if !sends_payload {
-                queue_pair.reads_out += 1;
-            }
-        }
-        (packet, header)
     }
 
     /// Bookkeeping behind a request packet: completions of unreliable transports, fetches, pacing.
@@ -399,6 +356,7 @@ impl World {
     }
 
     /// The processing unit of the requester side spends `cost`; when it is done.
+    #[inline(always)]
     fn requester_works(&mut self, now: u64, host: usize, cost: u64) -> u64 {
         let nic = &mut self.nics[host];
         let before = nic.requester_free;
@@ -410,7 +368,7 @@ impl World {
     }
 
     /// Reads payload from `place` over PCIe; when its last byte is there.
-    #[inline]
+    #[inline(always)]
     fn read_payload(
         &mut self,
         host: usize,
@@ -419,9 +377,30 @@ impl World {
         extra_elements: u64,
         place: MemoryPlace,
     ) -> u64 {
-        let tlp = self.device.tlp;
-        let bytes = self.device.pcie_bytes(access.bytes) + extra_elements * tlp;
-        let requests = tlp * access.bytes.div_ceil(READ_REQUEST_MAX);
+        let device = &self.device;
+        let bytes = device.pcie_bytes(access.bytes) + extra_elements * device.tlp;
+        let requests = device.tlp * access.bytes.div_ceil(READ_REQUEST_MAX);
+        let nic = &mut self.nics[host];
+        if nic.watched || device.micro.staging > 0 || place != MemoryPlace::Local {
+            let access = Access { ..access };
+            return self.read_with_care(host, at, access, (requests, bytes), place);
+        }
+        nic.bus_out(device, at, requests);
+        let (_, there) = nic.bus_in(device, at, bytes);
+        there + self.read_latency()
+    }
+
+    /// As [`World::read_payload`] with `requests` and `bytes` on the bus, where more than the bus is involved.
+    #[cold]
+    #[inline(never)]
+    fn read_with_care(
+        &mut self,
+        host: usize,
+        at: u64,
+        access: Access,
+        (requests, bytes): (u64, u64),
+        place: MemoryPlace,
+    ) -> u64 {
         self.pcie_out(host, at, requests, Access { bytes: 0, ..access });
         self.read_again(host, at, bytes, access);
         let there = self.path_read(host, at, access.bytes, place);
@@ -431,7 +410,7 @@ impl World {
     }
 
     /// Puts a frame on the wire or the loopback path: when it has left, and when it has arrived.
-    #[inline]
+    #[inline(always)]
     fn depart(
         &mut self,
         host: usize,
@@ -473,22 +452,27 @@ impl World {
             nic.count.tx_bytes += bytes;
             nic.count.tx_packets += 1;
             let time = self.device.link.of(bytes);
-            let lower = nic.wire_free[rank + 1..].iter().copied().max().unwrap_or(0);
-            let start = nic.wire_free[rank].max(ready).max(nic.turn_ready);
-            // A worse rank's frame that is already leaving finishes first; those behind it wait.
-            let rest = if lower > start {
-                (lower - start) % self.device.link.of(self.mtu_default + self.device.frame)
-            } else {
-                0
-            };
-            nic.wire_free[rank] = start + rest + time;
-            for free in &mut nic.wire_free[rank + 1..] {
-                *free = (*free).max(start) + time;
+            let (free, worse) = nic.wire_free[rank..]
+                .split_first_mut()
+                .expect("the wire has a time for each rank");
+            let start = (*free).max(ready).max(nic.turn_ready);
+            let mut left = start + time;
+            if !worse.is_empty() {
+                let lower = worse.iter().copied().max().unwrap_or(0);
+                // A worse rank's frame that is already leaving finishes first; those behind it wait.
+                if lower > start {
+                    let frame = self.mtu_default + self.device.frame;
+                    left += (lower - start) % self.device.link.of(frame);
+                }
+                for free in worse {
+                    *free = (*free).max(start) + time;
+                }
             }
+            *free = left;
             if let Some(tracer) = &mut self.trace {
                 tracer.frame(host, rank, time, &nic.wire_free);
             }
-            (nic.wire_free[rank], nic.wire_free[rank] + delay)
+            (left, left + delay)
         }
     }
 

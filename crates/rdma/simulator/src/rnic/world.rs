@@ -204,28 +204,25 @@ impl World {
 
     /// Occupies the bus towards the NIC with `bytes`, headers included, no earlier than `at`, for what `access`
     /// says; the time it is free again, ps.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pcie_in(&mut self, host: usize, at: u64, bytes: u64, access: Access) -> u64 {
         let nic = &mut self.nics[host];
-        nic.count.pcie_in_bytes += bytes;
-        let before = nic.pcie_in_free;
-        let free = before.max(at) + self.device.pcie.of(bytes);
-        nic.pcie_in_free = free;
-        if nic.watched || self.trace.is_some() {
+        let (before, free) = nic.bus_in(&self.device, at, bytes);
+        if nic.watched {
+            // A copy of its own: where nothing watches, `access` is not even stored.
+            let access = Access { ..access };
             self.bus_used(host, BusDirection::ToNic, (at, before, free), access);
         }
         free
     }
 
     /// The same for the bus towards the host.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn pcie_out(&mut self, host: usize, at: u64, bytes: u64, access: Access) -> u64 {
         let nic = &mut self.nics[host];
-        nic.count.pcie_out_bytes += bytes;
-        let before = nic.pcie_out_free;
-        let free = before.max(at) + self.device.pcie.of(bytes);
-        nic.pcie_out_free = free;
-        if nic.watched || self.trace.is_some() {
+        let (before, free) = nic.bus_out(&self.device, at, bytes);
+        if nic.watched {
+            let access = Access { ..access };
             self.bus_used(host, BusDirection::ToHost, (at, before, free), access);
         }
         free
@@ -246,7 +243,7 @@ impl World {
             BusDirection::ToHost => Timeline::ToHost,
         };
         self.traced(|tracer| tracer.used(host, lane, at, before, free));
-        if self.nics[host].watched {
+        if self.monitors[host].is_some() {
             self.seen(host, free, direction, access);
         }
     }

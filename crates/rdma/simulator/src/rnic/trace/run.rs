@@ -33,6 +33,9 @@ pub fn run_traced(
         scenario,
         options,
     )));
+    for nic in &mut world.nics {
+        nic.watched = true;
+    }
     world.run();
     let result = world.result(scenario, profile);
     let tracer = world.trace.take().expect("it was put there above");
