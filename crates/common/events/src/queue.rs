@@ -177,19 +177,36 @@ impl<E: Copy> EventQueue<E> {
     #[inline]
     pub fn schedule(&mut self, time: Instant, event: E) {
         let time = time.as_ps();
-        assert!(
-            time >= self.now,
-            "event scheduled at {time} ps, before now = {} ps",
-            self.now
-        );
-        self.pending += 1;
-        if time > self.covered {
-            return self.schedule_far(time, event);
+        if time < self.now {
+            self.refuse(time);
         }
-        if self.cursor < self.current.len() && time >> SLOT_BITS <= self.open {
-            return self.schedule_early(time, event);
+        self.pending += 1;
+        let opened = self.cursor < self.current.len() && time >> SLOT_BITS <= self.open;
+        if time > self.covered || opened || self.near.free == NIL {
+            return self.schedule_apart(time, event);
         }
         self.append(time, event);
+    }
+
+    /// An event of the past is our own mistake.
+    #[cold]
+    #[inline(never)]
+    fn refuse(&self, time: u64) -> ! {
+        let now = self.now;
+        panic!("event scheduled at {time} ps, before now = {now} ps");
+    }
+
+    /// Files an event that does not go to the end of a slot of the ring, or for which the slab has no free node.
+    #[cold]
+    #[inline(never)]
+    fn schedule_apart(&mut self, time: u64, event: E) {
+        if time > self.covered {
+            self.schedule_far(time, event);
+        } else if self.cursor < self.current.len() && time >> SLOT_BITS <= self.open {
+            self.schedule_early(time, event);
+        } else {
+            self.append(time, event);
+        }
     }
 
     /// Takes the earliest event; of equal times the one scheduled first.
@@ -199,7 +216,7 @@ impl<E: Copy> EventQueue<E> {
     }
 
     /// Takes the earliest event as [`EventQueue::pop`] does, unless it is later than `end`.
-    #[inline]
+    #[inline(always)]
     pub fn pop_until(&mut self, end: Instant) -> Option<(Instant, E)> {
         let end = end.as_ps();
         if self.cursor == self.current.len() {
@@ -268,7 +285,7 @@ impl<E: Copy> EventQueue<E> {
     }
 
     /// At the end of its slot's list.
-    #[inline]
+    #[inline(always)]
     fn append(&mut self, time: u64, event: E) {
         let place = (time >> SLOT_BITS) as usize % SLOTS;
         if self.near.append(&mut self.slots[place], time, event) {
@@ -296,7 +313,6 @@ impl<E: Copy> EventQueue<E> {
     }
 
     /// Into the open slot, or before it (when [`EventQueue::pop_until`] has opened one and taken nothing).
-    #[cold]
     fn schedule_early(&mut self, time: u64, event: E) {
         if time >> SLOT_BITS < self.open {
             for place in self.cursor..self.current.len() {
@@ -313,6 +329,7 @@ impl<E: Copy> EventQueue<E> {
     }
 
     /// Moves a slot's events to `current` in their order.
+    #[inline(never)]
     fn open_slot(&mut self, place: usize, head: u32, tail: u32) {
         self.clear(place);
         self.current.clear();
@@ -514,10 +531,10 @@ impl<E: Copy> Lists<E> {
     /// Adds to the list that ends with `tail`; whether it was empty.
     #[inline]
     fn append(&mut self, tail: &mut u32, time: u64, event: E) -> bool {
-        let index = match self.free {
-            NIL => self.grow(time, event),
-            free => free,
-        };
+        if self.free == NIL {
+            self.grow(time, event);
+        }
+        let index = self.free;
         let last = std::mem::replace(tail, index);
         let next = match last {
             NIL => index,
@@ -531,12 +548,13 @@ impl<E: Copy> Lists<E> {
 
     /// One more free node, the only one.
     #[cold]
-    fn grow(&mut self, time: u64, event: E) -> u32 {
+    #[inline(never)]
+    fn grow(&mut self, time: u64, event: E) {
         let index = u32::try_from(self.nodes.len()).expect("fewer than 2^32 pending events");
         assert!(index != NIL, "more than 2^32 - 1 pending events");
         let next = NIL;
         self.nodes.push(Node { time, next, event });
-        index
+        self.free = index;
     }
 
     /// The nodes from `first` to `last` of a list are free.
