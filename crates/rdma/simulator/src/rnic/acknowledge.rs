@@ -5,7 +5,7 @@
 
 use super::access::{Access, End, Object};
 use super::event::{Arrived, Event};
-use super::sizes::{CONTEXT_BYTES, CQE_BYTES};
+use super::sizes::CQE_BYTES;
 use super::world::World;
 use isolane_rdma_scenario::model::{ATOMIC_BYTES, Transport, Verb};
 
@@ -77,8 +77,8 @@ impl World {
             return;
         };
         self.traced(move |tracer| tracer.nobody_waits());
-        let own = Access::of(pair, End::Requester, Object::PairContext, 0, CONTEXT_BYTES);
-        self.look_up_context(now, host, u64::from(pair) * 2, own, false);
+        let own = (pair, End::Requester, Object::PairContext);
+        self.look_up_context(now, host, own, u64::from(pair) * 2, false);
         let at = self.responder_works(now, host, self.device.ack_cost);
         self.trace_answered(host, pair, upto);
         let queue_pair = &mut self.pairs[pair as usize];
@@ -117,7 +117,7 @@ impl World {
                 upto * CQE_BYTES,
                 CQE_BYTES * entries,
             );
-            let written = self.pcie_out(host, now, bytes, access).max(at);
+            let written = self.pcie_out(host, now, bytes, || access).max(at);
             self.trace_completes(host, pair, upto);
             self.nics[host].count.cqes += entries;
             let visible = written + self.device.pcie_write;

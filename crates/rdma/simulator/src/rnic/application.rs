@@ -200,6 +200,7 @@ impl World {
     }
 
     /// Bytes the next message still has to release, and its size.
+    #[inline]
     pub(crate) fn next_release(&self, pair: u32) -> (u64, u64) {
         let queue_pair = &self.pairs[pair as usize];
         let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];

@@ -148,11 +148,17 @@ impl Arbiter {
         if ready == 0 {
             return None;
         }
-        Some(match &mut self.0 {
-            Kind::Priority => {
-                let class = ready.trailing_zeros() as u8;
-                Choice { class, rank: class }
-            }
+        if self.is_priority() {
+            let class = ready.trailing_zeros() as u8;
+            return Some(Choice { class, rank: class });
+        }
+        Some(self.choose_by_share(ready))
+    }
+
+    #[inline(never)]
+    fn choose_by_share(&mut self, ready: u16) -> Choice {
+        match &mut self.0 {
+            Kind::Priority => unreachable!("priorities have no shares"),
             Kind::Weighted(weighted) => match weighted.favoured(ready) {
                 0 => Choice {
                     class: weighted.choose(ready),
@@ -164,7 +170,7 @@ impl Arbiter {
                 },
             },
             Kind::Tables(tables) => tables.choose(ready),
-        })
+        }
     }
 
     /// The chosen `class` has sent `bytes`; none when its packet had to wait after all.

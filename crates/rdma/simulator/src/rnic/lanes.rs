@@ -5,7 +5,7 @@
 //! packet within a class. A lane is one function's part of one class. It has its own schedule queue and send
 //! engines, and it may have a rate limiter; a class can be paused by the link partner.
 //!
-//! Units: bytes on the wire, picoseconds. Method: each class keeps a ring of those of its lanes that have work and
+//! Units: bytes on the wire, picoseconds. Method: each class of several lanes keeps a ring of those of its lanes that have work and
 //! are not waiting for their limiter; a bit per class says whether the ring holds any. A step chooses the class, then
 //! the lane in front of its ring; the caller then says what the lane sent. All steps are O(classes), and nothing is
 //! allocated once the queues have grown.
@@ -65,6 +65,7 @@ pub(crate) enum Served {
 pub(crate) struct Lanes {
     pub(crate) lanes: Vec<Lane>,
     functions: usize,
+    /// Per class the lanes that have work and do not wait for a limiter, in turn; unused where a class is one lane.
     rings: Vec<VecDeque<u16>>,
     /// Classes whose ring holds lanes.
     busy: u16,
@@ -147,7 +148,9 @@ impl Lanes {
         }
         state.listed = true;
         let class = self.class_of(lane);
-        self.rings[class].push_back(lane as u16);
+        if self.functions > 1 {
+            self.rings[class].push_back(lane as u16);
+        }
         self.busy |= 1 << class;
     }
 
@@ -170,30 +173,32 @@ impl Lanes {
         usize::from(self.arbiter.best_rank(1 << self.class_of(lane)))
     }
 
-    /// The rank of a packet chosen with `rank` whose pair is of `class`. A pair that was moved to another priority
-    /// while it was being served takes the new one's place on the wire at once.
+    /// Whether a packet's rank on the wire is its class.
     #[inline]
-    pub(crate) fn rank_on_wire(&self, rank: usize, class: u8) -> usize {
-        if self.arbiter.is_priority() {
-            usize::from(class)
-        } else {
-            rank
-        }
+    pub(crate) fn ranks_by_class(&self) -> bool {
+        self.arbiter.is_priority()
     }
 
     /// The lane whose packet is next, and its rank on the wire.
     #[inline]
     pub(crate) fn choose(&mut self) -> Option<(usize, usize)> {
         let Choice { class, rank } = self.arbiter.choose(self.busy & !self.paused)?;
-        let lane = self.rings[usize::from(class)]
-            .front()
-            .expect("a busy class has a lane in its ring");
-        Some((usize::from(*lane), usize::from(rank)))
+        let lane = match self.functions {
+            1 => usize::from(class),
+            _ => usize::from(self.turn_of_class(class)),
+        };
+        Some((lane, usize::from(rank)))
+    }
+
+    /// The lane in front of a busy class's ring.
+    fn turn_of_class(&self, class: u8) -> u16 {
+        let lane = self.rings[usize::from(class)].front();
+        *lane.expect("a busy class has a lane in its ring")
     }
 
     /// The chosen lane has sent `bytes`, and its context left it if `gone`. When the lane's limiter lets it go
     /// on, ps, if that is later than `now`: the caller then has to call [`Lanes::replenished`] at that time.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn served(&mut self, now: u64, lane: usize, bytes: u64, gone: bool) -> Option<u64> {
         let class = self.class_of(lane);
         self.arbiter.charge(class as u8, bytes);
@@ -207,16 +212,24 @@ impl Lanes {
         let stays = state.work > 0 && !state.limited;
         state.listed = stays;
         let limited = state.limited;
-        let ring = &mut self.rings[class];
-        if ring.len() > 1 || !stays {
-            ring.pop_front();
-            if stays {
-                ring.push_back(lane as u16);
-            } else if ring.is_empty() {
-                self.busy &= !(1 << class);
-            }
+        if self.functions > 1 {
+            self.turn_ring(lane, stays);
+        } else if !stays {
+            self.busy &= !(1 << class);
         }
         limited.then_some(due)
+    }
+
+    /// The lane in front of its class's ring goes to the end if it `stays`, or leaves the ring.
+    fn turn_ring(&mut self, lane: usize, stays: bool) {
+        let class = self.class_of(lane);
+        let ring = &mut self.rings[class];
+        ring.pop_front();
+        if stays {
+            ring.push_back(lane as u16);
+        } else if ring.is_empty() {
+            self.busy &= !(1 << class);
+        }
     }
 
     /// A class has used up so much of its share otherwise than by sending.

@@ -4,7 +4,7 @@
 //! there. A pair that misses is set aside by the caller; when every slot is taken the processing unit waits for one.
 //! Only a message's first page can stall it: the later ones are read ahead.
 
-use super::access::{Access, End, Object, Owner};
+use super::access::{Access, End, Object};
 use super::event::Event;
 use super::process::is_multiple;
 use super::sizes::{CONTEXT_BYTES, PAGE, PAGES_PER_REGION_MAX, REMOTE_END};
@@ -22,15 +22,12 @@ impl World {
         needs_memory: bool,
     ) -> bool {
         let process = self.pairs[pair as usize].process;
-        let own = Access::of(pair, End::Requester, Object::PairContext, 0, CONTEXT_BYTES);
-        let mut done = self.look_up_context(now, host, u64::from(pair) * 2, own, true);
+        let own = (pair, End::Requester, Object::PairContext);
+        let mut done = self.look_up_context(now, host, own, u64::from(pair) * 2, true);
         // The completion queue's context lives in the same cache; one queue per process.
-        let queue = Access {
-            object: Object::QueueContext,
-            ..own
-        };
+        let queue = (pair, End::Requester, Object::QueueContext);
         let key = CONTEXT_OF_QUEUE | u64::from(process);
-        done = done.max(self.look_up_context(now, host, key, queue, true));
+        done = done.max(self.look_up_context(now, host, queue, key, true));
         if needs_memory {
             let ahead = self.device.micro.list_lookahead && !self.starts_list(pair);
             let elements = self.pairs[pair as usize]
@@ -64,30 +61,35 @@ impl World {
         is_multiple(message, plan.post_list)
     }
 
-    /// The tenant for whom the NIC fetches what `access` touches.
-    fn owner_of(&self, access: Access) -> u16 {
-        match access.owner {
-            Owner::Pair(pair) => self.pairs[pair as usize].tenant,
-            Owner::Loop(index) => self.loops[index as usize].tenant,
-            Owner::Host => self.running.len() as u16 - 1,
-        }
-    }
-
-    /// Looks a context up; when it is there, ps, or zero for a hit.
+    /// Looks up context `key`, which is `object` at one end of a pair; when it is there, ps, or zero for a hit.
+    #[inline]
     pub(crate) fn look_up_context(
         &mut self,
         now: u64,
         host: usize,
+        (pair, end, object): (u32, End, Object),
         key: u64,
-        access: Access,
         requester: bool,
     ) -> u64 {
-        let owner = self.owner_of(access);
+        let owner = self.pairs[pair as usize].tenant;
         let hit = self.nics[host].contexts.touch(key, owner);
         self.trace_lookup(host, CacheName::Contexts, key, (hit, true));
         if hit {
             return 0;
         }
+        let access = Access::of(pair, end, object, 0, CONTEXT_BYTES);
+        self.read_context(now, host, (owner, access), requester)
+    }
+
+    /// Reads a context that is not in the cache; when it is there, ps.
+    #[inline(never)]
+    fn read_context(
+        &mut self,
+        now: u64,
+        host: usize,
+        (owner, access): (u16, Access),
+        requester: bool,
+    ) -> u64 {
         let nic = &mut self.nics[host];
         let at = now.max(if requester {
             nic.requester_free
@@ -109,9 +111,9 @@ impl World {
         self.traced(move |tracer| {
             tracer.missed(host, CacheName::Contexts, lane, (before, at), &miss)
         });
-        self.pcie_in(host, at, CONTEXT_BYTES, access);
+        self.pcie_in(host, at, CONTEXT_BYTES, || access);
         // The one it takes the place of goes back; a model of the cache by keys does not know whose it was.
-        self.pcie_out(host, at, CONTEXT_BYTES, access);
+        self.pcie_out(host, at, CONTEXT_BYTES, || access);
         miss.done
     }
 
@@ -128,10 +130,10 @@ impl World {
         let entry = page >> self.device.micro.translation_shift;
         let owner = self.pairs[pair as usize].tenant;
         let nic = &mut self.nics[host];
-        let (unit, lane) = if requester {
-            (&mut nic.requester_free, Timeline::Requester)
+        let unit = if requester {
+            &mut nic.requester_free
         } else {
-            (&mut nic.responder_free, Timeline::Responder)
+            &mut nic.responder_free
         };
         // Deregistration stalls the sender's translations only: receivers see next to nothing (husky 4.3.2).
         let free = now.max(*unit);
@@ -140,36 +142,55 @@ impl World {
             nic.count.translation_stall += blocked - free;
             *unit = blocked;
             if let Some(tracer) = &mut self.trace {
-                tracer.stalled(host, lane, (free, blocked), Resource::DeregistrationStall);
+                let stall = Resource::DeregistrationStall;
+                tracer.stalled(host, Timeline::Requester, (free, blocked), stall);
             }
         }
-        let before = *unit;
-        let at = now.max(before);
+        let at = now.max(*unit);
         let known = nic.protections.touch(region, owner);
         let translated = nic.translations.touch(entry, owner);
         let blocked = match &nic.apart {
             Some(apart) if requester => apart.translation_blocked[usize::from(owner)],
             _ => 0,
         };
+        self.trace_lookup(host, CacheName::Protections, region, (known, true));
+        self.trace_lookup(host, CacheName::Translations, entry, (translated, true));
         if known && translated {
-            self.trace_lookup(host, CacheName::Protections, region, (true, true));
-            self.trace_lookup(host, CacheName::Translations, entry, (true, true));
             return if blocked > at { blocked } else { 0 };
         }
-        let miss = nic.translation_slots.take(at.max(blocked), owner);
         let levels = self.device.micro.dependent_translation && !known && !translated;
+        self.read_translation(host, (pair, remote, requester), (at, blocked), levels)
+    }
+
+    /// Reads a region or a translation that is not in the caches, from `at` on, and both one after the other with `levels`;
+    /// when they are there, ps.
+    #[inline(never)]
+    fn read_translation(
+        &mut self,
+        host: usize,
+        (pair, remote, requester): (u32, bool, bool),
+        (at, blocked): (u64, u64),
+        levels: bool,
+    ) -> u64 {
+        let owner = self.pairs[pair as usize].tenant;
+        let nic = &mut self.nics[host];
+        let miss = nic.translation_slots.take(at.max(blocked), owner);
         let done = match levels {
             true => nic.translation_slots.take(miss.done, owner).done,
             false => miss.done,
         };
+        let (unit, lane) = if requester {
+            (&mut nic.requester_free, Timeline::Requester)
+        } else {
+            (&mut nic.responder_free, Timeline::Responder)
+        };
+        let before = *unit;
         if nic.apart.is_none() {
             *unit = before.max(miss.started);
         }
-        self.trace_lookup(host, CacheName::Protections, region, (known, true));
-        self.trace_lookup(host, CacheName::Translations, entry, (translated, true));
         self.traced(move |t| t.missed(host, CacheName::Translations, lane, (before, at), &miss));
         let access = translation(pair, remote, 0, TRANSLATION_READ);
-        self.pcie_in(host, at, TRANSLATION_READ + self.device.tlp, access);
+        self.pcie_in(host, at, TRANSLATION_READ + self.device.tlp, || access);
         done
     }
 
@@ -181,7 +202,16 @@ impl World {
         let (region, offset) = if process.random_access {
             (self.addresses.below(regions), self.addresses.below(pages))
         } else {
-            (0, u64::from(queue_pair.ordinal) % pages)
+            // Most processes have a page for each pair, which needs no division.
+            let ordinal = u64::from(queue_pair.ordinal);
+            (
+                0,
+                if ordinal < pages {
+                    ordinal
+                } else {
+                    ordinal % pages
+                },
+            )
         };
         let end = if remote { REMOTE_END } else { 0 };
         let queue_pair = &mut self.pairs[pair as usize];
@@ -196,6 +226,7 @@ impl World {
     }
 
     /// Later pages of the current message are translated ahead of use: they cost reads and cache entries, not time.
+    #[inline(always)]
     pub(crate) fn prefetch_translation(
         &mut self,
         host: usize,
@@ -223,7 +254,7 @@ impl World {
             self.trace_lookup(host, CacheName::Translations, entry, (false, false));
             let bytes = TRANSLATION_READ / TRANSLATIONS_PER_READ;
             let access = translation(pair, remote, last * PAGE, bytes);
-            self.pcie_in(host, at, bytes, access);
+            self.pcie_in(host, at, bytes, || access);
         }
     }
 }

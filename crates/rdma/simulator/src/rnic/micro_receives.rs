@@ -156,7 +156,7 @@ impl World {
         let offset = queue_pair.receives_used * length;
         let access = Access::of(pair, End::Responder, Object::ReceiveQueue, offset, length);
         let bytes = self.device.pcie_bytes(length);
-        self.pcie_in(host, at, bytes, access);
+        self.pcie_in(host, at, bytes, || access);
     }
 
     /// Starts reads of the next receives, one at a time each, as far as some are posted and the device reads ahead.

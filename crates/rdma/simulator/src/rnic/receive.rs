@@ -12,7 +12,7 @@ use super::device::verb_index;
 use super::event::{Arrived, Event, Packet, PacketKind};
 use super::micro_receives::Taken;
 use super::queue_pair::NONE;
-use super::sizes::{ATOMIC_HEADER, CONTEXT_BYTES, CQE_BYTES, RECEIVE_WQE_BYTES};
+use super::sizes::{ATOMIC_HEADER, CQE_BYTES, RECEIVE_WQE_BYTES};
 use super::trace::record::Timeline;
 use super::trace::story::Phase;
 use super::trace::{CacheName, Resource};
@@ -27,7 +27,7 @@ const RESPONDER: u64 = 1;
 
 impl World {
     /// A packet has wholly arrived at its receiver's port.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn arrived(&mut self, now: u64, pair: u32, packet: Packet) {
         let queue_pair = &self.pairs[pair as usize];
         let loopback = queue_pair.host == queue_pair.peer;
@@ -145,7 +145,7 @@ impl World {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn process_packet(&mut self, now: u64, host: usize, pair: u32, packet: Packet) {
         self.traced(move |tracer| tracer.acts(pair));
         let in_sequence = self.pairs[pair as usize].expected_epoch == packet.epoch;
@@ -185,7 +185,7 @@ impl World {
     }
 
     /// A WRITE or SEND packet; when its buffer space is free again.
-    #[inline]
+    #[inline(always)]
     fn receive_data(&mut self, now: u64, host: usize, pair: u32, packet: Packet) -> u64 {
         let queue_pair = &mut self.pairs[pair as usize];
         let mut cost = self.device.packet;
@@ -299,7 +299,7 @@ impl World {
             place,
             CQE_BYTES,
         );
-        self.pcie_out(host, now, bytes, entry);
+        self.pcie_out(host, now, bytes, || entry);
         let queue_pair = &mut self.pairs[pair as usize];
         queue_pair.receives_owed += 1;
         if batch > 0 && queue_pair.receives_owed >= batch {
@@ -314,7 +314,7 @@ impl World {
                 0,
                 self.device.doorbell + RECEIVE_WQE_BYTES * u64::from(batch),
             );
-            self.pcie_in(host, now, bytes, access);
+            self.pcie_in(host, now, bytes, || access);
             let at = visible + cpu + self.device.mmio;
             self.schedule(
                 at,
@@ -324,6 +324,15 @@ impl World {
                 },
             );
         }
+    }
+
+    /// The application has posted `count` receives.
+    pub(crate) fn receives_posted(&mut self, now: u64, pair: u32, count: u16) {
+        self.pairs[pair as usize].receives += u64::from(count);
+        if self.device.micro.receive_cache > 0 {
+            self.keep_receives(now, pair, count);
+        }
+        self.tell_receives(now, pair, count);
     }
 
     /// Takes the next posted receive; when its work request is in the NIC, ps, or zero if it is there.
@@ -352,7 +361,7 @@ impl World {
                 number * RECEIVE_WQE_BYTES,
                 RECEIVE_WQE_BYTES * prefetch,
             );
-            self.pcie_in(host, now, bytes, access);
+            self.pcie_in(host, now, bytes, || access);
         }
         if hit || number < prefetch {
             return 0;
@@ -461,9 +470,9 @@ impl World {
         let at = self.responder_works(now, host, self.device.respond[verb_index(verb)]);
         let bytes = self.device.pcie_bytes(ATOMIC_BYTES);
         let operand = Access::of(pair, End::Responder, Object::Memory, 0, ATOMIC_BYTES);
-        let there = self.pcie_in(host, at, bytes, operand);
+        let there = self.pcie_in(host, at, bytes, || operand);
         let read = there.max(context).max(memory) + self.device.pcie_read;
-        self.pcie_out(host, at, bytes, operand);
+        self.pcie_out(host, at, bytes, || operand);
         self.meter
             .delivered(now, &mut self.pairs[pair as usize], ATOMIC_BYTES);
         self.meter.message_delivered(&self.pairs[pair as usize]);
@@ -481,8 +490,8 @@ impl World {
 
     /// The responder's context; when it is there, ps, or zero for a hit.
     fn look_up_responder(&mut self, now: u64, host: usize, pair: u32) -> u64 {
-        let own = Access::of(pair, End::Responder, Object::PairContext, 0, CONTEXT_BYTES);
-        self.look_up_context(now, host, u64::from(pair) * 2 + RESPONDER, own, false)
+        let own = (pair, End::Responder, Object::PairContext);
+        self.look_up_context(now, host, own, u64::from(pair) * 2 + RESPONDER, false)
     }
 
     /// Writes a packet's payload to host memory from `at` on; when it is there.
@@ -503,7 +512,7 @@ impl World {
         queue_pair.landed += payload;
         self.meter.delivered(now, queue_pair, payload);
         let ready = queue_pair.receive_ready;
-        let access = Access::of(pair, end, Object::Memory, offset, payload);
+        let access = || Access::of(pair, end, Object::Memory, offset, payload);
         let mut free = self.pcie_out(host, at, bytes, access);
         if place != MemoryPlace::Local {
             free = self.path_write(host, free, payload, place);

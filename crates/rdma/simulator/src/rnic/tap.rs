@@ -64,8 +64,8 @@ impl World {
         let statistics = self.monitors[host].as_ref()?.poll(tenant);
         let cost = cost::poll_cost();
         let access = Access::monitor(Owner::Host);
-        self.pcie_in(host, now, cost.to_monitor, access);
-        self.pcie_out(host, now, cost.to_host, access);
+        self.pcie_in(host, now, cost.to_monitor, || access);
+        self.pcie_out(host, now, cost.to_host, || access);
         Some(statistics)
     }
 
@@ -144,7 +144,7 @@ impl World {
 
     fn charge_updates(&mut self, now: u64, host: usize, sent: u64, owner: Owner) {
         let bytes = cost::update_cost(sent).to_monitor;
-        self.pcie_in(host, now, bytes, Access::monitor(owner));
+        self.pcie_in(host, now, bytes, || Access::monitor(owner));
     }
 
     /// What the monitor says of itself, for reports.

@@ -20,7 +20,7 @@ use super::device::verb_index;
 use super::event::{Event, Packet, PacketKind};
 use super::lanes::Served;
 use super::queue_pair::QueuePair;
-use super::sizes::{CONTEXT_BYTES, READ_REQUEST_MAX};
+use super::sizes::READ_REQUEST_MAX;
 use super::trace::record::Timeline;
 use super::world::World;
 use isolane_rdma_scenario::model::{MemoryPlace, Transport, Verb};
@@ -50,7 +50,7 @@ impl World {
             0,
             self.device.doorbell,
         );
-        self.pcie_in(host, now, bytes, access);
+        self.pcie_in(host, now, bytes, || access);
         self.charge_bus(host, pair, bytes);
         if rides_along {
             self.activate(now, pair, false);
@@ -60,12 +60,19 @@ impl World {
     }
 
     /// Starts the next work request fetch of a pair when it is due.
+    #[inline]
     fn fetch(&mut self, now: u64, pair: u32) {
+        let queue_pair = &self.pairs[pair as usize];
+        if !queue_pair.fetching && queue_pair.fetched != queue_pair.visible {
+            self.fetch_more(now, pair);
+        }
+    }
+
+    fn fetch_more(&mut self, now: u64, pair: u32) {
         let prefetch = self.fetch_depth(pair);
         let queue_pair = &mut self.pairs[pair as usize];
         let in_hand = queue_pair.fetched - queue_pair.sent;
-        if queue_pair.fetching || queue_pair.fetched == queue_pair.visible || in_hand * 2 > prefetch
-        {
+        if in_hand * 2 > prefetch {
             return;
         }
         let count = (queue_pair.visible - queue_pair.fetched).min(prefetch);
@@ -78,16 +85,16 @@ impl World {
         self.nics[host].count.wqe_fetches += count;
         let tlp = self.device.tlp;
         let asking = Access::asking(pair, End::Requester, Object::SendQueue);
-        self.pcie_out(host, now, tlp, asking);
+        self.pcie_out(host, now, tlp, || asking);
         let access = Access {
             offset: position,
             bytes: request * count,
             ..asking
         };
-        let mut done = self.pcie_in(host, now, bytes, access) + self.read_latency();
+        let mut done = self.pcie_in(host, now, bytes, || access) + self.read_latency();
         if self.device.micro.fetch_context {
-            let own = Access::of(pair, End::Requester, Object::PairContext, 0, CONTEXT_BYTES);
-            let there = self.look_up_context(now, host, u64::from(pair) * 2, own, true);
+            let own = (pair, End::Requester, Object::PairContext);
+            let there = self.look_up_context(now, host, own, u64::from(pair) * 2, true);
             done = done.max(there);
         }
         self.traced(move |tracer| tracer.fetches(host, pair, done));
@@ -186,7 +193,7 @@ impl World {
     }
 
     /// Schedules the transmitter's next step for the best rank that has work.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn step_at(&mut self, host: usize, now: u64) {
         if let Some(rank) = self.nics[host].lanes.best_rank() {
             self.step_by(host, now, rank);
@@ -195,7 +202,7 @@ impl World {
 
     /// Sees to it that the transmitter's next step comes no later than work of `rank` can go out. What a worse
     /// rank has read ahead of the wire does not hold it up.
-    #[inline]
+    #[inline(always)]
     fn step_by(&mut self, host: usize, now: u64, rank: usize) {
         let ahead = self.device.pipeline;
         let traced = self.trace.is_some();
@@ -224,31 +231,43 @@ impl World {
         let Some((lane, rank)) = nic.lanes.choose() else {
             return;
         };
-        let chunk = self.take_chunk_turn(now, host, lane);
-        let (engine, context) = match chunk {
-            Some((context, _)) => (0, context),
-            None => self.choose_engine(now, host, lane),
+        let by_class = nic.lanes.ranks_by_class();
+        let state = &mut nic.lanes.lanes[lane];
+        let (engine, context, chunk) = if state.chunks.is_none() {
+            let (engine, context) = state.choose_engine(now, &self.device, &self.pairs);
+            (engine, context, None)
+        } else {
+            let turn = self.take_chunk_turn(now, host, lane);
+            (0, turn.0, Some(turn))
         };
-        let pair = context / 2;
-        self.trace_takes(host, pair, context % 2 == 1);
+        let (pair, response) = (context / 2, context % 2 == 1);
+        self.trace_takes(host, pair, response);
         let queue_pair = &self.pairs[pair as usize];
         let loopback = queue_pair.host == queue_pair.peer;
-        let (first, response) = (queue_pair.offset == 0, context % 2 == 1);
-        let nic = &self.nics[host];
-        let rank = nic.lanes.rank_on_wire(rank, queue_pair.queue);
+        let first = queue_pair.offset == 0;
+        // A pair that was moved to another priority while it was being served takes the new one's place on the wire at once.
+        let rank = match by_class {
+            true => usize::from(queue_pair.queue),
+            false => rank,
+        };
         let (served, bytes) = if response {
             self.send_response(now, host, pair, rank)
         } else {
             self.send_request(now, host, pair, rank)
         };
-        let gone = match chunk {
-            Some(chunk) => self.after_chunk(now, (host, lane), chunk, served),
-            None => self.after_packet(now, (host, lane), (engine, context), served),
-        };
         let charged = if self.nics[host].apart.is_some() {
             self.dominant_bytes(pair, bytes, first, response)
         } else {
             bytes
+        };
+        let gone = match chunk {
+            Some(chunk) => self.after_chunk(now, (host, lane), chunk, served),
+            None => {
+                let queue_pair = &mut self.pairs[pair as usize];
+                let turn = (engine, context);
+                let lanes = &mut self.nics[host].lanes;
+                lanes.after_packet(now, lane, turn, served, queue_pair)
+            }
         };
         if let Some(due) = self.nics[host].lanes.served(now, lane, charged, gone) {
             self.traced(move |tracer| tracer.limits(host, lane, true));
@@ -266,6 +285,7 @@ impl World {
     }
 
     /// Sends one packet of a requester, or sets it aside.
+    #[inline(always)]
     fn send_request(&mut self, now: u64, host: usize, pair: u32, rank: usize) -> (Served, u64) {
         let queue_pair = &self.pairs[pair as usize];
         if queue_pair.backing_off {
@@ -310,8 +330,8 @@ impl World {
             if offset > 0 {
                 self.prefetch_translation(host, pair, false, offset, payload);
             }
-            let access = Access::of(pair, End::Requester, Object::Memory, offset, payload);
-            self.read_payload(host, at, access, extra_elements, place)
+            let access = || Access::of(pair, End::Requester, Object::Memory, offset, payload);
+            self.read_payload(host, at, (payload, extra_elements), access, place)
         } else {
             at
         };
@@ -328,7 +348,7 @@ impl World {
     }
 
     /// Bookkeeping behind a request packet: completions of unreliable transports, fetches, pacing.
-    #[inline]
+    #[inline(always)]
     fn after_request(
         &mut self,
         now: u64,
@@ -367,23 +387,22 @@ impl World {
         done
     }
 
-    /// Reads payload from `place` over PCIe; when its last byte is there.
+    /// Reads `payload` bytes from `place` over PCIe; when the last one is there.
     #[inline(always)]
     fn read_payload(
         &mut self,
         host: usize,
         at: u64,
-        access: Access,
-        extra_elements: u64,
+        (payload, extra_elements): (u64, u64),
+        access: impl FnOnce() -> Access,
         place: MemoryPlace,
     ) -> u64 {
         let device = &self.device;
-        let bytes = device.pcie_bytes(access.bytes) + extra_elements * device.tlp;
-        let requests = device.tlp * access.bytes.div_ceil(READ_REQUEST_MAX);
+        let bytes = device.pcie_bytes(payload) + extra_elements * device.tlp;
+        let requests = device.tlp * payload.div_ceil(READ_REQUEST_MAX);
         let nic = &mut self.nics[host];
         if nic.watched || device.micro.staging > 0 || place != MemoryPlace::Local {
-            let access = Access { ..access };
-            return self.read_with_care(host, at, access, (requests, bytes), place);
+            return self.read_with_care(host, at, access(), (requests, bytes), place);
         }
         nic.bus_out(device, at, requests);
         let (_, there) = nic.bus_in(device, at, bytes);
@@ -401,10 +420,10 @@ impl World {
         (requests, bytes): (u64, u64),
         place: MemoryPlace,
     ) -> u64 {
-        self.pcie_out(host, at, requests, Access { bytes: 0, ..access });
+        self.pcie_out(host, at, requests, || Access { bytes: 0, ..access });
         self.read_again(host, at, bytes, access);
         let there = self.path_read(host, at, access.bytes, place);
-        self.pcie_in(host, at, bytes, access).max(there)
+        self.pcie_in(host, at, bytes, || access).max(there)
             + self.read_latency()
             + self.distance(place)
     }
@@ -487,7 +506,6 @@ impl World {
         let first = queue_pair.response_offset == 0;
         let payload = (bytes - queue_pair.response_offset).min(u64::from(queue_pair.mtu));
         let offset = queue_pair.response_offset;
-        let access = Access::of(pair, End::Responder, Object::Memory, offset, payload);
         queue_pair.response_offset += payload;
         let last = queue_pair.response_offset >= bytes;
         if last {
@@ -515,7 +533,8 @@ impl World {
         }
         let ready = if payload > 0 {
             let place = self.pairs[pair as usize].remote_memory;
-            self.read_payload(host, at, access, 0, place)
+            let access = || Access::of(pair, End::Responder, Object::Memory, offset, payload);
+            self.read_payload(host, at, (payload, 0), access, place)
         } else {
             at
         };

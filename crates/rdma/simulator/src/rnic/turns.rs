@@ -5,68 +5,73 @@
 //! prefetched while the context waited (`transmit` says why).
 
 use super::device::Device;
-use super::lanes::{Engine, Served};
+use super::lanes::{Engine, Lane, Lanes, Served};
 use super::queue_pair::{NONE, QueuePair};
-use super::world::{PAIRS_IN_CACHE, World};
+use super::world::PAIRS_IN_CACHE;
 use std::collections::VecDeque;
 
-impl World {
-    /// A step of an engine is over; whether its context has left the lane.
-    #[inline]
+impl Lane {
+    /// The next engine in turn of a lane with work that has, or can take, a context, and the context.
+    #[inline(always)]
+    pub(super) fn choose_engine(
+        &mut self,
+        now: u64,
+        device: &Device,
+        pairs: &[QueuePair],
+    ) -> (usize, u32) {
+        let engines = self.engines.len();
+        for _ in 0..engines {
+            let turn = self.next_engine;
+            self.next_engine = if turn + 1 == engines { 0 } else { turn + 1 };
+            let engine = &mut self.engines[turn];
+            if engine.context == NONE {
+                let Some(context) = self.ready.pop_front() else {
+                    continue;
+                };
+                fetch_ahead(pairs, &self.ready);
+                *engine = Engine {
+                    context,
+                    packets_left: turn_of(device, pairs, now, context),
+                };
+            }
+            return (turn, engine.context);
+        }
+        unreachable!("a lane in a ring has a context")
+    }
+}
+
+impl Lanes {
+    /// A step of an engine is over; whether its context, which is of `queue_pair`, has left the lane.
+    #[inline(always)]
     pub(super) fn after_packet(
         &mut self,
         now: u64,
-        (host, lane): (usize, usize),
+        lane: usize,
         (engine, context): (usize, u32),
         served: Served,
+        queue_pair: &mut QueuePair,
     ) -> bool {
-        let lanes = &mut self.nics[host].lanes;
-        let slot = &mut lanes.lanes[lane].engines[engine];
+        let slot = &mut self.lanes[lane].engines[engine];
         slot.packets_left -= 1;
         if served == Served::More && slot.packets_left > 0 {
             return false;
         }
         slot.context = NONE;
         let is_response = context % 2 == 1;
-        let queue_pair = &mut self.pairs[context as usize / 2];
         if served == Served::More {
             if is_response {
                 queue_pair.response_queued_at = now;
             } else {
                 queue_pair.queued_at = now;
             }
-            let next = lanes.lane_of(queue_pair.queue, queue_pair.function);
-            lanes.push(next, context);
+            let next = self.lane_of(queue_pair.queue, queue_pair.function);
+            self.push(next, context);
         } else if is_response {
             queue_pair.response_scheduled = false;
         } else {
             queue_pair.scheduled = false;
         }
         true
-    }
-
-    /// The next engine in turn of a lane with work that has, or can take, a context, and the context.
-    #[inline]
-    pub(super) fn choose_engine(&mut self, now: u64, host: usize, lane: usize) -> (usize, u32) {
-        let lane = &mut self.nics[host].lanes.lanes[lane];
-        let engines = lane.engines.len();
-        for _ in 0..engines {
-            let turn = lane.next_engine;
-            lane.next_engine = if turn + 1 == engines { 0 } else { turn + 1 };
-            let engine = &mut lane.engines[turn];
-            if engine.context == NONE {
-                let Some(context) = lane.ready.pop_front() else {
-                    continue;
-                };
-                fetch_ahead(&self.pairs, &lane.ready);
-                *engine = Engine {
-                    context,
-                    packets_left: turn_of(&self.device, &self.pairs, now, context),
-                };
-            }
-            return (turn, engine.context);
-        }
-        unreachable!("a lane in a ring has a context")
     }
 }
 

@@ -109,7 +109,7 @@ impl World {
     }
 
     /// Prefetches the pair of the next event while this one is handled: thousands of pairs do not fit a cache.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn look_ahead(&self) {
         if self.pairs.len() <= PAIRS_IN_CACHE {
             return;
@@ -125,6 +125,8 @@ impl World {
         self.queue.schedule(Instant::from_ps(at), event);
     }
 
+    /// Handles `event`. It is a part of each loop over events, so that an event costs one call: that of its handler.
+    #[inline(always)]
     pub(super) fn handle(&mut self, now: u64, event: Event) {
         if self.trace.is_some() {
             self.trace_event(now, &event);
@@ -141,13 +143,7 @@ impl World {
             Event::Completed { pair, upto } => self.completed(now, pair, upto),
             Event::Delivered { pair, message } => self.delivered(now, pair, message),
             Event::Handed { link } => self.program_received(now, link, 0),
-            Event::Receives { pair, count } => {
-                self.pairs[pair as usize].receives += u64::from(count);
-                if self.device.micro.receive_cache > 0 {
-                    self.keep_receives(now, pair, count);
-                }
-                self.tell_receives(now, pair, count);
-            }
+            Event::Receives { pair, count } => self.receives_posted(now, pair, count),
             Event::ReceiveRead { pair } => self.receive_was_read(now, pair),
             Event::Credited { pair, upto } => self.credited(now, pair, upto),
             Event::Post { pair } => self.refill(now, pair),
@@ -203,27 +199,36 @@ impl World {
     }
 
     /// Occupies the bus towards the NIC with `bytes`, headers included, no earlier than `at`, for what `access`
-    /// says; the time it is free again, ps.
+    /// says; the time it is free again, ps. Only a bus that is watched asks for it.
     #[inline(always)]
-    pub(crate) fn pcie_in(&mut self, host: usize, at: u64, bytes: u64, access: Access) -> u64 {
+    pub(crate) fn pcie_in(
+        &mut self,
+        host: usize,
+        at: u64,
+        bytes: u64,
+        access: impl FnOnce() -> Access,
+    ) -> u64 {
         let nic = &mut self.nics[host];
         let (before, free) = nic.bus_in(&self.device, at, bytes);
         if nic.watched {
-            // A copy of its own: where nothing watches, `access` is not even stored.
-            let access = Access { ..access };
-            self.bus_used(host, BusDirection::ToNic, (at, before, free), access);
+            self.bus_used(host, BusDirection::ToNic, (at, before, free), access());
         }
         free
     }
 
     /// The same for the bus towards the host.
     #[inline(always)]
-    pub(crate) fn pcie_out(&mut self, host: usize, at: u64, bytes: u64, access: Access) -> u64 {
+    pub(crate) fn pcie_out(
+        &mut self,
+        host: usize,
+        at: u64,
+        bytes: u64,
+        access: impl FnOnce() -> Access,
+    ) -> u64 {
         let nic = &mut self.nics[host];
         let (before, free) = nic.bus_out(&self.device, at, bytes);
         if nic.watched {
-            let access = Access { ..access };
-            self.bus_used(host, BusDirection::ToHost, (at, before, free), access);
+            self.bus_used(host, BusDirection::ToHost, (at, before, free), access());
         }
         free
     }

@@ -104,17 +104,23 @@ impl World {
 
     /// The tenant of `pair` has taken `bytes` of the bus to the NIC for its doorbells or its work requests: what it
     /// sends waits for the others as if it had sent for so long.
+    #[inline]
     pub(crate) fn charge_bus(&mut self, host: usize, pair: u32, bytes: u64) {
         if self.nics[host].apart.is_some() {
-            let class = self.pairs[pair as usize].queue;
-            let now = self.queue.now().as_ps();
-            if let Some(apart) = &mut self.nics[host].apart {
-                apart.note_bus(now, usize::from(class), bytes);
-            }
-            let time = self.device.pcie.of(bytes);
-            let wire = self.device.link.of(WIRE_UNIT).max(1);
-            self.nics[host].lanes.charge(class, time * WIRE_UNIT / wire);
+            self.charge_bus_apart(host, pair, bytes);
         }
+    }
+
+    fn charge_bus_apart(&mut self, host: usize, pair: u32, bytes: u64) {
+        let class = self.pairs[pair as usize].queue;
+        let now = self.queue.now().as_ps();
+        let nic = &mut self.nics[host];
+        if let Some(apart) = &mut nic.apart {
+            apart.note_bus(now, usize::from(class), bytes);
+        }
+        let time = self.device.pcie.of(bytes);
+        let wire = self.device.link.of(WIRE_UNIT).max(1);
+        nic.lanes.charge(class, time * WIRE_UNIT / wire);
     }
 
     /// What the arbiter charges for a packet of `bytes` on the wire that is, or is not, the `first` of a request:

@@ -10,11 +10,17 @@ use isolane_rdma_scenario::model::{Class, Verb};
 
 impl World {
     /// Puts a context with work into a lane.
+    #[inline]
     pub(crate) fn wait_in_lane(&mut self, now: u64, host: usize, lane: usize, context: u32) {
-        if self.nics[host].lanes.lanes[lane].chunks.is_none() {
-            self.nics[host].lanes.push(lane, context);
-            return;
+        let lanes = &mut self.nics[host].lanes;
+        if lanes.lanes[lane].chunks.is_none() {
+            lanes.push(lane, context);
+        } else {
+            self.wait_for_chunk(now, host, lane, context);
         }
+    }
+
+    fn wait_for_chunk(&mut self, now: u64, host: usize, lane: usize, context: u32) {
         let length = self.piece(context).length;
         let queue_pair = &self.pairs[context as usize / 2];
         let tenant = queue_pair.tenant;
@@ -67,16 +73,11 @@ impl World {
     }
 
     /// Opens or continues a turn: the context, and the packet it sends next.
-    pub(crate) fn take_chunk_turn(
-        &mut self,
-        now: u64,
-        host: usize,
-        lane: usize,
-    ) -> Option<(u32, Piece)> {
-        let chunks = self.nics[host].lanes.lanes[lane].chunks.as_mut()?;
-        let turn = chunks.turn(now);
+    pub(crate) fn take_chunk_turn(&mut self, now: u64, host: usize, lane: usize) -> (u32, Piece) {
+        let chunks = self.nics[host].lanes.lanes[lane].chunks.as_mut();
+        let turn = chunks.expect("the lane schedules chunks").turn(now);
         self.nics[host].turn_ready = turn.ready;
-        Some((turn.context, self.piece(turn.context)))
+        (turn.context, self.piece(turn.context))
     }
 
     /// What the next packet of a context is a part of.

@@ -204,7 +204,7 @@ impl World {
     fn inject(&mut self, at: u64, host: usize, pair: u32, response: bool, explicit: bool) {
         let frame = self.device.ack;
         let bytes = self.device.pcie_bytes(frame) + self.device.doorbell + self.device.tlp;
-        let in_nic = self.pcie_in(host, at, bytes, Access::monitor(Owner::Host));
+        let in_nic = self.pcie_in(host, at, bytes, || Access::monitor(Owner::Host));
         let ready = in_nic + self.device.mmio + self.read_latency();
         self.nics[host].count.notifications_sent += 1;
         let queue_pair = &self.pairs[pair as usize];

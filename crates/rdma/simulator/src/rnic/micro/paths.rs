@@ -136,7 +136,7 @@ impl World {
         if self.device.micro.staging > 0
             && self.nics[host].micro.reserved > self.device.micro.staging
         {
-            self.pcie_in(host, at, bytes, access);
+            self.pcie_in(host, at, bytes, || access);
         }
     }
 
