@@ -61,48 +61,17 @@ const STRANGERS: &str = "other machines reach it, and every client could claim a
 /// [`Kind`] has no fractional numbers.
 const NUMBER: Kind = Kind::Text;
 
+#[rustfmt::skip]
 const TOP: &[Key] = &[
-    key(
-        "listen",
-        Kind::Text,
-        "\"unix:/path\" or an address and a port (127.0.0.1:7480)",
-    ),
-    key(
-        "socket_mode",
-        Kind::Text,
-        "who may connect to a Unix socket, in octal, like \"0660\" (what the umask leaves)",
-    ),
-    key(
-        "key_file",
-        Kind::Text,
-        "the file of the key that clients must have (none; needed where other machines reach the address)",
-    ),
-    key(
-        "term",
-        Kind::duration(TERM.0, TERM.1),
-        "how long a lease lasts (3s)",
-    ),
+    key("listen", Kind::Text, "\"unix:/path\" or an address and a port (127.0.0.1:7480)"),
+    key("socket_mode", Kind::Text, "who may connect to a Unix socket, in octal, like \"0660\" (what the umask leaves)"),
+    key("key_file", Kind::Text, "the file of the key that clients must have (none; needed where other machines reach the address)"),
+    key("term", Kind::duration(TERM.0, TERM.1), "how long a lease lasts (3s)"),
     key("store", Kind::Text, "folder where promises are kept"),
-    key(
-        "etcd",
-        Kind::Text,
-        "etcd's endpoint instead, like \"127.0.0.1:2379\"",
-    ),
-    key(
-        "etcd_prefix",
-        Kind::Text,
-        "what its keys begin with (/isolane/quota)",
-    ),
-    required(
-        "class",
-        Kind::Tables,
-        "the classes as [[class]], the highest first",
-    ),
-    required(
-        "group",
-        Kind::Tables,
-        "the groups of destinations as [[group]]",
-    ),
+    key("etcd", Kind::Text, "etcd's endpoint instead, like \"127.0.0.1:2379\""),
+    key("etcd_prefix", Kind::Text, "what its keys begin with (/isolane/quota)"),
+    required("class", Kind::Tables, "the classes as [[class]], the highest first"),
+    required("group", Kind::Tables, "the groups of destinations as [[group]]"),
     key("tenant", Kind::Tables, "who has what, as [[tenant]]"),
 ];
 
@@ -111,42 +80,21 @@ const CLASS: &[Key] = &[
     required("weight", NUMBER, "its weight at the port"),
 ];
 
+#[rustfmt::skip]
 const GROUP: &[Key] = &[
     required("name", Kind::Text, "as clients call it"),
-    required(
-        "line_rate",
-        Kind::Rate,
-        "the rate of the group's narrowest port",
-    ),
-    required(
-        "load",
-        NUMBER,
-        "average load of that port, in line rates (mu)",
-    ),
-    required(
-        "burst",
-        NUMBER,
-        "highest load of that port, in line rates (rho)",
-    ),
+    required("line_rate", Kind::Rate, "the rate of the group's narrowest port"),
+    required("load", NUMBER, "average load of that port, in line rates (mu)"),
+    required("burst", NUMBER, "highest load of that port, in line rates (rho)"),
 ];
 
+#[rustfmt::skip]
 const TENANT: &[Key] = &[
     required("name", Kind::Text, "as clients call it"),
     required("group", Kind::Text, "one of [[group]]"),
     required("class", Kind::Text, "one of [[class]], not the last"),
-    key(
-        "weight",
-        Kind::Count {
-            min: 1,
-            max: 1_000_000,
-        },
-        "its weight for what no guarantee takes (1)",
-    ),
-    key(
-        "guarantee",
-        Kind::Rate,
-        "what it gets whenever it asks (nothing)",
-    ),
+    key("weight", Kind::Count { min: 1, max: 1_000_000 }, "its weight for what no guarantee takes (1)"),
+    key("guarantee", Kind::Rate, "what it gets whenever it asks (nothing)"),
 ];
 
 /// Parses `text`; `file` is its name in messages.

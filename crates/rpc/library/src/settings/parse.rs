@@ -19,78 +19,27 @@ const IDLE: (u64, u64) = (100_000_000_000, 86_400_000_000_000_000);
 /// [`Kind`] has no fractional numbers; [`number`] reads them.
 const NUMBER: Kind = Kind::Text;
 
+#[rustfmt::skip]
 const TOP: &[Key] = &[
-    key(
-        "mode",
-        Kind::Choice(&["enforce", "shadow", "off"]),
-        "whether decisions are acted upon (enforce)",
-    ),
-    key(
-        "mtu_bytes",
-        Kind::Count {
-            min: 64,
-            max: 65_535,
-        },
-        "payload of one packet; sizes of calls are counted in it (1460)",
-    ),
-    key(
-        "idle_after",
-        Kind::duration(IDLE.0, IDLE.1),
-        "how long a destination keeps what it learned without calls (60s)",
-    ),
-    key(
-        "destinations_max",
-        Kind::Count {
-            min: 1,
-            max: DESTINATIONS_MAX as u64,
-        },
-        "most destinations with a place of their own (100000)",
-    ),
-    key(
-        "metrics_destinations",
-        Kind::Count {
-            min: 0,
-            max: 10_000,
-        },
-        "most destinations that metrics show one by one (100)",
-    ),
+    key("mode", Kind::Choice(&["enforce", "shadow", "off"]), "whether decisions are acted upon (enforce)"),
+    key("mtu_bytes", Kind::Count { min: 64, max: 65_535 }, "payload of one packet; sizes of calls are counted in it (1460)"),
+    key("idle_after", Kind::duration(IDLE.0, IDLE.1), "how long a destination keeps what it learned without calls (60s)"),
+    key("destinations_max", Kind::Count { min: 1, max: DESTINATIONS_MAX as u64 }, "most destinations with a place of their own (100000)"),
+    key("metrics_destinations", Kind::Count { min: 0, max: 10_000 }, "most destinations that metrics show one by one (100)"),
     key("alpha", NUMBER, "what a window without a miss adds (0.01)"),
     key("beta", NUMBER, "what each MTU of a miss takes (0.01)"),
     key("floor", NUMBER, "the least admit probability (0.1)"),
-    key(
-        "group",
-        Kind::Tables,
-        "destinations that share a quota, as [[group]]",
-    ),
-    key(
-        "quota",
-        Kind::Table,
-        "the quota server, and for whom this process sends",
-    ),
-    required(
-        "class",
-        Kind::Tables,
-        "the classes as [[class]], the highest first; the last one has no objective",
-    ),
+    key("group", Kind::Tables, "destinations that share a quota, as [[group]]"),
+    key("quota", Kind::Table, "the quota server, and for whom this process sends"),
+    required("class", Kind::Tables, "the classes as [[class]], the highest first; the last one has no objective"),
 ];
 
+#[rustfmt::skip]
 const CLASS: &[Key] = &[
     required("name", Kind::Text, "as applications and metrics call it"),
-    required(
-        "dscp",
-        Kind::Count { min: 0, max: 63 },
-        "the mark of its packets, 0 to 63",
-    ),
-    key(
-        "target_per_mtu",
-        Kind::duration(TARGET.0, TARGET.1),
-        "longest network latency of a call, for each MTU of its size",
-    ),
-    key(
-        "percentile",
-        NUMBER,
-        "the part of calls that must meet it, in percent (99.9)",
-    ),
+    required("dscp", Kind::Count { min: 0, max: 63 }, "the mark of its packets, 0 to 63"),
+    key("target_per_mtu", Kind::duration(TARGET.0, TARGET.1), "longest network latency of a call, for each MTU of its size"),
+    key("percentile", NUMBER, "the part of calls that must meet it, in percent (99.9)"),
     key("alpha", NUMBER, "the class's own alpha"),
     key("beta", NUMBER, "the class's own beta"),
     key("floor", NUMBER, "the class's own floor"),
