@@ -40,6 +40,20 @@ pub const fn parameter(
     }
 }
 
+/// The numbers of a profile, by section and name.
+pub type Sections = BTreeMap<String, BTreeMap<String, Sourced>>;
+
+/// The number `name` of `section` of the profile called `profile`.
+///
+/// # Panics
+/// When there is none: reading a profile checks that no parameter of its sections is missing.
+pub fn value_in(sections: &Sections, profile: &str, section: &str, name: &str) -> f64 {
+    let found = sections.get(section).and_then(|map| map.get(name));
+    found
+        .unwrap_or_else(|| panic!("profile {profile} has no {section}.{name}"))
+        .value
+}
+
 /// A number and its source.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
@@ -88,6 +102,22 @@ pub fn profile_name(top: &Table<'_>) -> Result<String, InputError> {
         true => Ok(name.to_owned()),
         false => Err(top.wrong("name", "must be lower-case letters, digits and dashes")),
     }
+}
+
+/// The sections `names` of `top` that the text has.
+///
+/// # Errors
+/// As [`section_of`].
+pub fn sections_of(
+    top: &Table<'_>,
+    names: &[&'static str],
+    parameters: &[Parameter],
+) -> Result<Sections, InputError> {
+    let mut sections = Sections::new();
+    for &name in names.iter().filter(|name| top.has(name)) {
+        sections.insert(name.to_owned(), section_of(top, name, parameters)?);
+    }
+    Ok(sections)
 }
 
 /// The table `name` of `top`: those of `parameters` that belong there, all of them, nothing else.

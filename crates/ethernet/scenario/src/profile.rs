@@ -5,13 +5,12 @@
 
 use isolane_common_toml_input::error::ProfileError;
 use isolane_common_toml_input::keys::{Key, Kind, required};
-use isolane_common_toml_input::sourced::Parameter;
-use isolane_common_toml_input::sourced::Sourced;
-use isolane_common_toml_input::sourced::{profile_name, section_of};
+use isolane_common_toml_input::sourced::{
+    Parameter, Sections, profile_name, sections_of, value_in,
+};
 use isolane_common_toml_input::table::{Source, Table};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// A card and its host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -21,7 +20,7 @@ pub struct NicProfile {
     /// One line for people.
     pub title: String,
     /// Parameters by section and name.
-    pub sections: BTreeMap<String, BTreeMap<String, Sourced>>,
+    pub sections: Sections,
 }
 
 const fn parameter(
@@ -31,13 +30,7 @@ const fn parameter(
     max: f64,
     about: &'static str,
 ) -> Parameter {
-    Parameter {
-        section,
-        name,
-        min,
-        max,
-        about,
-    }
+    isolane_common_toml_input::sourced::parameter(section, name, (min, max), about)
 }
 
 /// Every parameter, from the wire upwards.
@@ -127,17 +120,13 @@ impl NicProfile {
         let source = Source { file, text };
         let tree = source.tree()?;
         let top = Table::open(source, tree.get_ref(), 0, KEYS, None)?;
-        let mut sections = BTreeMap::new();
-        for name in SECTIONS {
-            sections.insert(name.to_owned(), section_of(&top, name, NIC_PARAMETERS)?);
-        }
         let title = top
             .text("title")?
             .expect("opening checked that it is there");
         Ok(Self {
             name: profile_name(&top)?,
             title: title.to_owned(),
-            sections,
+            sections: sections_of(&top, &SECTIONS, NIC_PARAMETERS)?,
         })
     }
 
@@ -168,11 +157,7 @@ impl NicProfile {
     /// # Panics
     /// When there is none: a loaded profile has every member of [`NIC_PARAMETERS`].
     pub fn value(&self, section: &str, name: &str) -> f64 {
-        self.sections
-            .get(section)
-            .and_then(|map| map.get(name))
-            .unwrap_or_else(|| panic!("profile {} has no {section}.{name}", self.name))
-            .value
+        value_in(&self.sections, &self.name, section, name)
     }
 }
 

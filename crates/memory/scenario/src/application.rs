@@ -6,16 +6,14 @@
 //! Limits: no reads apart from writes; no phases within an operation.
 //! Source: Mercury 5.3.1, 5.6.1, table 5.1.
 
-use super::machine::parameter;
 use isolane_common_toml_input::error::ProfileError;
 use isolane_common_toml_input::keys::{Key, Kind, required};
-use isolane_common_toml_input::sourced::Parameter;
-use isolane_common_toml_input::sourced::Sourced;
-use isolane_common_toml_input::sourced::{profile_name, section_of};
+use isolane_common_toml_input::sourced::{
+    Parameter, Sections, parameter, profile_name, sections_of, value_in,
+};
 use isolane_common_toml_input::table::{Source, Table};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// An application's model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -27,20 +25,20 @@ pub struct MemApplication {
     /// What one operation is called, in the plural: `operations`, `queries`, `tokens`.
     pub operation: String,
     /// Parameters by section and name.
-    pub sections: BTreeMap<String, BTreeMap<String, Sourced>>,
+    pub sections: Sections,
 }
 
 /// Every parameter.
 #[rustfmt::skip]
 pub const APPLICATION_PARAMETERS: &[Parameter] = &[
-    parameter("access", "requests_per_core", 0.1, 256.0, "cache lines that a core has on their way at once"),
-    parameter("access", "think_ns", 0.0, 1e6, "work of a core between a line's return and the request that follows it"),
-    parameter("access", "lines_per_visit", 1.0, 64.0, "lines of a page that one visit reads"),
-    parameter("access", "skew", 0.01, 1.0, "the hottest share f of the pages gets the share f^skew of the visits; 1 is uniform"),
-    parameter("access", "hidden_percent", 0.0, 99.0, "of the latency that prefetching hides from a load, on average"),
-    parameter("access", "hinted", 0.0, 1.0, "1: the kernel sets hint faults on its pages; 0: read-only mapped files, which it leaves alone"),
-    parameter("work", "lines_per_operation", 0.001, 1e12, "cache lines from memory that one operation needs"),
-    parameter("work", "parallel", 0.0, 1.0, "1: all cores work on one operation at a time; 0: each has its own"),
+    parameter("access", "requests_per_core", (0.1, 256.0), "cache lines that a core has on their way at once"),
+    parameter("access", "think_ns", (0.0, 1e6), "work of a core between a line's return and the request that follows it"),
+    parameter("access", "lines_per_visit", (1.0, 64.0), "lines of a page that one visit reads"),
+    parameter("access", "skew", (0.01, 1.0), "the hottest share f of the pages gets the share f^skew of the visits; 1 is uniform"),
+    parameter("access", "hidden_percent", (0.0, 99.0), "of the latency that prefetching hides from a load, on average"),
+    parameter("access", "hinted", (0.0, 1.0), "1: the kernel sets hint faults on its pages; 0: read-only mapped files, which it leaves alone"),
+    parameter("work", "lines_per_operation", (0.001, 1e12), "cache lines from memory that one operation needs"),
+    parameter("work", "parallel", (0.0, 1.0), "1: all cores work on one operation at a time; 0: each has its own"),
 ];
 
 const KEYS: &[Key] = &[
@@ -92,17 +90,12 @@ impl MemApplication {
         let source = Source { file, text };
         let tree = source.tree()?;
         let top = Table::open(source, tree.get_ref(), 0, KEYS, None)?;
-        let mut sections = BTreeMap::new();
-        for name in ["access", "work"] {
-            let section = section_of(&top, name, APPLICATION_PARAMETERS)?;
-            sections.insert(name.to_owned(), section);
-        }
         let present = "opening checked that it is there";
         Ok(Self {
             name: profile_name(&top)?,
             title: top.text("title")?.expect(present).to_owned(),
             operation: top.text("operation")?.expect(present).to_owned(),
-            sections,
+            sections: sections_of(&top, &["access", "work"], APPLICATION_PARAMETERS)?,
         })
     }
 
@@ -125,11 +118,7 @@ impl MemApplication {
     /// # Panics
     /// When there is none: a loaded application has every member of [`APPLICATION_PARAMETERS`].
     pub fn value(&self, section: &str, name: &str) -> f64 {
-        self.sections
-            .get(section)
-            .and_then(|map| map.get(name))
-            .unwrap_or_else(|| panic!("application {} has no {section}.{name}", self.name))
-            .value
+        value_in(&self.sections, &self.name, section, name)
     }
 }
 

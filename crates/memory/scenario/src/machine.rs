@@ -5,13 +5,12 @@
 
 use isolane_common_toml_input::error::ProfileError;
 use isolane_common_toml_input::keys::{Key, Kind, key, required};
-use isolane_common_toml_input::sourced::Parameter;
-use isolane_common_toml_input::sourced::Sourced;
-use isolane_common_toml_input::sourced::{profile_name, section_of};
+use isolane_common_toml_input::sourced::{
+    Parameter, Sections, parameter, profile_name, sections_of, value_in,
+};
 use isolane_common_toml_input::table::{Source, Table};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 
 /// A machine.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -21,56 +20,40 @@ pub struct MemMachine {
     /// One line for people.
     pub title: String,
     /// Parameters by section and name.
-    pub sections: BTreeMap<String, BTreeMap<String, Sourced>>,
-}
-
-pub(super) const fn parameter(
-    section: &'static str,
-    name: &'static str,
-    min: f64,
-    max: f64,
-    about: &'static str,
-) -> Parameter {
-    Parameter {
-        section,
-        name,
-        min,
-        max,
-        about,
-    }
+    pub sections: Sections,
 }
 
 /// Every parameter; the tiers first, nearest first.
 #[rustfmt::skip]
 pub const MACHINE_PARAMETERS: &[Parameter] = &[
-    parameter("local", "capacity_gb", 0.1, 1e6, "memory of the tier"),
-    parameter("local", "latency_ns", 1.0, 1e5, "of a load that misses all caches while nothing else runs"),
-    parameter("local", "bandwidth_gb_per_s", 0.1, 1e5, "of all channels together"),
-    parameter("local", "channels", 1.0, 64.0, "that serve requests beside each other"),
-    parameter("local", "variation", 0.0, 100.0, "squared coefficient of variation of a channel's service time"),
-    parameter("local", "entries", 1.0, 1e6, "requests that the tier's queue holds"),
-    parameter("far", "capacity_gb", 0.1, 1e6, "memory of the tier"),
-    parameter("far", "latency_ns", 1.0, 1e5, "of a load that misses all caches while nothing else runs"),
-    parameter("far", "bandwidth_gb_per_s", 0.1, 1e5, "of all channels together"),
-    parameter("far", "channels", 1.0, 64.0, "that serve requests beside each other"),
-    parameter("far", "variation", 0.0, 100.0, "squared coefficient of variation of a channel's service time"),
-    parameter("far", "entries", 1.0, 1e6, "requests that the tier's queue holds"),
-    parameter("farther", "capacity_gb", 0.1, 1e6, "memory of the tier"),
-    parameter("farther", "latency_ns", 1.0, 1e5, "of a load that misses all caches while nothing else runs"),
-    parameter("farther", "bandwidth_gb_per_s", 0.1, 1e5, "of all channels together"),
-    parameter("farther", "channels", 1.0, 64.0, "that serve requests beside each other"),
-    parameter("farther", "variation", 0.0, 100.0, "squared coefficient of variation of a channel's service time"),
-    parameter("farther", "entries", 1.0, 1e6, "requests that the tier's queue holds"),
-    parameter("cpu", "cores", 1.0, 4096.0, "of the socket whose memory this is"),
-    parameter("cpu", "request_slots", 1.0, 1e6, "requests of all cores and to all tiers that may be on their way"),
-    parameter("kernel", "page_bytes", 4096.0, 2097152.0, "of a page that is moved"),
-    parameter("kernel", "scan_mb_per_s", 0.01, 1e5, "address space of one application that is marked for hint faults"),
-    parameter("kernel", "promote_window_s", 0.001, 1000.0, "a marked page that is touched within is hot"),
-    parameter("kernel", "hint_fault_us", 0.0, 1000.0, "of an application's time"),
-    parameter("kernel", "migrate_page_us", 0.01, 1000.0, "to move one page: unmapping, copying, flushing"),
-    parameter("kernel", "migrate_threads", 1.0, 64.0, "that move pages beside each other"),
-    parameter("kernel", "free_percent", 0.0, 50.0, "of the near tier that reclaim keeps free for promotion"),
-    parameter("kernel", "indicator_noise_percent", 0.0, 20.0, "standard deviation of a measured latency, of sampling"),
+    parameter("local", "capacity_gb", (0.1, 1e6), "memory of the tier"),
+    parameter("local", "latency_ns", (1.0, 1e5), "of a load that misses all caches while nothing else runs"),
+    parameter("local", "bandwidth_gb_per_s", (0.1, 1e5), "of all channels together"),
+    parameter("local", "channels", (1.0, 64.0), "that serve requests beside each other"),
+    parameter("local", "variation", (0.0, 100.0), "squared coefficient of variation of a channel's service time"),
+    parameter("local", "entries", (1.0, 1e6), "requests that the tier's queue holds"),
+    parameter("far", "capacity_gb", (0.1, 1e6), "memory of the tier"),
+    parameter("far", "latency_ns", (1.0, 1e5), "of a load that misses all caches while nothing else runs"),
+    parameter("far", "bandwidth_gb_per_s", (0.1, 1e5), "of all channels together"),
+    parameter("far", "channels", (1.0, 64.0), "that serve requests beside each other"),
+    parameter("far", "variation", (0.0, 100.0), "squared coefficient of variation of a channel's service time"),
+    parameter("far", "entries", (1.0, 1e6), "requests that the tier's queue holds"),
+    parameter("farther", "capacity_gb", (0.1, 1e6), "memory of the tier"),
+    parameter("farther", "latency_ns", (1.0, 1e5), "of a load that misses all caches while nothing else runs"),
+    parameter("farther", "bandwidth_gb_per_s", (0.1, 1e5), "of all channels together"),
+    parameter("farther", "channels", (1.0, 64.0), "that serve requests beside each other"),
+    parameter("farther", "variation", (0.0, 100.0), "squared coefficient of variation of a channel's service time"),
+    parameter("farther", "entries", (1.0, 1e6), "requests that the tier's queue holds"),
+    parameter("cpu", "cores", (1.0, 4096.0), "of the socket whose memory this is"),
+    parameter("cpu", "request_slots", (1.0, 1e6), "requests of all cores and to all tiers that may be on their way"),
+    parameter("kernel", "page_bytes", (4096.0, 2097152.0), "of a page that is moved"),
+    parameter("kernel", "scan_mb_per_s", (0.01, 1e5), "address space of one application that is marked for hint faults"),
+    parameter("kernel", "promote_window_s", (0.001, 1000.0), "a marked page that is touched within is hot"),
+    parameter("kernel", "hint_fault_us", (0.0, 1000.0), "of an application's time"),
+    parameter("kernel", "migrate_page_us", (0.01, 1000.0), "to move one page: unmapping, copying, flushing"),
+    parameter("kernel", "migrate_threads", (1.0, 64.0), "that move pages beside each other"),
+    parameter("kernel", "free_percent", (0.0, 50.0), "of the near tier that reclaim keeps free for promotion"),
+    parameter("kernel", "indicator_noise_percent", (0.0, 20.0), "standard deviation of a measured latency, of sampling"),
 ];
 
 const KEYS: &[Key] = &[
@@ -101,20 +84,14 @@ impl MemMachine {
         let source = Source { file, text };
         let tree = source.tree()?;
         let top = Table::open(source, tree.get_ref(), 0, KEYS, None)?;
-        let mut sections = BTreeMap::new();
-        for name in ["local", "far", "farther", "cpu", "kernel"] {
-            if top.has(name) {
-                let section = section_of(&top, name, MACHINE_PARAMETERS)?;
-                sections.insert(name.to_owned(), section);
-            }
-        }
+        let sections = ["local", "far", "farther", "cpu", "kernel"];
         let title = top
             .text("title")?
             .expect("opening checked that it is there");
         Ok(Self {
             name: profile_name(&top)?,
             title: title.to_owned(),
-            sections,
+            sections: sections_of(&top, &sections, MACHINE_PARAMETERS)?,
         })
     }
 
@@ -147,11 +124,7 @@ impl MemMachine {
     /// # Panics
     /// When there is none: a loaded machine has every member of [`MACHINE_PARAMETERS`] of its sections.
     pub fn value(&self, section: &str, name: &str) -> f64 {
-        self.sections
-            .get(section)
-            .and_then(|map| map.get(name))
-            .unwrap_or_else(|| panic!("machine {} has no {section}.{name}", self.name))
-            .value
+        value_in(&self.sections, &self.name, section, name)
     }
 }
 

@@ -1,5 +1,6 @@
 //! One value of one object of the kernel: what a plan sets, what a journal records.
 
+pub use isolane_rdma_inventory::dcb::Selection;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -129,23 +130,6 @@ pub struct Classes {
     pub selection: [Selection; 8],
     /// The class of each priority.
     pub class_of_priority: [u8; 8],
-}
-
-/// Scheduling of a traffic class.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum Selection {
-    /// Served before every lower class.
-    #[default]
-    Strict,
-    /// Credit based shaper.
-    CreditShaper,
-    /// A share of what strict classes leave.
-    Share,
-    /// Vendor specific.
-    Vendor,
 }
 
 impl Value {

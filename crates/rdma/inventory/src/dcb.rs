@@ -9,7 +9,7 @@
 
 use isolane_common_linux::error::HostError;
 use isolane_common_linux::netlink::{Attributes, AttributesBuilder, Family, Request, Socket};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// Priorities of 802.1p, and traffic classes.
 pub const PRIORITIES: usize = 8;
@@ -82,7 +82,9 @@ pub struct Classes {
 }
 
 /// Scheduling of a traffic class.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Selection {
     /// Served before every lower class.

@@ -193,12 +193,7 @@ fn parse(payload: &[u8], target: &Target) -> Option<Value> {
         Target::Classes { .. } => found.classes.map(|classes| {
             Value::Classes(Classes {
                 share_percent: classes.bandwidth_percent,
-                selection: classes.selection.map(|selection| match selection {
-                    dcb::Selection::Strict => Selection::Strict,
-                    dcb::Selection::CreditShaper => Selection::CreditShaper,
-                    dcb::Selection::Share => Selection::Share,
-                    dcb::Selection::Vendor => Selection::Vendor,
-                }),
+                selection: classes.selection,
                 class_of_priority: classes.class_of_priority,
             })
         }),
