@@ -1,4 +1,4 @@
-// The matrix: tabs, filters, movement by keys, the readout, and files. The data's layout is told in src/audit_page/data.rs.
+// The matrix: tabs, filters, movement by keys, the readout, and files. src/audit_page/data.rs describes the data's layout.
 "use strict";
 (() => {
   const { bitRate, rate, time, percent, drawing, download, save } = window.isolane;

@@ -142,7 +142,7 @@ impl Pool {
 }
 
 impl State {
-    /// Drops the oldest stranger of the address that has most.
+    /// Drops the oldest unauthenticated connection of the address that has most of them.
     fn shed(&mut self) -> Option<Stranger> {
         let held = self.strangers.iter();
         let number = place_to_free(held.map(|(&number, stranger)| (stranger.peer, number)))?;

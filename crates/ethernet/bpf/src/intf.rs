@@ -118,7 +118,7 @@ pub(crate) fn load(word: u64) -> (u64, u32) {
     )
 }
 
-/// `dqa_state.hand`: the number and the key of the packet in hand, if there is one.
+/// `dqa_state.hand`: the number and the key of the packet that the card took and has not sent, if there is one.
 pub(crate) fn hand(word: u64) -> Option<(u32, u32)> {
     const HELD: u64 = 1 << 63;
     let number = (word >> 32) as u32 & NUMBER_MASK;

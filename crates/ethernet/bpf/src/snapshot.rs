@@ -118,7 +118,7 @@ pub struct DqaCounters {
     pub completed: u64,
     /// Packets dropped on their way.
     pub dropped: u64,
-    /// Completions that made good for missed ones.
+    /// Completions that also completed packets whose own completion was missed.
     pub recovered: u64,
     /// Completions of flows unknown or with nothing outstanding.
     pub unknown: u64,

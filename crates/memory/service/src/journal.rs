@@ -24,7 +24,7 @@ const FILE: &str = "journal.json";
 const VERSION: u32 = 1;
 /// The directory of the journal.
 pub const DIRECTORY: &str = "/run/isolane/mem";
-/// Most entries: applications under control, and as many that were let go while processes live on in their cgroups.
+/// Most entries: applications under control, and as many released ones whose processes still run in their cgroups.
 pub const ENTRIES_MAX: usize = 2 * crate::controller::APPLICATIONS_MAX;
 /// Largest journal that is read: none of ours is larger, as an entry is a request with a path, escaped.
 const SIZE_MAX: u64 = (ENTRIES_MAX * 2 * crate::protocol::REQUEST_MAX) as u64;

@@ -49,7 +49,7 @@ impl Drive {
         }
     }
 
-    /// Application `index` asks to run; whether it may.
+    /// Requests admission for application `index`. Returns whether it may run.
     pub(crate) fn arrive(
         &mut self,
         now: Instant,

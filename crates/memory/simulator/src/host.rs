@@ -107,7 +107,7 @@ impl<'a> App<'a> {
         }
     }
 
-    /// What it asks of the memory system.
+    /// Its load on the memory system.
     pub(crate) fn demand(&self) -> Demand {
         let busy = f64::from(self.spec.cores) * self.cpu_used() * (1.0 - self.stalled);
         Demand {

@@ -17,7 +17,7 @@ use isolane_memory_policy::mercury::TIERS_MAX;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mover {
     /// Nothing.
-    Nobody,
+    None,
     /// Reclaim and promotion.
     Kernel,
 }
@@ -29,7 +29,7 @@ pub(crate) fn step(
     mover: Mover,
     seconds: f64,
 ) -> [f64; TIERS_MAX] {
-    if mover == Mover::Nobody {
+    if mover == Mover::None {
         return [0.0; TIERS_MAX];
     }
     let mut moves = Moves {

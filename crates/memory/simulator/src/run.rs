@@ -101,7 +101,7 @@ impl<'a> World<'a> {
             machine,
             apps,
             mover: match scenario.policy {
-                MemPolicyName::None => Mover::Nobody,
+                MemPolicyName::None => Mover::None,
                 _ => Mover::Kernel,
             },
             balances: Balances::default(),

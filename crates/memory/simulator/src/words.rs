@@ -52,7 +52,7 @@ fn of_refusal(refusal: &Refusal, apps: &[App<'_>]) -> String {
             *best as f64 / 1e9
         ),
         Refusal::Inadmissible(Objective::BestEffort) => {
-            "its objective cannot be met on this machine; ask for less".to_owned()
+            "its objective cannot be met on this machine: weaken it".to_owned()
         }
         Refusal::DuplicatePriority(other) => format!(
             "{} has its priority already: priorities are unique",

@@ -102,7 +102,7 @@ pub(crate) const ECN: &[Key] = &[
 #[rustfmt::skip]
 pub(crate) const PFC: &[Key] = &[
     required("xoff", BUFFER, "bytes of one ingress port and class at which it pauses its peer"),
-    required("xon", BUFFER, "bytes below which it lets go"),
+    required("xon", BUFFER, "bytes below which the peer may send again"),
     key("quanta", count(1, 65_535), "for how long a pause frame holds, in times of 512 bits; repeated after half of that (until taken back)"),
 ];
 

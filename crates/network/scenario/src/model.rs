@@ -172,7 +172,7 @@ pub struct Ecn {
 pub struct Pfc {
     /// Bytes of one ingress port and class at which it pauses its peer.
     pub xoff: Bytes,
-    /// Bytes below which it lets go.
+    /// Bytes below which the peer may send again.
     pub xon: Bytes,
     /// For how long a pause frame holds, in times of 512 bits on its link; it is repeated after half of that. Without,
     /// a pause holds until it is taken back.

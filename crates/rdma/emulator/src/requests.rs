@@ -415,7 +415,7 @@ impl Fabric {
     }
 }
 
-/// Removes an object that belongs to who asks.
+/// Removes an object of the client that sent the request.
 fn remove<T>(map: &mut BTreeMap<u32, T>, key: u32, own: impl Fn(&T) -> bool) -> Answered {
     match map.get(&key).is_some_and(own) {
         false => Err(libc::EINVAL),

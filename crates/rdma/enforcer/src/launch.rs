@@ -74,7 +74,7 @@ pub fn supervise_self(launch: &Launch) -> Result<(), EnforceError> {
     match handoff::receive(&socket, &mut answer).map_err(absent)? {
         (1, _) => Ok(()),
         _ => Err(absent(io::Error::other(
-            "it refused the listener; perhaps it holds too many",
+            "it rejected the listener; it may hold too many",
         ))),
     }
 }

@@ -148,10 +148,10 @@ fn refusal(error: &rustls::Error) -> String {
             | Alert::CertificateRequired
             | Alert::AccessDenied,
         ) => {
-            format!("the other side refuses our certificate: it is not of its authority ({error})")
+            format!("the peer rejects our certificate: another authority signed it ({error})")
         }
         rustls::Error::AlertReceived(Alert::CertificateExpired) => {
-            format!("the other side refuses our certificate: it has expired ({error})")
+            format!("the peer rejects our certificate: it has expired ({error})")
         }
         other => other.to_string(),
     }

@@ -66,7 +66,7 @@ pub enum TestbedError {
         expected: String,
         given: String,
     },
-    /// The device cannot do what the scenario asks.
+    /// The device cannot do what the scenario requests.
     #[error("profile {profile} cannot run scenario {scenario}: {reason}")]
     Unsupported {
         scenario: String,

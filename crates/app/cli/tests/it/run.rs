@@ -126,7 +126,7 @@ fn require_does_not_start_what_would_run_unpaced() {
     let output = run(&["--require", "--", "echo", "hello"], &[NO_SHIM, NO_DAEMON]);
     assert_eq!(output.status.code(), Some(3));
     assert_eq!(text(&output.stdout), "");
-    assert!(text(&output.stderr).contains("not started, as --require asks"));
+    assert!(text(&output.stderr).contains("not started because of --require"));
 }
 
 #[test]

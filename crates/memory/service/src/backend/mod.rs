@@ -73,12 +73,12 @@ pub enum Progress {
         /// Why.
         why: MemError,
     },
-    /// It was let go, and no limit of ours is left: said where [`Backend::is_releasing`] was true.
+    /// It was released, and none of our limits is left: reported where [`Backend::is_releasing`] was true.
     Released {
         /// Whose.
         app: AppId,
     },
-    /// It was let go, but a limit of ours could not be lifted.
+    /// It was released, but one of our limits could not be lifted.
     ReleaseFailed {
         /// Whose.
         app: AppId,
@@ -143,7 +143,7 @@ pub trait Backend: Send {
     /// What happened since the last call; to be called every period.
     fn poll(&mut self, now: Instant) -> Vec<Progress>;
 
-    /// Lets an application go. One whose control group has vanished is let go without an error.
+    /// Releases an application. One whose control group no longer exists is released without an error.
     ///
     /// # Errors
     /// [`MemError::Unknown`], or a limit that could not be lifted.

@@ -45,7 +45,7 @@ impl Controller {
         self.check_against_machine(&application)?;
         let process = match (&place, caller) {
             (Place::Caller, None) => {
-                let message = "the kernel does not say which process asks: name a cgroup instead";
+                let message = "the kernel does not report which process sent the request: name a cgroup instead";
                 return Err(Failure::new(FailureCode::Machine, message));
             }
             (Place::Caller, process) => process,
@@ -182,7 +182,7 @@ impl Controller {
         }
         if let Err(error) = self.take_place(&entry, cgroup) {
             self.parts.sensors.release(id);
-            // Unknown to the backend, or let go: either is what is wanted.
+            // Unknown to the backend, or released: both are the wanted state.
             let _ = self.parts.backend.release(id);
             self.let_go(id, false);
             self.save();

@@ -210,7 +210,7 @@ impl Controller {
         }
     }
 
-    /// Nothing of ours is left on one that was let go.
+    /// Checks that a released application has none of our limits.
     fn lifted(&mut self, id: AppId) {
         self.counters.released += 1;
         self.lifting.remove(&id.0);

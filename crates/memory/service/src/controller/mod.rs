@@ -92,7 +92,7 @@ pub struct Controller {
     compared: Instant,
     /// When everything was last looked at.
     looked: Instant,
-    /// Applications that were let go and could not be freed: when to try again, and what the machine said.
+    /// Released applications whose limits could not be lifted: when to try again, and the error.
     lifting: BTreeMap<u32, (Instant, String)>,
     /// Whether the journal says what is known here.
     is_saved: bool,

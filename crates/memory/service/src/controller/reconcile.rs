@@ -2,7 +2,7 @@
 //!
 //! Method: each running application of the journal is measured, admitted in the order of arrival, and gets its limits
 //! again in place of those of the earlier service. Entries whose group is empty or gone are removed. Applications that
-//! the policy does not admit any more are let go without limits. Cgroups of ours that no journal names (a user deleted
+//! the policy does not admit any more are released without limits. Cgroups of ours that no journal names (a user deleted
 //! the journal) are removed if they are empty, and reported if they are not.
 
 use super::{Controlled, Controller, Life, Lift, is_same, lift_tiers, see, with_arriving};
@@ -101,7 +101,7 @@ impl Controller {
             Verdict::BestEffort(lacks) => Some(lacks),
             Verdict::Refused(refusal) => {
                 let name = &entry.application.name;
-                let problem = format!("{name} was under control and is let go: {refusal:?}");
+                let problem = format!("{name} was under control and is released: {refusal:?}");
                 self.about.problems.push(problem);
                 self.parts.sensors.release(id);
                 // Lifts what the dead service wrote.

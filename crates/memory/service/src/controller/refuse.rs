@@ -36,7 +36,7 @@ impl Controller {
                 best: None,
             });
         }
-        // Those that were let go stay in the journal while processes live on in cgroups of ours.
+        // Released applications stay in the journal while their processes run in our cgroups.
         if self.journal.entries.len() >= ENTRIES_MAX {
             return Some(Refused {
                 code: RefusedCode::Full,

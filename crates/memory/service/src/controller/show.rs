@@ -139,13 +139,13 @@ impl Controller {
             let cgroup = &entry.cgroup;
             problems.push(match self.lifting.get(&entry.id) {
                 Some((_, why)) => format!(
-                    "{name} is let go, but limits of ours are still in {cgroup}, and are tried again every second: {why}"
+                    "{name} is released, but our limits in {cgroup} are not lifted yet; the service tries again every second: {why}"
                 ),
                 None if entry.limited => {
-                    format!("{name} is let go; limits of ours in {cgroup} are being lifted")
+                    format!("{name} is released; our limits in {cgroup} are being lifted")
                 }
                 None => format!(
-                    "{name} is let go; its cgroup {cgroup} goes once its processes have ended"
+                    "{name} is released; its cgroup {cgroup} is removed when its processes have ended"
                 ),
             });
         }

@@ -384,7 +384,7 @@ fn ports_must_hold_a_packet_and_mark_before_they_are_full() {
     expect![[r#"f.toml:15: ports.ecn: min = "1MiB": never marks: the buffer is full at 512KiB; must be below"#]].assert_eq(&ports("ecn = { min = \"1MiB\", max = \"2MiB\" }"));
     expect![[r#"f.toml:15: ports.pfc: xon = "200KB": must be at most xoff, 100000B"#]]
         .assert_eq(&ports("pfc = { xoff = \"100KB\", xon = \"200KB\" }"));
-    expect!["f.toml:15: ports: xon is missing: bytes below which it lets go"]
+    expect!["f.toml:15: ports: xon is missing: bytes below which the peer may send again"]
         .assert_eq(&ports("pfc = { xoff = \"100KB\" }"));
     expect!["f.toml:15: ports.pfc: quanta = 100: a pause is over before its repeat is there, which comes half of it later and waits for up to a packet of 5KiB and 512B of frames: must be at least 2 x 5632 x 8 / 512 = 176"].assert_eq(&ports("pfc = { xoff = \"100KB\", xon = \"80KB\", quanta = 100 }"));
     expect!["f.toml:15: ports.pfc: quanta = 70000: must be 1 to 65535"].assert_eq(&ports(

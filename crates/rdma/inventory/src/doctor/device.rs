@@ -227,7 +227,7 @@ fn mtu(root: &Root, live: &Live, port: &Port) -> Check {
     let Some(path) = path else {
         return Check::unknown(
             NAME,
-            "libibverbs does not say, and there is no network device to tell it from",
+            "libibverbs does not report it, and no network device shows it",
             "ibv_devinfo -d DEVICE   # package ibverbs-utils",
         );
     };

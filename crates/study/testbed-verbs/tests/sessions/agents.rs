@@ -92,7 +92,7 @@ pub(crate) fn strangers_are_refused(place: &Place) {
     let (testbed, _) = place.testbed(&target, |reach| reach.identity = Some(forged));
     message(
         &run(&testbed, "quick", "none").unwrap_err(),
-        &["127.0.0.1", "not of its authority"],
+        &["127.0.0.1", "another authority signed"],
     );
     // The certificate of a machine does not control another one.
     let (testbed, _) = place.testbed(&target, |reach| {

@@ -101,7 +101,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         std::thread::sleep(left.min(GLANCE));
     }
     let found = measure(&host, &alone.cgroup, backend.as_mut(), objective, &stop);
-    // The backend lets go before the cgroup does.
+    // The backend releases the application before the cgroup is removed.
     let _ = backend.release(APP);
     drop(alone);
     let words: Vec<String> = arguments

@@ -1,4 +1,4 @@
-//! `isolane mem remove`: an application is let go.
+//! `isolane mem remove`: releases an application.
 
 use super::{Place, unexpected};
 use crate::output;

@@ -81,7 +81,7 @@ pub(super) fn enter(place: &Place, submission: Submission, require: bool) -> Res
     let name = submission.application.name.clone();
     if require && let Some(lacks) = would_lack(place, &submission)? {
         output::note(&format!(
-            "isolane mem: {name} is not started, as --require asks: {lacks}"
+            "isolane mem: {name} is not started because of --require: {lacks}"
         ));
         return Ok(Entered::Not(Status::No));
     }

@@ -119,7 +119,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         return Ok(Status::Done);
     }
     let end = match arguments.require {
-        true => "not started, as --require asks",
+        true => "not started because of --require",
         false => "it runs unpaced",
     };
     for finding in &plan.obstacles {
