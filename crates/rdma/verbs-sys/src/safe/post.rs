@@ -7,6 +7,28 @@ use super::{AddressHandle, MemoryRegion, QueuePair, VerbsError};
 use crate::*;
 use std::sync::Arc;
 
+/// Chains the requests of a list that is not empty, each with its elements. Returns the first request.
+macro_rules! chain {
+    ($list:expr) => {{
+        let mut element = $list.elements.as_mut_ptr();
+        let last = $list.requests.len() - 1;
+        let first = $list.requests.as_mut_ptr();
+        for (index, request) in $list.requests.iter_mut().enumerate() {
+            request.sg_list = element;
+            // SAFETY: the elements of all requests are one after the other in `elements`; the next request is in the
+            // same vector.
+            unsafe {
+                element = element.add(request.num_sge.unsigned_abs() as usize);
+                request.next = match index == last {
+                    true => std::ptr::null_mut(),
+                    false => first.add(index + 1),
+                };
+            }
+        }
+        first
+    }};
+}
+
 /// A piece of a region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Element {
@@ -175,27 +197,13 @@ impl SendList {
         if self.requests.is_empty() {
             return Ok(());
         }
-        let mut element = self.elements.as_mut_ptr();
-        let last = self.requests.len() - 1;
-        let first = self.requests.as_mut_ptr();
-        for (index, request) in self.requests.iter_mut().enumerate() {
-            request.sg_list = element;
-            // SAFETY: the elements of all requests are one after the other in `elements`; the next request is in the
-            // same vector.
-            unsafe {
-                element = element.add(request.num_sge.unsigned_abs() as usize);
-                request.next = match index == last {
-                    true => std::ptr::null_mut(),
-                    false => first.add(index + 1),
-                };
-            }
-        }
+        let first = chain!(self);
         let mut bad = std::ptr::null_mut();
         // SAFETY: a live queue pair; a chain of whole requests that outlive the call; inline data is in regions that
         // this list holds; other elements are checked by the device.
         let code = unsafe { ibv_post_send(queue_pair.raw, first, &mut bad) };
         let taken = match code {
-            0 => last + 1,
+            0 => self.requests.len(),
             // SAFETY: a provider points `bad` at a request of the chain, or leaves it null.
             _ if !bad.is_null() => unsafe { bad.offset_from(first) }.max(0) as usize,
             _ => 0,
@@ -322,20 +330,7 @@ impl ReceiveList {
         if self.requests.is_empty() {
             return Ok(());
         }
-        let mut element = self.elements.as_mut_ptr();
-        let last = self.requests.len() - 1;
-        let first = self.requests.as_mut_ptr();
-        for (index, request) in self.requests.iter_mut().enumerate() {
-            request.sg_list = element;
-            // SAFETY: as in `SendList::post`.
-            unsafe {
-                element = element.add(request.num_sge.unsigned_abs() as usize);
-                request.next = match index == last {
-                    true => std::ptr::null_mut(),
-                    false => first.add(index + 1),
-                };
-            }
-        }
+        let first = chain!(self);
         let mut bad = std::ptr::null_mut();
         // SAFETY: a live queue pair and a chain of whole requests that outlive the call; the device checks elements.
         let code = unsafe { ibv_post_recv(queue_pair.raw, first, &mut bad) };

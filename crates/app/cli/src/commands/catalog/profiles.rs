@@ -5,7 +5,7 @@ use crate::output;
 use crate::status::Status;
 use crate::text::{Table, fitted, number};
 use anyhow::Result;
-use isolane_common_toml_input::sourced::SourceKind;
+use isolane_common_toml_input::sourced::{Parameter, SourceKind, Sourced};
 use isolane_memory_scenario::machine::{MACHINE_PARAMETERS, MemMachine};
 use isolane_rdma_scenario::library::Library;
 use isolane_rdma_scenario::profile::{MICROARCHITECTURE, PARAMETERS, Profile};
@@ -84,25 +84,32 @@ fn list(library: &Library) -> String {
 
 /// A machine with tiered memory: every number with its source.
 fn show_machine(machine: &MemMachine) -> String {
-    let mut table = Table::new("lrll", &["parameter", "value", "known", "source"]);
-    for parameter in MACHINE_PARAMETERS {
-        let section = machine.sections.get(parameter.section);
-        let Some(sourced) = section.and_then(|section| section.get(parameter.name)) else {
-            continue;
-        };
-        table.row(vec![
-            format!("{}.{}", parameter.section, parameter.name),
-            number(sourced.value),
-            kind(sourced.kind).to_owned(),
-            sourced.source.clone(),
-        ]);
-    }
+    let sourced = |of: &Parameter| machine.sections.get(of.section)?.get(of.name);
     format!(
         "{}: {}\na machine of scenarios with [memory]\n\n{}",
         machine.name,
         machine.title,
-        fitted(&table)
+        numbers(MACHINE_PARAMETERS, sourced)
     )
+}
+
+/// A row for each of `parameters` that the profile has, with its source.
+fn numbers<'a, 'b>(
+    parameters: impl IntoIterator<Item = &'b Parameter>,
+    find: impl Fn(&Parameter) -> Option<&'a Sourced>,
+) -> String {
+    let mut table = Table::new("lrll", &["parameter", "value", "known", "source"]);
+    for parameter in parameters {
+        if let Some(sourced) = find(parameter) {
+            table.row(vec![
+                format!("{}.{}", parameter.section, parameter.name),
+                number(sourced.value),
+                kind(sourced.kind).to_owned(),
+                sourced.source.clone(),
+            ]);
+        }
+    }
+    fitted(&table)
 }
 
 fn show(profile: &Profile) -> String {
@@ -113,20 +120,11 @@ fn show(profile: &Profile) -> String {
         profile.papers.join(", "),
         if profile.atomics { "yes" } else { "no" },
     );
-    let mut table = Table::new("lrll", &["parameter", "value", "known", "source"]);
-    for parameter in PARAMETERS.iter().chain(MICROARCHITECTURE) {
-        let section = profile.section(parameter.section);
-        let Some(sourced) = section.and_then(|section| section.get(parameter.name)) else {
-            continue;
-        };
-        table.row(vec![
-            format!("{}.{}", parameter.section, parameter.name),
-            number(sourced.value),
-            kind(sourced.kind).to_owned(),
-            sourced.source.clone(),
-        ]);
-    }
-    text.push_str(&fitted(&table));
+    let sourced = |of: &Parameter| profile.section(of.section)?.get(of.name);
+    text.push_str(&numbers(
+        PARAMETERS.iter().chain(MICROARCHITECTURE),
+        sourced,
+    ));
     if !profile.token_dictionary.is_empty() {
         let mut tokens = Table::new("rr", &["up to Gb/s", "token bytes"]);
         for token in &profile.token_dictionary {
