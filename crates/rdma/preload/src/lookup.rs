@@ -59,12 +59,13 @@ fn look_up(name: *const c_char, find: impl FnOnce() -> *mut c_void) -> *mut c_vo
     // The look-up comes last: `dlerror` must tell of it.
     let originals = exports::originals();
     let found = find();
-    match originals {
-        // SAFETY: the loader has read the terminated name.
-        Some(originals) if !found.is_null() => {
-            ours(&originals, unsafe { CStr::from_ptr(name) }, found)
+    match originals.filter(|_| !found.is_null()) {
+        Some(originals) => {
+            // SAFETY: the loader has read the terminated name.
+            let name = unsafe { CStr::from_ptr(name) };
+            ours(&originals, name, found)
         }
-        _ => found,
+        None => found,
     }
 }
 
