@@ -80,7 +80,9 @@ impl World {
         let own = (pair, End::Requester, Object::PairContext);
         self.look_up_context(now, host, own, u64::from(pair) * 2, false);
         let at = self.responder_works(now, host, self.device.ack_cost);
-        self.trace_answered(host, pair, upto);
+        if self.trace.is_some() {
+            self.trace_answered(host, pair, upto);
+        }
         let queue_pair = &mut self.pairs[pair as usize];
         let atomic = matches!(queue_pair.verb, Verb::FetchAdd | Verb::CompareSwap);
         if atomic {
@@ -118,7 +120,9 @@ impl World {
                 CQE_BYTES * entries,
             );
             let written = self.pcie_out(host, now, bytes, || access).max(at);
-            self.trace_completes(host, pair, upto);
+            if self.trace.is_some() {
+                self.trace_completes(host, pair, upto);
+            }
             self.nics[host].count.cqes += entries;
             let visible = written + self.device.pcie_write;
             if let Some(messages) = seen {
@@ -154,7 +158,9 @@ impl World {
         let tenant = usize::from(queue_pair.tenant);
         let host = usize::from(queue_pair.host);
         self.unkeep_requests(host, pair, u64::from(back));
-        self.trace_not_ready(now, pair, sent_from);
+        if self.trace.is_some() {
+            self.trace_not_ready(now, pair, sent_from);
+        }
         self.meter.error(tenant);
         self.schedule(now + wait, Event::Retry { pair });
     }

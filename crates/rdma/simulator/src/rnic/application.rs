@@ -161,7 +161,9 @@ impl World {
         }
         queue_pair.app_posted += count;
         let every = u64::from(self.plans[process.plan as usize].completion_every);
-        self.trace_posted(now, pair, count, every);
+        if self.trace.is_some() {
+            self.trace_posted(now, pair, count, every);
+        }
         if self.hold_or_pass(at, pair, count) {
             self.release(at, pair, count);
         }
@@ -299,7 +301,9 @@ impl World {
             );
             message += every;
         }
-        self.trace_completed(pair, upto, at);
+        if self.trace.is_some() {
+            self.trace_completed(pair, upto, at);
+        }
         let wait = if think.is_zero() {
             0
         } else {
@@ -326,7 +330,9 @@ impl World {
         let answerer = &mut self.processes[self.pairs[twin as usize].process as usize];
         let at = answerer.cpu_free.max(now + jitter) + self.device.poll;
         answerer.cpu_free = at;
-        self.trace_delivered(pair, at);
+        if self.trace.is_some() {
+            self.trace_delivered(pair, at);
+        }
         if twin > pair {
             self.post(at, twin, 1, at);
             return;

@@ -248,7 +248,9 @@ impl World {
         } else {
             Phase::Delivering
         };
-        self.trace_received(host, pair, position, next, !answers);
+        if self.trace.is_some() {
+            self.trace_received(host, pair, position, next, !answers);
+        }
         let queue_pair = &mut self.pairs[pair as usize];
         let request = *queue_pair.work_request(queue_pair.received);
         queue_pair.received += 1;
@@ -266,7 +268,9 @@ impl World {
         }
         if transport == Transport::Rc && request.wants_ack {
             let arrives = self.send_ack(host, pair, at.max(ready), self.device.ack);
-            self.trace_answers(host, pair, position, arrives);
+            if self.trace.is_some() {
+                self.trace_answers(host, pair, position, arrives);
+            }
             let event = Event::Acknowledged { pair, upto };
             self.send_answer(host, pair, self.device.ack, arrives, event);
         }
@@ -448,7 +452,9 @@ impl World {
         let memory = self.look_up_memory(now, host, pair, true, false);
         let at = self.responder_works(now, host, self.device.respond[verb_index(Verb::Read)]);
         let position = self.pairs[pair as usize].received;
-        self.trace_received(host, pair, position, Phase::Answering, false);
+        if self.trace.is_some() {
+            self.trace_received(host, pair, position, Phase::Answering, false);
+        }
         let queue_pair = &mut self.pairs[pair as usize];
         queue_pair.reads_to_answer.push_back(queue_pair.received);
         queue_pair.received += 1;
@@ -477,12 +483,16 @@ impl World {
             .delivered(now, &mut self.pairs[pair as usize], ATOMIC_BYTES);
         self.meter.message_delivered(&self.pairs[pair as usize]);
         let position = self.pairs[pair as usize].received;
-        self.trace_received(host, pair, position, Phase::Answered, false);
+        if self.trace.is_some() {
+            self.trace_received(host, pair, position, Phase::Answered, false);
+        }
         let queue_pair = &mut self.pairs[pair as usize];
         queue_pair.received += 1;
         let upto = queue_pair.received as u32;
         let arrives = self.send_ack(host, pair, read, self.device.ack + ATOMIC_BYTES);
-        self.trace_answers(host, pair, position, arrives);
+        if self.trace.is_some() {
+            self.trace_answers(host, pair, position, arrives);
+        }
         let event = Event::Acknowledged { pair, upto };
         self.send_answer(host, pair, self.device.ack + ATOMIC_BYTES, arrives, event);
         at
@@ -542,7 +552,9 @@ impl World {
         let written = self.write_payload(now, host, pair, at, packet);
         if packet.last {
             let position = self.pairs[pair as usize].acknowledged;
-            self.trace_received(host, pair, position, Phase::Answered, true);
+            if self.trace.is_some() {
+                self.trace_received(host, pair, position, Phase::Answered, true);
+            }
             let queue_pair = &mut self.pairs[pair as usize];
             queue_pair.reads_out -= 1;
             let upto = queue_pair.acknowledged + 1;

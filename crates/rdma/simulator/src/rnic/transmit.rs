@@ -338,7 +338,9 @@ impl World {
         let bytes = payload + self.device.frame + header;
         let departed = self.depart(host, pair, (ready, rank), bytes);
         if last {
-            self.trace_left(host, pair, (at, ready, departed, rank), false);
+            if self.trace.is_some() {
+                self.trace_left(host, pair, (at, ready, departed, rank), false);
+            }
         }
         let event = Event::Packet { pair, packet };
         self.send_frame((host, peer), bytes, departed.1, event);
@@ -541,7 +543,9 @@ impl World {
         let bytes = payload + self.device.frame;
         let departed = self.depart(host, pair, (ready, rank), bytes);
         if last {
-            self.trace_left(host, pair, (at, ready, departed, rank), true);
+            if self.trace.is_some() {
+                self.trace_left(host, pair, (at, ready, departed, rank), true);
+            }
         }
         let requester = usize::from(self.pairs[pair as usize].host);
         let event = Event::Packet { pair, packet };

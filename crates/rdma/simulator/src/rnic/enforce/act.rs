@@ -279,7 +279,9 @@ impl World {
             let extra = self.device.post * chunks + if posting { 0 } else { self.device.ring };
             process.cpu_free = process.cpu_free.max(at) + extra;
             let seen = process.cpu_free + self.device.mmio;
-            self.trace_released(pair, seen - self.device.mmio);
+            if self.trace.is_some() {
+                self.trace_released(pair, seen - self.device.mmio);
+            }
             self.schedule(
                 seen,
                 Event::Doorbell {
