@@ -16,12 +16,14 @@
 //! of the sum of dominant usages, and of the tenants above their part those of the lowest priority are slowed.
 //!
 //! Rates are means since the tenant's last batch, over at least T_min and at most T_basic, so neither the dip after a
-//! batch nor the recovery before the next one decides alone. Every figure is taken in the direction or role where the
+//! batch nor the recovery before the next one decides alone. A tenant that was within its allocation since the last poll gets
+//! no batch: the daemon at the other end of its connections has just sent one. Every figure is taken in the direction or role where the
 //! tenant uses more, since link, bus and processing units work both ways at once.
 //!
-//! The source gives batches as one to four notifications and leaves the choice open. One notification halves a
-//! rate that recovers to where it was; each further one halves what it recovers to. So up to
-//! [`SLIGHT`] too much takes one, up to twice the target two, up to four times three, beyond that four.
+//! The source gives batches as one to four notifications and leaves the choice open. A notification cuts a rate by half of
+//! DCQCN's alpha, and the rate recovers to where it was before the last cut. So one notification answers a slight excess,
+//! and each further one cuts what the rate recovers to, until that is at the target. Alpha is one for a sender without
+//! earlier notifications and falls between batches; the daemon follows it with the device's own settings ([`Reaction`]).
 //!
 //! The variant with explicit rates (harmonic 5.7) sends a rate instead of notifications: the receiver of the data names the
 //! most that its senders may send, as a receive window does. A tenant beyond its target first gets the line's rate, and every
@@ -42,7 +44,7 @@ use std::collections::VecDeque;
 
 /// An excess of one: twice the target.
 pub const EXCESS_ONE: u64 = 1 << 32;
-/// Excess that one notification answers: its dip costs about as much, 11 % over 500 us.
+/// Excess that one notification answers while alpha is one: its dip costs about as much, 11 % over 500 us.
 pub const SLIGHT: u64 = EXCESS_ONE / 8;
 /// An explicit rate at most doubles from one message to the next.
 pub const RAISE_MAX: u64 = 2;
@@ -52,6 +54,44 @@ const EXPLICIT_MIN: BitRate = BitRate::from_bps(1_000_000);
 const BIT_SECONDS: u128 = 8_000_000_000_000;
 /// Thousandths of a request, in picoseconds of a second.
 const REQUEST_SECONDS: u128 = 1_000_000_000_000;
+
+/// How the device's senders react to notifications: the settings of DCQCN's alpha, which a notification cuts rates by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reaction {
+    /// Alpha falls by this power of two of itself in each period, and rises as much with a notification.
+    pub shift: u32,
+    /// The period.
+    pub period: Duration,
+}
+
+impl Reaction {
+    /// DCQCN as published: g is 1/256, and alpha falls every 55 us.
+    pub const PUBLISHED: Self = Self {
+        shift: 8,
+        period: Duration::from_us(55),
+    };
+
+    /// `alpha`, of [`EXCESS_ONE`], after `time` without a notification.
+    fn after(&self, alpha: u64, time: Duration) -> u64 {
+        let mut periods = time.as_ps() / self.period.as_ps().max(1);
+        let multiply =
+            |a: u64, b: u64| (u128::from(a) * u128::from(b) / u128::from(EXCESS_ONE)) as u64;
+        let (mut kept, mut factor) = (alpha, EXCESS_ONE - (EXCESS_ONE >> self.shift));
+        while periods > 0 && kept > 0 {
+            if periods % 2 == 1 {
+                kept = multiply(kept, factor);
+            }
+            factor = multiply(factor, factor);
+            periods /= 2;
+        }
+        kept
+    }
+
+    /// Alpha after one more notification.
+    const fn notified(&self, alpha: u64) -> u64 {
+        alpha - (alpha >> self.shift) + (EXCESS_ONE >> self.shift)
+    }
+}
 
 /// Parameters of [`Harmonic`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +108,8 @@ pub struct HarmonicOptions {
     pub cache_misses_per_s: u64,
     /// Whether senders get rates instead of notifications (harmonic 5.7).
     pub explicit_rate: bool,
+    /// How senders react to notifications.
+    pub reaction: Reaction,
     /// What requests cost.
     pub costs: RequestCosts,
     /// What the monitor's counts are made of.
@@ -84,6 +126,7 @@ impl HarmonicOptions {
             notifications_max: 4,
             cache_misses_per_s,
             explicit_rate: false,
+            reaction: Reaction::PUBLISHED,
             costs,
             format,
         }
@@ -185,10 +228,14 @@ struct Tenant {
     started: Instant,
     /// At the last poll.
     previous: TenantStatistics,
-    /// Dominant usage since the last poll, of [`SHARE_ONE`].
+    /// Usage since the last poll, and its dominant part, of [`SHARE_ONE`].
+    latest: TenantUsage,
     used: u64,
     /// The explicit rate of its senders; none while they are free.
     told: Option<BitRate>,
+    /// Alpha of its senders after the last batch, of [`EXCESS_ONE`], and when that was.
+    alpha: u64,
+    notified: Instant,
     batches: u64,
     notifications: u64,
 }
@@ -211,8 +258,11 @@ impl Harmonic {
                 start: TenantStatistics::default(),
                 started: Instant::ZERO,
                 previous: TenantStatistics::default(),
+                latest: TenantUsage::default(),
                 used: 0,
                 told: None,
+                alpha: EXCESS_ONE,
+                notified: Instant::ZERO,
                 batches: 0,
                 notifications: 0,
             })
@@ -300,10 +350,11 @@ impl Harmonic {
                 }
                 continue;
             }
-            if elapsed < wait(options, excess) {
+            let over_now = reason == Reason::Cache || tenant.excess(&tenant.latest, since).0 > 0;
+            if elapsed < wait(options, excess) || !over_now {
                 continue;
             }
-            let notifications = notifications(excess).min(options.notifications_max);
+            let notifications = tenant.notify(now, excess, options);
             (tenant.start, tenant.started) = (*counts, now);
             tenant.batches += 1;
             tenant.notifications += u64::from(notifications);
@@ -344,6 +395,7 @@ impl Harmonic {
             let usage = TenantUsage::of(&interval, &self.options.format, &self.options.costs);
             tenant.previous = *counts;
             tenant.used = dominant(&usage, since, &self.capacity);
+            tenant.latest = usage;
             misses = usage.cache_misses.saturating_add(misses);
             used = tenant.used.saturating_add(used);
             shares += tenant.allocation.share;
@@ -449,6 +501,29 @@ impl Tenant {
         Some(next)
     }
 
+    /// Notifications for each of its senders at `now`; after them their alpha is as the daemon expects it.
+    fn notify(&mut self, now: Instant, excess: u64, options: &HarmonicOptions) -> u32 {
+        // Before the first one, alpha is one however late that comes.
+        let since = match self.batches {
+            0 => Duration::ZERO,
+            _ => now.saturating_since(self.notified),
+        };
+        let part =
+            |of: u64, alpha: u64| u128::from(of) * u128::from(alpha) / u128::from(EXCESS_ONE);
+        let mut alpha = options.reaction.after(self.alpha, since);
+        // What the senders recover to, relative to the target: where they were before the last cut.
+        let mut recovers = excess.saturating_add(EXCESS_ONE);
+        let slight = u128::from(excess) <= part(SLIGHT, alpha);
+        let mut notifications = 1;
+        while !slight && recovers > EXCESS_ONE && notifications < options.notifications_max {
+            recovers -= part(recovers, alpha / 2) as u64;
+            alpha = options.reaction.notified(alpha);
+            notifications += 1;
+        }
+        (self.alpha, self.notified) = (options.reaction.notified(alpha), now);
+        notifications
+    }
+
     /// How far it is beyond its allocation, and in what: the worst of its resources.
     fn excess(&self, usage: &TenantUsage, elapsed: Duration) -> (u64, Reason) {
         let mut worst = (0, Reason::Rate);
@@ -510,14 +585,4 @@ pub fn wait(options: &HarmonicOptions, excess: u64) -> Duration {
     let left = EXCESS_ONE.saturating_sub(excess);
     let interval = (u128::from(basic) * u128::from(left) / u128::from(EXCESS_ONE)) as u64;
     Duration::from_ps(interval).max(options.t_min)
-}
-
-/// Notifications for each sender of a tenant so far beyond its target.
-fn notifications(excess: u64) -> u32 {
-    if excess <= SLIGHT {
-        return 1;
-    }
-    // Halvings until the rate is at the target or below: the ceiling of the logarithm of 1 + excess.
-    let ratio = excess.saturating_add(EXCESS_ONE);
-    1 + (ratio.div_ceil(EXCESS_ONE)).next_power_of_two().ilog2()
 }

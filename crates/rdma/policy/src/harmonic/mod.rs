@@ -17,7 +17,7 @@ pub use allocation::{
     allocate,
 };
 pub use control_verbs::{ControlLimiter, Limit, Objects, Verdict};
-pub use daemon::{Batch, Harmonic, HarmonicOptions, Reason};
+pub use daemon::{Batch, Harmonic, HarmonicOptions, Reaction, Reason};
 pub use usage::{BusFormat, RequestCosts, TenantUsage};
 
 #[cfg(test)]

@@ -205,6 +205,25 @@ fn more_excess_means_more_notifications_up_to_the_most() {
     assert_eq!(batches(two, 45.0, 500)[0].1, 2);
 }
 
+#[test]
+fn a_device_whose_alpha_falls_quickly_takes_more_notifications() {
+    let quick = HarmonicOptions {
+        reaction: Reaction {
+            shift: 8,
+            period: Duration::from_us(1),
+        },
+        ..options()
+    };
+    let of = |options: &HarmonicOptions, gbps| -> Vec<u32> {
+        let found = batches(options.clone(), gbps, 1_300);
+        found.iter().map(|batch| batch.1).collect()
+    };
+    // Before the first batch alpha is one; after 400 us it is a fifth, after 500 us a seventh.
+    assert_eq!(of(&quick, 12.0), [2, 3, 4]);
+    assert_eq!(of(&options(), 12.0), [2, 2, 2]);
+    assert_eq!(of(&quick, 10.01), [1, 1]);
+}
+
 /// One poll after 500 us, when any excess is reported, with these counts.
 fn once(
     options: HarmonicOptions,

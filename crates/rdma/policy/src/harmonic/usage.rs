@@ -7,9 +7,10 @@
 //!   payload travels in work requests and is not seen.
 //! * **Bus bytes** each way: lengths, plus the header of every transaction. Reads are counted by request, and
 //!   answered in completions of at most `payload_max` bytes, so completions are worked out.
-//! * **Requests issued** here: bytes of work requests fetched over the size of one, plus doorbells that no fetch and no
-//!   receive followed (a lone inline request rides in the doorbell). Requests of several elements count in part more
-//!   than once. How many were READs: at most one for each write into a private region that no receive explains. A
+//! * **Requests issued** here: bytes of work requests fetched over the size of one, plus doorbells beyond these requests
+//!   and the receives (a lone inline request rides in the doorbell; every other doorbell announces at least one request,
+//!   and one fetch may serve several doorbells). Requests of several elements count in part more than once, and a list's
+//!   requests hide as many inline ones, less one. How many were READs: at most one for each write into a private region that no receive explains. A
 //!   result of 8 bytes may be an atomic's; the requesting host cannot distinguish it from a READ, and counts it as a
 //!   READ.
 //! * **Requests served** here: atomics, which read and write one 8-byte operand in a region open to atomics, and
@@ -111,12 +112,10 @@ impl TenantUsage {
         }
         let fetches = counts.of(ObjectKind::SendQueue, ToNic);
         let sends = counts.receive_bytes() / format.receive;
+        let fetched = fetches.bytes / format.work_request;
         // Posting receives rings doorbells as well, at most one for each.
-        let riding = counts
-            .doorbells()
-            .saturating_sub(fetches.transactions)
-            .saturating_sub(sends);
-        let issued = (fetches.bytes / format.work_request).saturating_add(riding);
+        let riding = counts.doorbells().saturating_sub(fetched);
+        let issued = fetched.saturating_add(riding.saturating_sub(sends));
         let landed = counts.of(ObjectKind::PrivateMemory, ToHost).transactions;
         let reads = landed.saturating_sub(sends).min(issued);
         let cost = |requests: u64, each: u32| requests.saturating_mul(each.into());
@@ -178,6 +177,16 @@ mod tests {
             usage(&[(ObjectKind::Doorbell, ToNic, 7, 448)]).issued,
             7_000
         );
+    }
+
+    #[test]
+    fn one_fetch_for_several_doorbells_counts_each_request_once() {
+        let usage = usage(&[
+            (ObjectKind::Doorbell, ToNic, 32, 32 * 64),
+            (ObjectKind::SendQueue, ToNic, 2, 32 * 36),
+            (ObjectKind::PrivateMemory, ToNic, 32, 32 * 64),
+        ]);
+        assert_eq!(usage.issued, 32_000);
     }
 
     #[test]
