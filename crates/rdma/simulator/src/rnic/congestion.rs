@@ -219,8 +219,13 @@ mod tests {
 
     const US: u64 = 1_000_000;
 
+    /// A 25 Gb/s device with the settings of DCQCN's publication.
     fn device() -> Device {
-        Device::of(Library::embedded().profile("cx6dx-25g-roce").unwrap())
+        let library = Library::embedded();
+        let mut profile = library.profile("cx6dx-25g-roce").unwrap().clone();
+        let published = &library.profile("cx5-100g-roce").unwrap().congestion;
+        profile.congestion.clone_from(published);
+        Device::of(&profile)
     }
 
     fn gbps(point: &ReactionPoint) -> f64 {

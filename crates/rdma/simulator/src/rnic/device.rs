@@ -269,6 +269,8 @@ impl Device {
         self.pcie_write += latency;
         self.mmio += latency;
         self.miss += latency;
+        // As many reads on their way as fill the longer path: a bandwidth of 23.0 Gb/s falls by 0.2 (harmonic table 5.2).
+        self.pipeline += latency;
     }
 
     /// Bytes of one work request of `elements` scatter-gather elements.

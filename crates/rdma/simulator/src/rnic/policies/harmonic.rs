@@ -5,13 +5,15 @@ use crate::rnic::sizes::RECEIVE_WQE_BYTES;
 use isolane_common_quantities::units::{BitRate, Duration};
 use isolane_rdma_policy::harmonic::{
     Allocation, BusFormat, Capacity, ControlProfile, Harmonic, HarmonicOptions, PerformanceProfile,
-    RequestCosts, allocate,
+    Reaction, RequestCosts, allocate,
 };
 use isolane_rdma_scenario::model::{Scenario, Tenant};
 use isolane_rdma_scenario::profile::Profile;
 
 /// Caches count as contended when misses keep half of the fewer miss slots busy.
 const SEVERE: f64 = 0.5;
+/// The switch's search for one address: 7 cycles at 250 MHz (harmonic 5.4.4).
+const SEARCH_NS: f64 = 28.0;
 
 /// What all hosts' daemons and drivers start with.
 #[derive(Clone, Debug)]
@@ -21,7 +23,7 @@ pub(crate) struct HarmonicSetup {
     allocations: Vec<Allocation>,
     /// Each tenant's limits on control verbs.
     pub(crate) control: Vec<ControlProfile>,
-    /// The CPU's read of one counter: there and back to the switch in front of the NIC.
+    /// The CPU's read of one counter: a round trip over the bus, like a DMA read's, and the search in the switch.
     pub(crate) counter_read: Duration,
 }
 
@@ -48,6 +50,10 @@ impl HarmonicSetup {
             poll: us("poll_us", published.poll.as_us_f64()),
             explicit_rate: parameter(spec, "explicit_rate") == Some(1.0),
             notifications_max: most.map_or(published.notifications_max, |most| most as u32),
+            reaction: Reaction {
+                shift: profile.value("congestion", "alpha_shift") as u32,
+                period: Duration::from_ns_f64(profile.value("congestion", "alpha_us") * 1e3),
+            },
             ..published
         };
         options.check().map_err(|problem| SimError::Parameters {
@@ -62,13 +68,16 @@ impl HarmonicSetup {
         let profiles: Vec<PerformanceProfile> = scenario.tenants.iter().map(promised).collect();
         let allocations = allocate(&capacity, &profiles)
             .map_err(|error| SimError::Guarantees(Box::new(error)))?;
-        let mmio = Duration::from_ns_f64(profile.value("pcie", "mmio_ns"));
+        let (read, jitter) = (
+            profile.value("pcie", "read_ns"),
+            profile.value("pcie", "jitter_ns"),
+        );
         Ok(Self {
             options,
             capacity,
             allocations,
             control: profiles.into_iter().map(|one| one.control).collect(),
-            counter_read: mmio * 2,
+            counter_read: Duration::from_ns_f64(read + jitter / 2.0 + SEARCH_NS),
         })
     }
 
