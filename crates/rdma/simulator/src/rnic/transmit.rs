@@ -337,10 +337,8 @@ impl World {
         };
         let bytes = payload + self.device.frame + header;
         let departed = self.depart(host, pair, (ready, rank), bytes);
-        if last {
-            if self.trace.is_some() {
-                self.trace_left(host, pair, (at, ready, departed, rank), false);
-            }
+        if last && self.trace.is_some() {
+            self.trace_left(host, pair, (at, ready, departed, rank), false);
         }
         let event = Event::Packet { pair, packet };
         self.send_frame((host, peer), bytes, departed.1, event);
@@ -542,10 +540,8 @@ impl World {
         };
         let bytes = payload + self.device.frame;
         let departed = self.depart(host, pair, (ready, rank), bytes);
-        if last {
-            if self.trace.is_some() {
-                self.trace_left(host, pair, (at, ready, departed, rank), true);
-            }
+        if last && self.trace.is_some() {
+            self.trace_left(host, pair, (at, ready, departed, rank), true);
         }
         let requester = usize::from(self.pairs[pair as usize].host);
         let event = Event::Packet { pair, packet };
