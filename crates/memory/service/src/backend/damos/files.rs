@@ -81,6 +81,9 @@ pub struct Kdamond {
     running: bool,
 }
 
+/// A number of a scheme.
+type Field = fn(&Scheme) -> u64;
+
 impl Kdamond {
     /// Makes the thread's directory, for physical memory of all tiers.
     ///
@@ -219,7 +222,7 @@ impl Kdamond {
             self.write_goal(&path("quotas/goals/0"), scheme)?;
         }
         #[rustfmt::skip]
-        let fields: [(&str, fn(&Scheme) -> u64); 6] = [
+        let fields: [(&str, Field); 6] = [
             ("target_nid", |scheme| u64::from(scheme.node)),
             ("access_pattern/nr_accesses/min", |scheme| scheme.accesses.0),
             ("access_pattern/nr_accesses/max", |scheme| scheme.accesses.1),
