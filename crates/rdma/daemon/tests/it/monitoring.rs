@@ -147,7 +147,7 @@ fn each_alert_has_a_part_of_the_guide_and_a_test() {
         .lines()
         .filter_map(|line| line.trim().strip_prefix("- alert: "))
         .collect();
-    assert_eq!(alerts.len(), 8);
+    assert_eq!(alerts.len(), 10);
     let tests = read("alerts.test.yml");
     for alert in alerts {
         assert!(
