@@ -360,6 +360,41 @@ def test_a_call_that_its_application_cancels_is_as_slow_as_it_lasted(hanging: Ha
         assert missed(admission) == misses
 
 
+def sent_headers(heard: bytes) -> bool:
+    """Whether a client's first bytes have a frame of headers, after the preface of 24 bytes."""
+    at = 24
+    while len(heard) >= at + 9:
+        if heard[at + 3] == 1:
+            return True
+        at += 9 + int.from_bytes(heard[at : at + 3])
+    return False
+
+
+def test_a_call_whose_connection_is_lost_is_as_slow_as_it_lasted() -> None:
+    """The server closes each connection after the first bytes of the call."""
+    admission = rpc.Admission(SETTINGS)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+
+        def serve() -> None:
+            peer, _ = listener.accept()
+            settings = b"\0\0\0\x04\0\0\0\0\0"
+            peer.sendall(settings)
+            heard = b""
+            while not sent_headers(heard):
+                heard += peer.recv(65536)
+            peer.close()
+
+        server = threading.Thread(target=serve)
+        server.start()
+        with rpc.channel(address, admission, options=[("grpc.enable_retries", 0)], default="high") as channel:
+            with pytest.raises(grpc.RpcError) as error:
+                channel.unary_unary("/test.Echo/Hang")(b"x", timeout=60)
+        server.join()
+    assert error.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert missed(admission) == 1
+
+
 def test_aio_calls_that_their_deadline_ends_lower_the_probability(hanging: Hanging) -> None:
     admission = rpc.Admission(BRIEF)
 
