@@ -12,12 +12,12 @@ import struct
 import subprocess
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from proof import LAB, output
+from proof import LAB, output, wait_until
 
 if TYPE_CHECKING:
     from tenant import Tenant
@@ -33,16 +33,33 @@ def devices(*options: str) -> None:
 
 
 def gid_index(device: str) -> int:
-    """The index of the device's RoCEv2 GID for its IPv4 address, or 0 (iWARP)."""
+    """The index of the device's RoCEv2 GID for its IPv4 address; 0 for iWARP, which has no such GID.
+
+    The kernel renews a device's GIDs when its interface changes state, so an entry may be absent for a moment.
+    """
     port = Path("/sys/class/infiniband") / device / "ports/1"
+    if (port.parent.parent / "node_type").read_text().startswith("4"):
+        return 0
+    found: list[int] = []
+
+    def is_there() -> bool:
+        found[:] = (index for index, gid, kind in gids(port) if ":ffff:" in gid and "v2" in kind)
+        return bool(found)
+
+    try:
+        wait_until(is_there, 10, "GID")
+    except TimeoutError:
+        raise RuntimeError(f"{device} has no RoCEv2 GID for an IPv4 address, only {list(gids(port))}") from None
+    return found[0]
+
+
+def gids(port: Path) -> Iterator[tuple[int, str, str]]:
+    """Index, GID and type of each entry of the port's table that is in use."""
     for entry in sorted((port / "gids").iterdir(), key=lambda path: int(path.name)):
-        kind = port / "gid_attrs/types" / entry.name
         try:
-            if ":ffff:" in entry.read_text() and "v2" in kind.read_text():
-                return int(entry.name)
+            yield int(entry.name), entry.read_text().strip(), (port / "gid_attrs/types" / entry.name).read_text().strip()
         except OSError:
             continue
-    return 0
 
 
 def queue_pairs(device: str, pid: int | None = None) -> list[int]:

@@ -65,7 +65,7 @@ class Proof:
 
     def _line(self, quantity: str, value: float | str, unit: str, expectation: str, verdict: str) -> None:
         shown = figure(value) if isinstance(value, (int, float)) else value.replace(" ", "_")
-        print(f"proof {self.name} {quantity} {shown} {unit} {expectation} {verdict}", flush=True)
+        print(f"proof {self.name} {quantity} {shown} {unit.replace(' ', '_')} {expectation} {verdict}", flush=True)
 
 
 def compare(value: float, relation: str, bound: float) -> bool:
