@@ -15,6 +15,8 @@ use isolane_rdma_emulated_verbs::connection::Connection;
 use isolane_rdma_inventory::counters::{self, Counter, Extra, Snapshot, Window};
 use std::os::fd::BorrowedFd;
 
+/// What is read of a port.
+const COUNTERS: [Counter; 2] = [Counter::TxBytes, Counter::RxPackets];
 /// Least time between two lines about foreign traffic of a device, ns.
 const LINE_NS: u64 = 60_000_000_000;
 
@@ -79,8 +81,15 @@ fn read(device: &str, port: u32) -> Snapshot {
         emulator: Connection::counters(device).unwrap_or_default(),
         ..Extra::default()
     };
-    let wanted = |counter| matches!(counter, Counter::TxBytes | Counter::RxPackets);
+    let wanted = |counter| COUNTERS.contains(&counter);
     counters::read_if(&Root::machine(), device, port, &extra, wanted, now_ns())
+}
+
+/// Whether the driver has both counters. Soft-RoCE counts packets but no bytes.
+fn has_both(snapshot: &Snapshot) -> bool {
+    COUNTERS
+        .iter()
+        .all(|counter| snapshot.values.contains_key(counter))
 }
 
 /// The count of a window; `None` if a counter is missing or was reset.
@@ -104,8 +113,8 @@ impl Attachment for PortWatch {
 
     fn ready(&mut self, now_ns: u64, governor: &mut Governor) {
         while let Some(after) = self.worker.answer() {
-            if after.values.is_empty() {
-                // The driver has no such counters.
+            if !has_both(&after) {
+                // The driver lacks a counter: more readings would cost time and give nothing.
                 return;
             }
             if let Some(count) = self
@@ -155,6 +164,7 @@ mod tests {
         assert_eq!(count(&before, &after), Some(expected));
         let half = snapshot(3_000, &[(Counter::TxBytes, 105)]);
         assert_eq!(count(&before, &half), None);
+        assert!(has_both(&before) && !has_both(&half));
         assert_eq!(count(&after, &before), None);
     }
 }
