@@ -2,8 +2,8 @@
 //!
 //! Problem: a network can keep an objective only if calls of one priority run in the class of that priority. Where
 //! teams mark hosts, ports or connections on their own, priority and class differ: calls are *misaligned*.
-//! Method (phase 1 of the paper): [`audit`] reads a capture, pcap or pcapng, packet by packet. [`packet`] finds the TCP
-//! segments and their DSCP. [`stream`] puts the segments of a direction in order. [`http2`] follows the frames of gRPC
+//! Method (phase 1 of the paper): [`audit`] reads a capture, pcap or pcapng, packet by packet. `packet` finds the TCP
+//! segments and their DSCP. `stream` puts the segments of a direction in order. `http2` follows the frames of gRPC
 //! in plain text, so that each byte belongs to a call, and a call's class is in a header of its request. Connections
 //! whose calls are not readable have the class of [`declared`], a table. [`tally`] sums bytes and calls by client,
 //! server, class and DSCP, and judges.
