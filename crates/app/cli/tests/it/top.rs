@@ -128,7 +128,7 @@ fn limits_are_shown_with_whom_they_hold() {
 0 processes, 1 tenant, 0 devices; rates over 0.1000 s
 
 Devices
-  device  policy  max Gb/s  safe Gb/s  min Gb/s  senders  readers  latency  ref p99 us
+  device  policy  max Gb/s  safe Gb/s  min Gb/s  senders  readers  latency  ref p99 us  foreign Gb/s
 
 Tenants
   tenant  weight  processes    Gb/s  messages/s
