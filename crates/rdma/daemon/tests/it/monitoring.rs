@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::support::wait_for;
+use isolane_rdma_inventory::unheld::{Reason, Unheld};
 use isolaned::settings::Listen;
 use isolaned::show::openmetrics::render;
 use isolaned::show::server::{Server, Shown, Source};
@@ -51,6 +52,7 @@ fn snapshot(count: u64) -> Snapshot {
             safe_util_bps: 50,
             minimum_rate_bps: 20,
             active_sending: 1,
+            foreign_bytes_per_s: Some(count),
             figures: BTreeMap::from([
                 ("reference_p99_us".to_owned(), 2.5),
                 ("target_us".to_owned(), 3.0),
@@ -74,6 +76,14 @@ fn snapshot(count: u64) -> Snapshot {
             tenant: "backup".to_owned(),
             meters: vec![meter(false), meter(true)],
             ..SessionSnapshot::default()
+        }],
+        unheld: vec![Unheld {
+            pid: 7,
+            program: "copy".to_owned(),
+            devices: vec!["r0".to_owned()],
+            queue_pairs: 1,
+            reason: Reason::Static,
+            evidence: String::new(),
         }],
         ..Snapshot::default()
     }
@@ -339,7 +349,7 @@ fn prometheus_scrapes_the_daemon_and_every_panel_has_data() {
         .as_array()
         .unwrap()
         .clone();
-    assert_eq!(rules.len(), 8);
+    assert_eq!(rules.len(), 10);
     drop(prometheus);
     drop(stopper);
     thread.join().unwrap();
