@@ -114,7 +114,7 @@ impl Reason {
 /// A process whose work is not paced, or can be done unpaced, for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unheld {
-    /// Process id.
+    /// Process id, in the daemon's namespace.
     pub pid: u32,
     /// The kernel's short name of the program.
     pub program: String,
@@ -122,7 +122,7 @@ pub struct Unheld {
     pub devices: Vec<String>,
     /// Number of its queue pairs that are not paced for this reason; zero if none is known.
     pub queue_pairs: u64,
-    /// Why.
+    /// Why its work is not paced.
     pub reason: Reason,
     /// What shows it: a library and its function, or a number of queue pairs; may be empty.
     pub evidence: String,
@@ -145,10 +145,10 @@ pub struct Session {
     pub queue_pairs: Option<BTreeSet<u32>>,
 }
 
-/// What is compared.
+/// The sessions and devices that [`Finder::find`] compares with the kernel's list.
 #[derive(Clone, Copy, Debug)]
 pub struct Compared<'a> {
-    /// The served devices.
+    /// Names of the devices that the daemon serves.
     pub devices: &'a [String],
     /// Sessions by process id; `None` if they are not known: then a loaded preload library counts as a session.
     pub sessions: Option<&'a BTreeMap<u32, Session>>,

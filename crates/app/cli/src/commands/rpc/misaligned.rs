@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 /// What the help of the command ends with.
 const AFTER: &str = "\
-A call declares its class in the header isolane-class of its request, which must be gRPC in plain text, captured from the
-connection's first packet on (tcpdump -s 0 -w FILE). Other connections have the class of --port or --connections. A file of
+A call declares its class in the header isolane-class of its request, which must be gRPC in plain text, captured from the \
+connection's first packet on (tcpdump -s 0 -w FILE). Other connections have the class of --port or --connections. A file of \
 connections has the first line client,client_port,server,server_port,class; * fits everything.
 
 Exit codes:
