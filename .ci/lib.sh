@@ -16,21 +16,22 @@ programs="${ISOLANE_PROGRAMS:-$CARGO_TARGET_DIR/release}"
 # stage TITLE COMMAND...: runs the command under a title, prints its elapsed seconds and the processor seconds of its ended children,
 # and returns its status.
 stage() {
-    local title=$1 begin=$SECONDS status=0 before
+    # Not $$, which in a stage that runs in the background is still the first shell.
+    local title=$1 begin=$SECONDS status=0 self=$BASHPID before
     shift
-    before=$(processor_seconds)
+    before=$(processor_seconds "$self")
     printf '\n== %s\n' "$title"
     "$@" || status=$?
     printf -- '-- %s: %d s, %d s of processors%s\n' "$title" "$((SECONDS - begin))" \
-        "$(($(processor_seconds) - before))" "$( ((status)) && echo ', FAILED')"
+        "$(($(processor_seconds "$self") - before))" "$( ((status)) && echo ', FAILED')"
     return "$status"
 }
 
-# processor_seconds: user and system time of this shell's ended children, in whole seconds.
+# processor_seconds PROCESS: user and system time of its ended children, in whole seconds.
 processor_seconds() {
     # Fields 16 and 17 of stat are ticks of ended children; the name before them may have spaces.
     local fields
-    fields=$(<"/proc/$$/stat")
+    fields=$(<"/proc/$1/stat")
     read -ra fields <<<"${fields##*) }"
     echo $(((fields[13] + fields[14]) / $(getconf CLK_TCK)))
 }
