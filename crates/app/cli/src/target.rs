@@ -109,6 +109,12 @@ impl TargetArguments {
                 Some(_) => Err(bad("--identity is for --target verbs:HOST:DEVICE,...")),
             };
         }
+        if let Some(profile) = self.target.strip_prefix("sim:") {
+            let target = &self.target;
+            return Err(bad(format!(
+                "--target {target}: the simulator is --target sim, and --profile {profile} is its device"
+            )));
+        }
         let testbed = devices::open(&self.target, self.identity.as_ref(), cancel, stage)?;
         Ok(Bed::Verbs(Box::new(testbed)))
     }

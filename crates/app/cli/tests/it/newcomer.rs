@@ -128,6 +128,10 @@ fn every_error_has_the_same_form() {
             &["isolane: --quick", "--victims", "do not go together"],
         ),
         (
+            &["audit", "--target", "sim:cx6-200g-roce"],
+            &["--target sim, and --profile cx6-200g-roce is its device"],
+        ),
+        (
             &["hunt", "--target", "sim:cx5-100g-roce", "--searcher", "x"],
             &["isolane: --searcher x: must be one of anneal"],
         ),
