@@ -17,7 +17,6 @@ use isolane_rdma_scenario::model::Host;
 use isolane_rdma_scenario::profile::Profile;
 use isolane_rdma_simulator::rnic::trace::{CacheName, FollowedMessage, Resource, Stage, Trace};
 use isolane_study_audit::cell::{Metrics, VictimKind};
-use isolane_study_results::rdma::TenantResult;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -361,6 +360,7 @@ impl<'a> Analysis<'a> {
     fn series(&self, causes: &[Cause]) -> Series {
         let (alone, attacked) = (&self.measured.alone, &self.measured.attacked);
         let victim = &attacked.result.tenants[0];
+        let victim_alone = &alone.result.tenants[0];
         let points = attacked.trace.points;
         let mut attacker_gbps = vec![0.0; points];
         for tenant in &attacked.result.tenants[1..] {
@@ -373,11 +373,11 @@ impl<'a> Analysis<'a> {
         let bytes = resource == Resource::ReceiveBuffer;
         Series {
             point_us: attacked.trace.bucket as f64 / 1e6,
-            victim_gbps: fit(&victim.goodput_series_gbps, points),
-            alone_gbps: fit(&alone.result.tenants[0].goodput_series_gbps, points),
+            victim_gbps: victim.goodput_series_gbps.clone(),
+            alone_gbps: victim_alone.goodput_series_gbps.clone(),
             attacker_gbps,
-            victim_p99_us: p99_series(victim, points),
-            alone_p99_us: p99_series(&alone.result.tenants[0], points),
+            victim_p99_us: victim.p99_series_us.clone(),
+            alone_p99_us: victim_alone.p99_series_us.clone(),
             occupancy_of: format!("{} of host {}", title(resource), letter(host(index))),
             occupancy_unit: if bytes { "KiB" } else { "busy, %" }.to_owned(),
             occupancy: self.occupancy((resource, index), bytes),
@@ -529,18 +529,6 @@ fn in_window<'s, T>(series: &'s [T], window: &Range<usize>) -> impl Iterator<Ite
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values[values.len() / 2]
-}
-
-fn fit(series: &[f64], points: usize) -> Vec<f64> {
-    let mut values = series.to_vec();
-    values.resize(points, 0.0);
-    values
-}
-
-fn p99_series(tenant: &TenantResult, points: usize) -> Vec<Option<f64>> {
-    let mut values = tenant.p99_series_us.clone();
-    values.resize(points, None);
-    values
 }
 
 fn host(index: u8) -> Host {

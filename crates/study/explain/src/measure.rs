@@ -134,9 +134,11 @@ pub fn measure(
         let attack = one.after + one.measured;
         settings.duration = settings.duration.max(attack + attack / 2);
     }
-    let settings = &settings;
     let bucket = (settings.duration / POINTS).max(Duration::from_us(1));
-    let points = settings.duration.as_ps().div_ceil(bucket.as_ps()).max(1);
+    // The rest of a division would be a point of its own, in which nothing is delivered.
+    let points = (settings.duration.as_ps() / bucket.as_ps()).max(1);
+    settings.duration = bucket * points;
+    let settings = &settings;
     let first = points / 3;
     let attack = bucket * first;
     let mut scenario = Scenario {

@@ -62,6 +62,17 @@ fn own(victim: &str, attacker: &str) -> Explanation {
 }
 
 #[test]
+fn every_point_of_the_series_is_a_whole_interval() {
+    // 1,000 us are no multiple of their 60th part.
+    let series = story_of("large_bw_ib_write_bw", "BW-1MB_ib_write_bw", 1_000).series;
+    assert_eq!(series.attacker_gbps.len(), 60);
+    assert_eq!(series.victim_gbps.len(), 60);
+    assert_eq!(series.victim_p99_us.len(), 60);
+    assert!(series.occupancy.iter().all(|one| one.values.len() == 60));
+    assert!(series.attacker_gbps[59] > 0.0 && series.victim_gbps[59] > 0.0);
+}
+
+#[test]
 fn evicted_contexts_are_named_with_who_evicted_them() {
     // The attacker's first work requests fill PCIe for 400 us; misses follow.
     let story = story_of("small_tput_ib_write_bw", "Cache-QPC_ib_write_bw", 3000);

@@ -13,8 +13,8 @@ const STEPS: usize = 120;
 pub(crate) fn page(comparison: &Comparison) -> String {
     let title = format!("Searchers on {}", comparison.target);
     let lede = format!(
-        "{} published anomalies, {} for each hunt; every experiment counts, reductions included.",
-        comparison.anomalies.len(),
+        "{}, {} for each hunt; every experiment counts, reductions included.",
+        there_are(comparison),
         comparison.budget
     );
     let verdict = verdict(comparison);
@@ -61,10 +61,21 @@ fn verdict(comparison: &Comparison) -> String {
         .map(|(mean, name)| format!("{} with {name}", significant(*mean, 2)))
         .collect();
     format!(
-        "Of {} published anomalies a hunt finds {} on average.",
-        comparison.anomalies.len(),
+        "Of {} a hunt finds {} on average.",
+        there_are(comparison),
         listed(&parts)
     )
+}
+
+/// What can be found: published anomalies, or the mechanisms of planted devices, the mean over the hunts.
+fn there_are(comparison: &Comparison) -> String {
+    if !comparison.anomalies.is_empty() {
+        return format!("{} published anomalies", comparison.anomalies.len());
+    }
+    let races = &comparison.races;
+    let sum: u32 = races.iter().map(|race| race.mechanisms).sum();
+    let mean = f64::from(sum) / races.len().max(1) as f64;
+    format!("{} planted mechanisms", significant(mean, 2))
 }
 
 fn found_mean(races: &[&Race]) -> f64 {
@@ -132,7 +143,8 @@ fn table(comparison: &Comparison) -> String {
         .collect();
     writeln!(rows, "<tr><th scope=\"row\">found, mean</th>{means}</tr>")
         .expect("writing to a String succeeds");
-    for nth in 1..=comparison.anomalies.len() {
+    let most = comparison.races.iter().map(|race| race.found.len()).max();
+    for nth in 1..=comparison.anomalies.len().max(most.unwrap_or(0)) {
         let cells: String = all
             .iter()
             .map(|one| match median_time(&races(comparison, one), nth) {
@@ -164,5 +176,17 @@ mod tests {
         assert!(text.contains("Of 13 published anomalies a hunt finds 9.0 with anneal and 3.0 with random:no-mfs on average."));
         assert_eq!(text.matches("<td class=\"n\">900</td>").count(), 1);
         assert!(text.contains("<td class=\"n\">\u{2013}</td>"));
+    }
+
+    #[test]
+    fn planted_devices_have_mechanisms_instead_of_published_anomalies() {
+        let mut comparison = synthetic_hunt::comparison();
+        comparison.anomalies.clear();
+        for race in &mut comparison.races {
+            race.mechanisms = 9;
+        }
+        let text = page(&comparison);
+        assert!(text.contains("Of 9.0 planted mechanisms a hunt finds 9.0 with anneal"));
+        assert_eq!(text.matches("<td class=\"n\">900</td>").count(), 1);
     }
 }
