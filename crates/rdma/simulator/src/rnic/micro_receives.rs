@@ -232,10 +232,12 @@ impl World {
         let at = self.responder_works(now, host, self.device.respond[verb_index(Verb::Send)]);
         let count = &mut self.nics[host].count;
         count.drops += 1;
-        // Like a device's own counters of a port's traffic, ours are of what found a receive.
-        count.rx_bytes -= u64::from(packet.payload) + self.device.frame;
-        count.rx_packets -= 1;
         let queue_pair = &mut self.pairs[pair as usize];
+        // Like a device's own counters of a port's traffic, ours are of what found a receive; what loops back was not counted.
+        if queue_pair.host != queue_pair.peer {
+            count.rx_bytes -= u64::from(packet.payload) + self.device.frame;
+            count.rx_packets -= 1;
+        }
         queue_pair.dropping = !packet.last;
         queue_pair.received += u64::from(packet.last);
         at

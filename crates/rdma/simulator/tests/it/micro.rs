@@ -94,6 +94,20 @@ fn receives_that_do_not_fit_are_read_one_at_a_time_and_hold_credits_back() {
     );
 }
 
+/// A dropped datagram is taken back from the traffic of the port, of which a loop has none.
+#[test]
+fn datagrams_that_are_dropped_inside_a_host_do_not_count_at_its_port() {
+    let data =
+        "verb = \"send\"\ntransport = \"ud\"\nsize = 64\nmtu = 1024\ndepth = 1024\npost_list = 8";
+    let receives = "receive_depth = 2048\nreceive_batch = 8";
+    let traffic = text(F, 16, false, &format!("{data}\n{receives}"));
+    let scenario = scenario(&traffic.replace("to = \"b\"", "to = \"a\""));
+    let looped = isolane_rdma_simulator::rnic::run(&scenario, &profile(F)).unwrap();
+    assert!(counter(&looped, A, "unreliable_drops") > 0);
+    assert_eq!(counter(&looped, A, "rx_vport_rdma_unicast_packets"), 0);
+    assert_eq!(counter(&looped, A, "rx_vport_rdma_unicast_bytes"), 0);
+}
+
 #[test]
 fn without_credits_packets_wait_for_their_receives_and_the_link_pauses() {
     let traffic = text(
