@@ -12,21 +12,10 @@ use isolane_rpc::table::{Ask, Table};
 use std::hint::black_box;
 use std::time::Instant;
 
-const SETTINGS: &str = "
-mtu_bytes = 5080
-destinations_max = 100000
-[[class]]
-name = \"high\"
-dscp = 46
-target_per_mtu = \"15us\"
-[[class]]
-name = \"middle\"
-dscp = 26
-target_per_mtu = \"25us\"
-[[class]]
-name = \"low\"
-dscp = 8
-";
+const SETTINGS: &str = concat!(
+    "mtu_bytes = 5080\ndestinations_max = 100000\n",
+    include_str!("../tests/data/three-classes.toml")
+);
 const DESTINATIONS: usize = 100_000;
 
 fn main() {

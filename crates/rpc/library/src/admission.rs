@@ -370,15 +370,7 @@ fn read(file: &Path) -> Result<(Settings, Option<SystemTime>), SettingsError> {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "
-[[class]]
-name = \"high\"
-dscp = 46
-target_per_mtu = \"15us\"
-[[class]]
-name = \"low\"
-dscp = 8
-";
+    const TEXT: &str = include_str!("../tests/data/two-classes.toml");
 
     fn ask() -> Ask<'static> {
         Ask {

@@ -6,20 +6,10 @@ use isolane_rpc::table::{Ask, NAME_MAX, Table};
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
-const SETTINGS: &str = "
-destinations_max = 100000
-[[class]]
-name = \"high\"
-dscp = 46
-target_per_mtu = \"15us\"
-[[class]]
-name = \"middle\"
-dscp = 26
-target_per_mtu = \"25us\"
-[[class]]
-name = \"low\"
-dscp = 8
-";
+const SETTINGS: &str = concat!(
+    "destinations_max = 100000\n",
+    include_str!("data/three-classes.toml")
+);
 
 /// The longest kept names, all three classes in use.
 fn a_hundred_thousand_destinations_stay_below_64_mb() {

@@ -5,12 +5,12 @@
 
 use super::admission::Gate;
 use super::arrivals::Arrivals;
-use super::codec::Raw;
 use super::server::{WINDOW_BYTES, stdin_ends};
 use super::{failed, read, ready, write};
 use crate::error::LabError;
 use crate::job::{Call, ClientJob, ClientResult, METHOD, Start};
 use bytes::Bytes;
+use isolane_rpc::tonic::Raw;
 use isolane_rpc::tonic::{Admitted, AdmittedLayer, Channels, Class, Outcome};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::runtime::Runtime;

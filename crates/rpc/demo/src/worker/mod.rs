@@ -3,12 +3,10 @@
 //! * [`client`] - calls over tonic, through the library's layer, as an application's are;
 //! * [`server`] - answers them and counts;
 //! * [`arrivals`] - when which call is due;
-//! * `codec` - payloads as they are, without protocol buffers.
 
 pub(crate) mod admission;
 pub mod arrivals;
 pub mod client;
-mod codec;
 pub mod server;
 
 use crate::error::LabError;

@@ -1,11 +1,11 @@
 //! The server in Rust: answers every call with nothing, and counts what the calls said of themselves.
 
-use super::codec::Raw;
 use super::{failed, read, ready, write};
 use crate::error::LabError;
 use crate::job::{ServerJob, ServerResult};
 use bytes::Bytes;
 use isolane_rpc::tonic::DOWNGRADED;
+use isolane_rpc::tonic::Raw;
 use std::convert::Infallible;
 use std::future::Future;
 use std::net::SocketAddr;

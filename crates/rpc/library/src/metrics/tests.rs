@@ -6,19 +6,10 @@ use crate::table::{Ask, Table};
 use expect_test::expect;
 use proptest::prelude::*;
 
-const TEXT: &str = "
-idle_after = \"1s\"
-destinations_max = 4
-metrics_destinations = 1
-mtu_bytes = 1000
-[[class]]
-name = \"high\"
-dscp = 46
-target_per_mtu = \"15us\"
-[[class]]
-name = \"low\"
-dscp = 8
-";
+const TEXT: &str = concat!(
+    "idle_after = \"1s\"\ndestinations_max = 4\nmetrics_destinations = 1\nmtu_bytes = 1000\n",
+    include_str!("../../tests/data/two-classes.toml")
+);
 
 fn ask(destination: &[u8], class: u8) -> Ask<'_> {
     Ask {

@@ -6,8 +6,10 @@
 use super::protocol::{Answer, Request};
 use super::seal::{self, End, Seals};
 use isolane_common_linux::key::Key;
+use rustix::net::{self, sockopt};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -72,43 +74,13 @@ impl Address {
     }
 }
 
-/// A byte stream.
-trait Stream: Read + Write + Send {
-    /// Sets the longest wait of a read.
-    fn wait(&self, patience: Duration) -> io::Result<()>;
-    /// A function that ends the connection from another thread.
-    fn hang_up(&self) -> io::Result<HangUp>;
-}
+/// A socket that is connected.
+trait Stream: Read + Write + AsFd + Send {}
+
+impl<T: Read + Write + AsFd + Send> Stream for T {}
 
 /// Ends a connection, so that its reads return.
 pub type HangUp = Box<dyn FnOnce() + Send>;
-
-impl Stream for UnixStream {
-    fn wait(&self, patience: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(patience))
-    }
-
-    fn hang_up(&self) -> io::Result<HangUp> {
-        let stream = self.try_clone()?;
-        Ok(Box::new(move || {
-            // The connection may have ended already.
-            let _ = stream.shutdown(Shutdown::Both);
-        }))
-    }
-}
-
-impl Stream for TcpStream {
-    fn wait(&self, patience: Duration) -> io::Result<()> {
-        self.set_read_timeout(Some(patience))
-    }
-
-    fn hang_up(&self) -> io::Result<HangUp> {
-        let stream = self.try_clone()?;
-        Ok(Box::new(move || {
-            let _ = stream.shutdown(Shutdown::Both);
-        }))
-    }
-}
 
 /// A connection that is read line by line.
 pub struct Line {
@@ -136,7 +108,21 @@ impl Line {
     /// # Errors
     /// No descriptor is left.
     pub fn hang_up(&self) -> io::Result<HangUp> {
-        self.stream.get_ref().hang_up()
+        let socket = self.stream.get_ref().as_fd().try_clone_to_owned()?;
+        Ok(Box::new(move || {
+            // The connection may have ended already.
+            let _ = net::shutdown(&socket, net::Shutdown::Both);
+        }))
+    }
+
+    /// Sets the longest wait of a read.
+    fn set_patience(&self, patience: Duration) -> io::Result<()> {
+        let socket = self.stream.get_ref();
+        Ok(sockopt::set_socket_timeout(
+            socket,
+            sockopt::Timeout::Recv,
+            Some(patience),
+        )?)
     }
 
     /// Connects. With a key, connects only to a server that proves the same key.
@@ -154,8 +140,8 @@ impl Line {
                 Box::new(patient(TcpStream::connect_timeout(address, PATIENCE)?)?)
             }
         };
-        stream.wait(PATIENCE)?;
         let mut line = Self::new(stream);
+        line.set_patience(PATIENCE)?;
         let Some(key) = key else {
             return Ok(Ok(line));
         };
@@ -231,7 +217,7 @@ impl Line {
     /// Memory grows with the received bytes.
     fn read_in_time(&mut self, max: u64, idle: Duration) -> io::Result<Option<String>> {
         let late = || io::Error::new(io::ErrorKind::TimedOut, "a line that takes too long");
-        self.stream.get_ref().wait(idle)?;
+        self.set_patience(idle)?;
         let mut line = Vec::new();
         let mut until = None;
         loop {
@@ -258,7 +244,7 @@ impl Line {
             if left.is_zero() {
                 return Err(late());
             }
-            self.stream.get_ref().wait(left)?;
+            self.set_patience(left)?;
         }
     }
 

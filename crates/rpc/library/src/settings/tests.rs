@@ -46,7 +46,7 @@ fn a_file_says_what_it_means() {
 
 #[test]
 fn mistakes_are_named_with_line_value_and_remedy() {
-    let mut told = String::new();
+    let mut errors = String::new();
     for (from, to) in [
         ("mode", "moed"),
         ("\"shadow\"", "\"shadwo\""),
@@ -66,7 +66,7 @@ fn mistakes_are_named_with_line_value_and_remedy() {
     ] {
         let text = GOOD.replacen(from, to, 1);
         let error = parse("rpc.toml", &text).expect_err(to);
-        told.push_str(&format!("{error}\n"));
+        errors.push_str(&format!("{error}\n"));
     }
     expect![[r#"
         rpc.toml:2: unknown key moed; did you mean mode?
@@ -84,7 +84,7 @@ fn mistakes_are_named_with_line_value_and_remedy() {
         rpc.toml:21: class "scavenger": target_per_mtu = "1ms": the last class takes all calls that are not admitted and promises nothing; remove the key, or add a lower class
         rpc.toml:10: class "critical": floor = nan: must be a number
         rpc.toml:3: not valid TOML: string values must be quoted, expected literal string
-    "#]].assert_eq(&told);
+    "#]].assert_eq(&errors);
 }
 
 #[test]

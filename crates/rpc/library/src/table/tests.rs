@@ -9,24 +9,16 @@ use std::collections::BTreeMap;
 
 const SECOND: u64 = 1_000_000_000;
 
-const TEXT: &str = "TOP
-mtu_bytes = 1000
-[[class]]
-name = \"high\"
-dscp = 46
-target_per_mtu = \"15us\"
-[[class]]
-name = \"middle\"
-dscp = 26
-target_per_mtu = \"25us\"
-percentile = 99
-[[class]]
-name = \"low\"
-dscp = 8
-";
+const CLASSES: &str = include_str!("../../tests/data/three-classes.toml");
+
+/// The settings of three classes, with `top` above the classes.
+fn text(top: &str) -> String {
+    let classes = CLASSES.replace("\"25us\"", "\"25us\"\npercentile = 99");
+    format!("{top}\nmtu_bytes = 1000\n{classes}")
+}
 
 fn settings(top: &str) -> Settings {
-    parse("test", &TEXT.replace("TOP", top)).unwrap()
+    parse("test", &text(top)).unwrap()
 }
 
 fn ask(destination: &[u8], class: u8) -> Ask<'_> {
@@ -126,7 +118,7 @@ fn shadow_mode_reports_and_sends_as_asked() {
 #[test]
 fn a_call_within_its_lease_is_admitted_at_any_probability() {
     let group = "[[group]]\nname = \"rack\"\ndestinations = \"10.0.1.*\"\n";
-    let text = format!("{}{group}", TEXT.replace("TOP", ""));
+    let text = format!("{}{group}", text(""));
     let table = Table::new(&parse("test", &text).unwrap(), 3, 0);
     let grant = Grant {
         rate_bytes_per_s: 7_000_000,

@@ -7,7 +7,6 @@
 /// Largest number of classes.
 pub const CLASSES_MAX: usize = 8;
 
-const SLOT: u32 = 0;
 const GENERATION: u32 = 20;
 const RUN: u32 = 36;
 const ASKED: u32 = 39;
@@ -22,7 +21,7 @@ impl Ticket {
     #[inline]
     pub(super) fn new(slot: u32, generation: u16, run: u8, asked: u8, mtus: u32) -> Self {
         Self(
-            u64::from(slot) << SLOT
+            u64::from(slot)
                 | u64::from(generation) << GENERATION
                 | u64::from(run) << RUN
                 | u64::from(asked) << ASKED
@@ -41,7 +40,7 @@ impl Ticket {
     }
 
     pub(super) fn slot(self) -> u32 {
-        self.bits(SLOT, 20)
+        self.bits(0, 20)
     }
 
     pub(super) fn generation(self) -> u16 {

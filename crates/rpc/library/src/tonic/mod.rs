@@ -13,6 +13,7 @@
 
 mod body;
 mod connector;
+mod raw;
 mod received;
 #[cfg(feature = "tonic-server")]
 mod server;
@@ -20,6 +21,7 @@ mod service;
 
 pub use body::READY_MAX;
 pub use connector::{Connection, MarkedConnector, connect};
+pub use raw::Raw;
 pub use received::Received;
 #[cfg(feature = "tonic-server")]
 pub use server::{ServerTime, ServerTimeLayer};

@@ -126,21 +126,13 @@ mod tests {
     use super::*;
     use crate::table::Ask;
 
-    const TEXT: &str = "
-mtu_bytes = 1000
-[[class]]
-name = \"high\"
-dscp = 46
-target_per_mtu = \"1s\"
-[[class]]
-name = \"low\"
-dscp = 8
-";
+    const CLASSES: &str = include_str!("../../tests/data/two-classes.toml");
 
     /// Reads `chunks` of a response. The request took 2 s for its one packet; the head of the response came 10 s after
     /// the call.
     fn read(chunks: &[&[u8]]) -> (u64, u64) {
-        let admission = Arc::new(Admission::from_text("t", TEXT).expect("settings"));
+        let text = format!("mtu_bytes = 1000\n{}", CLASSES.replace("15us", "1s"));
+        let admission = Arc::new(Admission::from_text("t", &text).expect("settings"));
         let ask = Ask {
             destination: b"host:1",
             class: 0,

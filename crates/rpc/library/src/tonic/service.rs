@@ -220,13 +220,13 @@ impl Call {
         let failed = failed.filter(|status| *status != "0");
         // A server enforces the call's deadline too, and may answer before our clock does.
         watch.answered = failed.is_none_or(|status| *status != DEADLINE_EXCEEDED);
-        let told = server_time(&response);
-        let answered = begin.elapsed().saturating_sub(told.unwrap_or_default());
+        let reported = server_time(&response);
+        let answered = begin.elapsed().saturating_sub(reported.unwrap_or_default());
         let receipt = (self.learns && failed.is_none()).then(|| Receipt {
             admission: Arc::clone(&self.admission),
             ticket: self.ticket,
             request: watch.arrived.map_or(answered, |time| time.min(answered)),
-            answered: told.map(|_| answered),
+            answered: reported.map(|_| answered),
         });
         Ok(response.map(|body| Received::new(body, receipt)))
     }
@@ -302,7 +302,7 @@ impl Drop for Watch<'_> {
 const DEADLINE_EXCEEDED: &str = "4";
 
 fn server_time<B>(response: &Response<B>) -> Option<Duration> {
-    let told = response.headers().get(SERVER_TIME)?;
-    let us = told.to_str().ok()?.parse::<u64>().ok()?;
+    let reported = response.headers().get(SERVER_TIME)?;
+    let us = reported.to_str().ok()?.parse::<u64>().ok()?;
     Some(Duration::from_micros(us))
 }

@@ -1,7 +1,7 @@
 //! A gRPC program in C++ compiled against `isolane_rpc_grpc.h`; skipped where Debian's `libgrpc++-dev` is missing.
 #![allow(clippy::unwrap_used)]
 
-use crate::interface::library;
+use crate::interface::{check_program, library};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -44,10 +44,5 @@ fn a_cpp_client_of_grpc_is_marked_measured_and_downgraded() {
         .arg(&program)
         .output()
         .unwrap();
-    let errors = String::from_utf8_lossy(&compiled.stderr);
-    assert!(compiled.status.success(), "{errors}");
-    let ran = Command::new(&program).output().unwrap();
-    let errors = String::from_utf8_lossy(&ran.stderr);
-    assert!(ran.status.success(), "{:?}: {errors}", ran.status);
-    assert_eq!(String::from_utf8_lossy(&ran.stdout), "all is well\n");
+    check_program(&compiled, &program);
 }

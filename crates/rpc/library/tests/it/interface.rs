@@ -3,8 +3,8 @@
 
 use isolane_rpc::ffi::*;
 use proptest::prelude::*;
-use std::path::PathBuf;
-use std::process::Command;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
 
 /// The folder with the shared library that was built for this test.
 pub(crate) fn library() -> PathBuf {
@@ -44,23 +44,20 @@ fn a_c_program_uses_it_and_survives_its_own_mistakes() {
         .arg(&program)
         .output()
         .expect("cc runs: Rust needs it too");
+    check_program(&compiled, &program);
+}
+
+/// Runs a compiled test program.
+pub(crate) fn check_program(compiled: &Output, program: &Path) {
     let errors = String::from_utf8_lossy(&compiled.stderr);
     assert!(compiled.status.success(), "{errors}");
-    let ran = Command::new(&program).output().unwrap();
+    let ran = Command::new(program).output().unwrap();
     let errors = String::from_utf8_lossy(&ran.stderr);
     assert!(ran.status.success(), "{:?}: {errors}", ran.status);
     assert_eq!(String::from_utf8_lossy(&ran.stdout), "all is well\n");
 }
 
-const SETTINGS: &str = "
-[[class]]
-name = \"high\"
-dscp = 46
-target_per_mtu = \"15us\"
-[[class]]
-name = \"low\"
-dscp = 8
-";
+const SETTINGS: &str = include_str!("../data/two-classes.toml");
 
 /// A pointer and a length: valid, or invalid in a detectable way.
 #[derive(Clone, Debug)]

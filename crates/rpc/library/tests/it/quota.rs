@@ -14,6 +14,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 fn settings(folder: &Path, place: &str) -> String {
@@ -49,7 +50,19 @@ weight = 2
 
 fn serve(folder: &Path) -> Address {
     let place = format!("store = \"{}/store\"", folder.display());
-    let server = Server::open(&parse("test", &settings(folder, &place)).unwrap()).unwrap();
+    serve_settings(&settings(folder, &place))
+}
+
+/// A server on a free port of loopback whose clients need the key in `key_file`.
+fn serve_over_tcp(folder: &Path, key_file: &str) -> Address {
+    let folder_name = folder.display();
+    let place = format!("key_file = \"{key_file}\"\nstore = \"{folder_name}/store\"");
+    let socket = format!("unix:{folder_name}/socket");
+    serve_settings(&settings(folder, &place).replace(&socket, "127.0.0.1:0"))
+}
+
+fn serve_settings(text: &str) -> Address {
+    let server = Server::open(&parse("test", text).unwrap()).unwrap();
     let address = server.address().unwrap();
     std::thread::spawn(move || server.serve(|_| {}));
     address
@@ -147,36 +160,29 @@ fn the_server_divides_refuses_and_says_why() {
     );
 }
 
+/// A client of the server that `server` names in TOML, and the lines that the client reports.
+fn client(server: &str) -> (Arc<Admission>, Receiver<String>) {
+    let classes = include_str!("../data/two-classes.toml");
+    let text = format!(
+        "mtu_bytes = 1000\n{classes}[[group]]\nname = \"all\"\ndestinations = \"*\"\n\
+         [quota]\nserver = {server}\ntenant = \"search\"\n"
+    );
+    let admission = Arc::new(Admission::from_text("test", &text).unwrap());
+    let (sender, messages) = channel();
+    let say = move |line: &str| sender.send(line.to_owned()).unwrap_or(());
+    admission.start(say).unwrap();
+    (admission, messages)
+}
+
 /// The whole path: a client thread beside the table, a call that is admitted despite the admit probability, and a
 /// missing server that does not affect calls.
 #[test]
 fn a_client_gets_its_lease_and_does_without() {
     let folder = tempfile::tempdir().unwrap();
-    let text = format!(
-        "
-mtu_bytes = 1000
-[[class]]
-name = \"high\"
-dscp = 46
-target_per_mtu = \"15us\"
-[[class]]
-name = \"low\"
-dscp = 8
-[[group]]
-name = \"all\"
-destinations = \"*\"
-[quota]
-server = \"unix:{}/socket\"
-tenant = \"search\"
-",
-        folder.path().display()
-    );
-    let admission = Arc::new(Admission::from_text("test", &text).unwrap());
-    let (tell, told) = std::sync::mpsc::channel();
-    let say = move |line: &str| tell.send(line.to_owned()).unwrap_or(());
-    admission.start(say).unwrap();
+    let server = format!("\"unix:{}/socket\"", folder.path().display());
+    let (admission, messages) = client(&server);
     // No server yet: reported once, and calls are decided as without quotas.
-    let line = told.recv_timeout(Duration::from_secs(20)).unwrap();
+    let line = messages.recv_timeout(Duration::from_secs(20)).unwrap();
     assert!(line.contains("going on without"), "{line}");
     let ask = Ask {
         destination: b"host",
@@ -190,7 +196,7 @@ tenant = \"search\"
     let leased = || admission.table().counts(b"host", 0).unwrap().leased;
     assert_eq!(leased(), 0);
     let server = serve(folder.path());
-    let line = told.recv_timeout(Duration::from_secs(20)).unwrap();
+    let line = messages.recv_timeout(Duration::from_secs(20)).unwrap();
     assert!(line.contains("again"), "{line}");
     // The demand of these calls is reported with the next renewals; then they use the lease.
     for _ in 0..6_000 {
@@ -414,29 +420,10 @@ fn over_tcp_a_client_needs_the_servers_key() {
         file.to_str().unwrap().to_owned()
     };
     let (key, other) = (key_file("k"), key_file("o"));
-    let place = format!(
-        "key_file = \"{key}\"\nstore = \"{}/store\"",
-        folder.path().display()
-    );
-    let socket = format!("unix:{}/socket", folder.path().display());
-    let text = settings(folder.path(), &place).replace(&socket, "127.0.0.1:0");
-    let server = Server::open(&parse("test", &text).unwrap()).unwrap();
-    let address = server.address().unwrap();
-    std::thread::spawn(move || server.serve(|_| {}));
-    let said = |key_file: &str| {
-        let text = format!(
-            "[[class]]\nname = \"high\"\ndscp = 46\ntarget_per_mtu = \"15us\"\n[[class]]\nname = \"low\"\ndscp = 8\n\
-             [[group]]\nname = \"all\"\ndestinations = \"*\"\n\
-             [quota]\nserver = \"{address}\"\nkey_file = \"{key_file}\"\ntenant = \"search\"\n"
-        );
-        let admission = Arc::new(Admission::from_text("test", &text).unwrap());
-        let (tell, told) = std::sync::mpsc::channel();
-        let say = move |line: &str| tell.send(line.to_owned()).unwrap_or(());
-        admission.start(say).unwrap();
-        (admission, told)
-    };
-    let (stranger, told) = said(&other);
-    let line = told.recv_timeout(Duration::from_secs(20)).unwrap();
+    let address = serve_over_tcp(folder.path(), &key);
+    let start = |key_file: &str| client(&format!("\"{address}\"\nkey_file = \"{key_file}\""));
+    let (stranger, messages) = start(&other);
+    let line = messages.recv_timeout(Duration::from_secs(20)).unwrap();
     assert!(
         line.contains("the key is another one than this server's"),
         "{line}"
@@ -461,7 +448,7 @@ fn over_tcp_a_client_needs_the_servers_key() {
             .sum::<usize>()
     };
     assert_eq!(clients(), 0, "a stranger is no client");
-    let (member, told) = said(&key);
+    let (member, messages) = start(&key);
     for _ in 0..6_000 {
         if clients() > 0 {
             break;
@@ -470,7 +457,7 @@ fn over_tcp_a_client_needs_the_servers_key() {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert_eq!(clients(), 1);
-    assert!(told.try_recv().is_err(), "nothing to say");
+    assert!(messages.try_recv().is_err(), "nothing to say");
     member.stop();
     stranger.stop();
 }
@@ -485,16 +472,7 @@ fn strangers_that_never_end_a_line_keep_no_client_out() {
     let key = folder.path().join("key");
     std::fs::write(&key, "k".repeat(40)).unwrap();
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let place = format!(
-        "key_file = \"{}\"\nstore = \"{}/store\"",
-        key.display(),
-        folder.path().display()
-    );
-    let socket = format!("unix:{}/socket", folder.path().display());
-    let text = settings(folder.path(), &place).replace(&socket, "127.0.0.1:0");
-    let server = Server::open(&parse("test", &text).unwrap()).unwrap();
-    let address = server.address().unwrap();
-    std::thread::spawn(move || server.serve(|_| {}));
+    let address = serve_over_tcp(folder.path(), key.to_str().unwrap());
     let stranger = || {
         let mut stream = TcpStream::connect(address.to_string()).unwrap();
         let hello = format!("{{\"ask\":\"hello\",\"nonce\":\"{}\"}}\n", "0".repeat(64));

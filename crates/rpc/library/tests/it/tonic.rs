@@ -1,11 +1,11 @@
 //! The layer between a real client and a real server of tonic, on loopback.
 #![allow(clippy::unwrap_used)]
 
-use bytes::{Buf, BufMut, Bytes};
+use bytes::Bytes;
 use http::uri::PathAndQuery;
 use isolane_rpc::admission::Admission;
 use isolane_rpc::table::Ask;
-use isolane_rpc::tonic::{Admitted, Class, ClassName, Outcome, ServerTimeLayer, Size};
+use isolane_rpc::tonic::{Admitted, Class, ClassName, Outcome, Raw, ServerTimeLayer, Size};
 use std::convert::Infallible;
 use std::future::Future;
 use std::pin::Pin;
@@ -13,67 +13,18 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tonic::body::Body;
-use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::tokio_stream::{self, StreamExt};
 use tonic::server::{NamedService, UnaryService};
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Channel, Endpoint, Server};
 use tonic::{Request, Response, Status, Streaming};
 
-const SETTINGS: &str = "
-mtu_bytes = 1000
-[[class]]
-name = \"high\"
-dscp = 46
-target_per_mtu = \"1s\"
-[[class]]
-name = \"middle\"
-dscp = 26
-target_per_mtu = \"1s\"
-[[class]]
-name = \"low\"
-dscp = 8
-[[group]]
-name = \"all\"
-destinations = \"*\"
-";
-
-/// Messages as raw bytes.
-#[derive(Clone, Copy, Default)]
-struct Plain;
-
-impl Codec for Plain {
-    type Encode = Bytes;
-    type Decode = Bytes;
-    type Encoder = Self;
-    type Decoder = Self;
-
-    fn encoder(&mut self) -> Self {
-        *self
-    }
-
-    fn decoder(&mut self) -> Self {
-        *self
-    }
-}
-
-impl Encoder for Plain {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn encode(&mut self, item: Bytes, buffer: &mut EncodeBuf<'_>) -> Result<(), Status> {
-        buffer.put(item);
-        Ok(())
-    }
-}
-
-impl Decoder for Plain {
-    type Item = Bytes;
-    type Error = Status;
-
-    fn decode(&mut self, buffer: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, Status> {
-        Ok(Some(buffer.copy_to_bytes(buffer.remaining())))
-    }
+/// Three classes with targets of 1 s.
+fn settings() -> String {
+    let classes = include_str!("../data/three-classes.toml")
+        .replace("15us", "1s")
+        .replace("25us", "1s");
+    format!("mtu_bytes = 1000\n{classes}[[group]]\nname = \"all\"\ndestinations = \"*\"\n")
 }
 
 /// Answers with the request's metadata, after as many milliseconds as the first byte says.
@@ -94,7 +45,7 @@ impl UnaryService<Bytes> for Echo {
         Box::pin(async move {
             let ms = request.get_ref().first().copied().unwrap_or(0);
             tokio::time::sleep(Duration::from_millis(ms.into())).await;
-            Ok(Response::new(told(&request)))
+            Ok(Response::new(seen_by_server(&request)))
         })
     }
 }
@@ -106,14 +57,14 @@ impl tonic::server::StreamingService<Bytes> for Echo {
 
     fn call(&mut self, request: Request<Streaming<Bytes>>) -> Self::Future {
         Box::pin(async move {
-            let told = tokio_stream::once(Ok(told(&request)));
-            let stream: Self::ResponseStream = Box::pin(told.chain(request.into_inner()));
+            let seen_by_server = tokio_stream::once(Ok(seen_by_server(&request)));
+            let stream: Self::ResponseStream = Box::pin(seen_by_server.chain(request.into_inner()));
             Ok(Response::new(stream))
         })
     }
 }
 
-fn told<T>(request: &Request<T>) -> Bytes {
+fn seen_by_server<T>(request: &Request<T>) -> Bytes {
     let outcome = Outcome::of(&request.metadata().clone().into_headers());
     format!("{outcome:?}").into()
 }
@@ -129,7 +80,7 @@ impl tower::Service<http::Request<Body>> for Echo {
 
     fn call(&mut self, request: http::Request<Body>) -> Self::Future {
         Box::pin(async move {
-            let mut grpc = tonic::server::Grpc::new(Plain);
+            let mut grpc = tonic::server::Grpc::new(Raw);
             Ok(match request.uri().path() {
                 "/test.Echo/Unary" => grpc.unary(Echo, request).await,
                 _ => grpc.streaming(Echo, request).await,
@@ -165,7 +116,7 @@ async fn unary(client: &Admitted<Channel>, class: Option<u8>, message: Bytes) ->
     }
     let path = PathAndQuery::from_static("/test.Echo/Unary");
     grpc.ready().await.unwrap();
-    let response = grpc.unary(request, path, Plain).await.unwrap();
+    let response = grpc.unary(request, path, Raw).await.unwrap();
     let outcome = Outcome::of(&response.metadata().clone().into_headers()).unwrap();
     (
         outcome,
@@ -206,7 +157,7 @@ fn marks(client: &Admitted<Channel>) -> Vec<Option<u8>> {
 #[test]
 fn a_unary_call_runs_in_its_class_and_is_measured() {
     run(async {
-        let (admission, client, address) = pair(SETTINGS).await;
+        let (admission, client, address) = pair(&settings()).await;
         let begin = Instant::now();
         let (outcome, server_saw) = unary(&client, Some(0), Bytes::from(vec![200; 40_000])).await;
         let whole = begin.elapsed();
@@ -245,7 +196,7 @@ fn a_unary_call_runs_in_its_class_and_is_measured() {
 #[test]
 fn a_downgraded_call_runs_in_the_lowest_class_and_both_ends_are_notified() {
     run(async {
-        let (admission, client, address) = pair(SETTINGS).await;
+        let (admission, client, address) = pair(&settings()).await;
         distrust(&admission, &address);
         let mut downgraded = 0;
         // Each is admitted with a probability of 0.1: all 40 are admitted with 10^-40.
@@ -282,7 +233,7 @@ fn a_downgrade_is_said_as_other_languages_say_it() {
     metadata.remove("isolane-downgraded");
     assert!(!Outcome::of(&metadata).unwrap().downgraded);
     run(async {
-        let (admission, client, address) = pair(SETTINGS).await;
+        let (admission, client, address) = pair(&settings()).await;
         distrust(&admission, &address);
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..40 {
@@ -291,7 +242,7 @@ fn a_downgrade_is_said_as_other_languages_say_it() {
             request.extensions_mut().insert(Class(0));
             let path = PathAndQuery::from_static("/test.Echo/Unary");
             grpc.ready().await.unwrap();
-            let response = grpc.unary(request, path, Plain).await.unwrap();
+            let response = grpc.unary(request, path, Raw).await.unwrap();
             let said = response.metadata().get("isolane-downgraded");
             seen.insert(said.map(|value| value.to_str().unwrap().to_owned()));
         }
@@ -303,7 +254,8 @@ fn a_downgrade_is_said_as_other_languages_say_it() {
 #[test]
 fn shadow_mode_sends_as_asked() {
     run(async {
-        let (admission, client, address) = pair(&format!("mode = \"shadow\"{SETTINGS}")).await;
+        let (admission, client, address) =
+            pair(&format!("mode = \"shadow\"\n{}", settings())).await;
         distrust(&admission, &address);
         let before = admission.table().counts(address.as_bytes(), 0).unwrap();
         for _ in 0..40 {
@@ -325,7 +277,7 @@ fn shadow_mode_sends_as_asked() {
 #[test]
 fn a_stream_is_decided_on_and_passes_unchanged() {
     run(async {
-        let (admission, client, address) = pair(SETTINGS).await;
+        let (admission, client, address) = pair(&settings()).await;
         let mut grpc = tonic::client::Grpc::new(client.clone());
         let (send, receive) = tokio::sync::mpsc::channel::<Bytes>(1);
         let stream = futures_of(receive);
@@ -334,15 +286,15 @@ fn a_stream_is_decided_on_and_passes_unchanged() {
         request.extensions_mut().insert(Size(7_777));
         let path = PathAndQuery::from_static("/test.Echo/Stream");
         grpc.ready().await.unwrap();
-        let response = grpc.streaming(request, path, Plain).await.unwrap();
+        let response = grpc.streaming(request, path, Raw).await.unwrap();
         let outcome = Outcome::of(&response.metadata().clone().into_headers()).unwrap();
         assert_eq!(
             (outcome.requested.as_str(), outcome.class.as_str()),
             ("middle", "middle")
         );
         let mut answers = response.into_inner();
-        let told = answers.next().await.unwrap().unwrap();
-        assert_eq!(told, format!("{:?}", Some(outcome)));
+        let seen_by_server = answers.next().await.unwrap().unwrap();
+        assert_eq!(seen_by_server, format!("{:?}", Some(outcome)));
         for number in 0..50u8 {
             let message = Bytes::from(vec![number; 1_000 * usize::from(number)]);
             send.send(message.clone()).await.unwrap();
@@ -383,7 +335,7 @@ fn a_call_that_is_given_up_on_its_way_is_a_miss_beyond_its_objective() {
     run(async {
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = silent.local_addr().unwrap().to_string();
-        let settings = SETTINGS.replacen("1s", "10us", 1);
+        let settings = settings().replacen("1s", "10us", 1);
         let admission = Arc::new(Admission::from_text("test", &settings).unwrap());
         let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
         let client = Admitted::connect(Arc::clone(&admission), &endpoint);
@@ -394,7 +346,7 @@ fn a_call_that_is_given_up_on_its_way_is_a_miss_beyond_its_objective() {
             request.extensions_mut().insert(Class(class));
             grpc.ready().await.unwrap();
             let path = PathAndQuery::from_static("/test.Echo/Unary");
-            let call = grpc.unary(request, path, Plain);
+            let call = grpc.unary(request, path, Raw);
             let ended = tokio::time::timeout(Duration::from_millis(200), call).await;
             assert!(ended.is_err(), "no server answers");
         }
@@ -417,7 +369,7 @@ fn a_call_that_is_given_up_on_its_way_is_a_miss_beyond_its_objective() {
 #[test]
 fn a_server_that_is_not_there_teaches_nothing() {
     run(async {
-        let admission = Arc::new(Admission::from_text("test", SETTINGS).unwrap());
+        let admission = Arc::new(Admission::from_text("test", &settings()).unwrap());
         let endpoint = Endpoint::from_static("http://127.0.0.1:1");
         let client = Admitted::connect(Arc::clone(&admission), &endpoint);
         let mut grpc = tonic::client::Grpc::new(client);
@@ -425,7 +377,7 @@ fn a_server_that_is_not_there_teaches_nothing() {
         request.extensions_mut().insert(Class(0));
         grpc.ready().await.unwrap();
         let path = PathAndQuery::from_static("/test.Echo/Unary");
-        assert!(grpc.unary(request, path, Plain).await.is_err());
+        assert!(grpc.unary(request, path, Raw).await.is_err());
         let counts = admission.table().counts(b"127.0.0.1:1", 0).unwrap();
         assert_eq!((counts.admitted, counts.ended()), (1, 0));
     });
@@ -445,7 +397,7 @@ fn a_call_whose_connection_is_reset_is_as_slow_as_it_lasted() {
                 .await
                 .unwrap();
         });
-        let settings = SETTINGS.replacen("1s", "1ns", 1);
+        let settings = settings().replacen("1s", "1ns", 1);
         let admission = Arc::new(Admission::from_text("test", &settings).unwrap());
         let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
         let client = Admitted::connect(Arc::clone(&admission), &endpoint);
@@ -454,7 +406,7 @@ fn a_call_whose_connection_is_reset_is_as_slow_as_it_lasted() {
         request.extensions_mut().insert(ClassName("high".into()));
         grpc.ready().await.unwrap();
         let path = PathAndQuery::from_static("/test.Echo/Unary");
-        assert!(grpc.unary(request, path, Plain).await.is_err());
+        assert!(grpc.unary(request, path, Raw).await.is_err());
         let counts = admission.table().counts(address.as_bytes(), 0).unwrap();
         assert_eq!((counts.admitted, counts.ended(), counts.missed), (1, 1, 1));
     });
@@ -464,14 +416,14 @@ fn a_call_whose_connection_is_reset_is_as_slow_as_it_lasted() {
 #[test]
 fn a_call_that_its_deadline_ends_is_measured_by_its_acknowledgement() {
     run(async {
-        let (admission, client, address) = pair(SETTINGS).await;
+        let (admission, client, address) = pair(&settings()).await;
         let mut grpc = tonic::client::Grpc::new(client);
         let mut request = Request::new(Bytes::from_static(&[200]));
         request.extensions_mut().insert(Class(0));
         request.set_timeout(Duration::from_millis(50));
         grpc.ready().await.unwrap();
         let path = PathAndQuery::from_static("/test.Echo/Unary");
-        assert!(grpc.unary(request, path, Plain).await.is_err());
+        assert!(grpc.unary(request, path, Raw).await.is_err());
         let counts = admission.table().counts(address.as_bytes(), 0).unwrap();
         assert_eq!((counts.admitted, counts.ended(), counts.missed), (1, 1, 0));
     });
@@ -480,9 +432,9 @@ fn a_call_that_its_deadline_ends_is_measured_by_its_acknowledgement() {
 #[test]
 fn the_destination_is_the_backend_that_the_name_leads_to() {
     run(async {
-        let (_, _, address) = pair(SETTINGS).await;
+        let (_, _, address) = pair(&settings()).await;
         let port = address.rsplit_once(':').unwrap().1;
-        let admission = Arc::new(Admission::from_text("test", SETTINGS).unwrap());
+        let admission = Arc::new(Admission::from_text("test", &settings()).unwrap());
         // As many names as one backend may have.
         for name in ["localhost", "127.0.0.1"] {
             let endpoint = Endpoint::from_shared(format!("http://{name}:{port}")).unwrap();

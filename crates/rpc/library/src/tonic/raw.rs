@@ -6,7 +6,7 @@ use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 
 /// Bytes in both directions.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Raw;
+pub struct Raw;
 
 impl Codec for Raw {
     type Encode = Bytes;
