@@ -236,6 +236,19 @@ pub enum Congestion {
     Hpcc,
 }
 
+impl Congestion {
+    /// In the order of [`crate::parameters::CONGESTION`], their names.
+    pub const ALL: [Self; 7] = [
+        Self::None,
+        Self::Window,
+        Self::Swift,
+        Self::Dcqcn,
+        Self::Dctcp,
+        Self::Timely,
+        Self::Hpcc,
+    ];
+}
+
 /// What happens to lost packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

@@ -4,7 +4,7 @@
 //! port idle or one packet ahead of them, as at a lightly loaded port, so classes begin and run dry all the time.
 use isolane_common_quantities::units::{BitRate, Bytes, Instant};
 use isolane_network_simulator::discipline::{Discipline, Order, PortOrder};
-use isolane_network_simulator::packet::{HostId, Packet, PacketKind, Packets};
+use isolane_network_simulator::packet::{HostId, Packet, Packets};
 use std::time::Instant as Clock;
 
 const BYTES: u16 = 5120;
@@ -51,24 +51,13 @@ fn port(order: Order) -> Discipline {
 
 fn packet(number: u64) -> Packet {
     Packet {
-        sent_at: Instant::ZERO,
         key: number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40,
-        extra: 0,
-        tag: 0,
-        sequence: 0,
-        expected: 0,
         flow: (number % 16) as u32,
-        next: 0,
-        to: HostId(0),
         from: HostId(1),
-        ingress: 0,
-        path: 0,
         bytes: BYTES,
         payload: BYTES - 40,
         class: (number % 3) as u8,
-        kind: PacketKind::Data,
-        flags: 0,
-        hops: 0,
+        ..Packet::default()
     }
 }
 

@@ -34,63 +34,10 @@ const CASES: [Case; 2] = [
 
 /// 33 hosts, three classes, 32 KB calls in bursts, Swift and admission: 3.5 million data packets. As in the public
 /// simulator, packets do not queue at the host that sends them.
-const ALL_TO_ALL: &str = r#"
-name = "all-to-all-33"
-calls = 500000
-warmup = "1ms"
-duration = "10s"
-[fabric]
-topology = "single-switch"
-hosts = 33
-nic_rate = "10000Gb/s"
-[[class]]
-name = "high"
-weight = 8
-slo = { target = "15us", per_mtu = false }
-[[class]]
-name = "medium"
-weight = 4
-slo = { target = "25us", per_mtu = false }
-[[class]]
-name = "low"
-[policy]
-name = "aequitas"
-[[traffic]]
-pattern = "all-to-all"
-mix = [0.6, 0.3, 0.1]
-sizes = "32KiB"
-load = 0.8
-burst = 1.4
-period = "419.4304us"
-bursts = "per-pair"
-"#;
+const ALL_TO_ALL: &str = include_str!("data/all-to-all.toml");
 
 /// Every host of a fat tree sends 2 MB to another: DCQCN, marks, pauses, 4 KB packets.
-const PERMUTATION: &str = r#"
-name = "permutation-1024"
-warmup = "0us"
-duration = "10ms"
-drain = "1s"
-[fabric]
-topology = "fat-tree"
-k = 16
-hop_delay = "1us"
-[ports]
-mtu = "4096B"
-header = "64B"
-ecn = { min = "100KiB", max = "400KiB", max_probability = 0.2 }
-pfc = { xoff = "256KiB", xon = "200KiB" }
-[[class]]
-name = "all"
-[transport]
-congestion = "dcqcn"
-[[traffic]]
-pattern = "permutation"
-mix = [1.0]
-sizes = "2MiB"
-arrivals = "closed"
-calls_per_pair = 1
-"#;
+const PERMUTATION: &str = include_str!("data/permutation.toml");
 
 fn main() {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

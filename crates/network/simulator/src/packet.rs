@@ -11,14 +11,15 @@ use isolane_common_quantities::units::{Duration, Instant};
 pub struct PacketId(pub u32);
 
 /// A host, numbered from 0.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub u16);
 
 /// What a packet is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub enum PacketKind {
     /// Payload.
+    #[default]
     Data,
     /// What the receiver has; may carry an echo of marks, times and telemetry.
     Ack,
@@ -33,7 +34,7 @@ pub enum PacketKind {
 }
 
 /// One packet: 64 bytes, all in one cache line.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
 pub struct Packet {
     /// When the packet (or, in an answer, the packet it answers) left the sending transport.

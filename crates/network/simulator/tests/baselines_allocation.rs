@@ -9,33 +9,7 @@ static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 /// Packets for each further block: lists and records that grow to their largest size later in the longer run.
 const PACKETS_PER_BLOCK: u64 = 200;
 
-const NETWORK: &str = r#"
-warmup = "100us"
-
-[fabric]
-topology = "single-switch"
-hosts = 8
-
-[[class]]
-name = "high"
-weight = 8
-slo = { target = "100us" }
-
-[[class]]
-name = "medium"
-weight = 4
-slo = { target = "200us" }
-
-[[class]]
-name = "low"
-
-[[traffic]]
-name = "all"
-pattern = "all-to-all"
-mix = [0.2, 0.2, 0.6]
-sizes = "64KiB"
-load = 0.4
-"#;
+const NETWORK: &str = include_str!("data/allocation.toml");
 
 fn blocks(policy: &str, duration: &str) -> (u64, u64) {
     let overrides = FabricOverrides {

@@ -2,31 +2,20 @@
 
 use isolane_common_quantities::units::{BitRate, Bytes, Instant};
 use isolane_network_simulator::discipline::{Discipline, Order, PortOrder};
-use isolane_network_simulator::packet::{HostId, Packet, PacketKind, Packets};
+use isolane_network_simulator::packet::{HostId, Packet, Packets};
 
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
 fn packet(number: u32) -> Packet {
     Packet {
-        sent_at: Instant::ZERO,
         key: u64::from(number * 7 % 11),
-        extra: 0,
-        tag: 0,
         sequence: number,
-        expected: 0,
         flow: number % 5,
-        next: 0,
-        to: HostId(0),
         from: HostId(1),
-        ingress: 0,
-        path: 0,
         bytes: 40 + (number * 131 % 5_000) as u16,
-        payload: 0,
         class: (number % 3) as u8,
-        kind: PacketKind::Data,
-        flags: 0,
-        hops: 0,
+        ..Packet::default()
     }
 }
 

@@ -23,7 +23,7 @@ use super::keys::TOP;
 use super::model::FabricScenario;
 use isolane_common_quantities::units::Duration;
 use isolane_common_toml_input::error::{InputError, Problem};
-use isolane_common_toml_input::name::{checked_name, stem};
+use isolane_common_toml_input::name::scenario_name;
 use isolane_common_toml_input::table::{Source, Table};
 use settings::Settings;
 
@@ -91,10 +91,7 @@ fn rdma_keys(mut error: InputError, file: &str) -> InputError {
 }
 
 fn read(top: &Table<'_>, file: &str) -> Result<FabricScenario, InputError> {
-    let name = match top.text("name")? {
-        Some(name) => checked_name(top, name)?.to_owned(),
-        None => stem(file).to_owned(),
-    };
+    let name = scenario_name(top, file)?;
     let warmup = top.duration("warmup")?.unwrap_or(WARMUP);
     let duration = top.duration("duration")?.unwrap_or(DURATION);
     let topology = network::topology(top)?;

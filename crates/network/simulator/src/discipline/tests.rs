@@ -7,7 +7,7 @@
 mod pauses;
 
 use super::*;
-use crate::packet::{HostId, PacketKind};
+use crate::packet::HostId;
 use isolane_common_quantities::units::Duration;
 use proptest::prelude::*;
 
@@ -19,24 +19,11 @@ type Arrival = (u64, u8, u16);
 
 fn packet(class: u8, bytes: u16) -> Packet {
     Packet {
-        sent_at: Instant::ZERO,
-        key: 0,
-        extra: 0,
-        tag: 0,
-        sequence: 0,
-        expected: 0,
-        flow: 0,
-        next: 0,
-        to: HostId(0),
         from: HostId(1),
-        ingress: 0,
-        path: 0,
         bytes,
         payload: bytes,
         class,
-        kind: PacketKind::Data,
-        flags: 0,
-        hops: 0,
+        ..Packet::default()
     }
 }
 
@@ -477,6 +464,22 @@ fn equal_finishes_go_to_the_higher_class() {
     assert_eq!(classes, [2, 0, 1, 0, 1, 2]);
 }
 
+/// Sends a packet of a class that is not paused, and queues another of its class; the class.
+fn send_and_refill(
+    port: &mut Discipline,
+    packets: &mut Packets,
+    now: &mut Instant,
+    paused: u8,
+) -> usize {
+    let id = port.pop(packets, *now, paused).expect("each class waits");
+    let class = packets[id].class;
+    packets.remove(id);
+    *now += Duration::from_ps(time_of(LARGEST));
+    let id = packets.insert(packet(class, LARGEST));
+    port.push(packets, *now, id);
+    usize::from(class)
+}
+
 #[test]
 fn virtual_time_wraps_without_notice() {
     let start = Instant::from_ps(u64::MAX >> 14);
@@ -491,15 +494,7 @@ fn virtual_time_wraps_without_notice() {
         }
     }
     for _ in 0..13_000 {
-        let id = port
-            .pop(&mut packets, now, 0)
-            .expect("each class has packets");
-        let class = packets[id].class;
-        sent[usize::from(class)] += 1;
-        packets.remove(id);
-        now += Duration::from_ps(time_of(LARGEST));
-        let id = packets.insert(packet(class, LARGEST));
-        port.push(&mut packets, now, id);
+        sent[send_and_refill(&mut port, &mut packets, &mut now, 0)] += 1;
     }
     for (sent, weight) in sent.iter().zip([8, 4, 1]) {
         assert!(

@@ -185,7 +185,7 @@ impl Share {
 }
 
 /// [`Fluid::passed`] of none.
-const NOBODY: u8 = u8::MAX;
+const NO_CLASS: u8 = u8::MAX;
 
 impl Fluid {
     fn new(weights: &[u32], rate: BitRate) -> Self {
@@ -203,7 +203,7 @@ impl Fluid {
         Self {
             backlogged: 0,
             held: 0,
-            passed: NOBODY,
+            passed: NO_CLASS,
             has_paused: false,
             passed_bytes: 0,
             passed_at: Instant::ZERO,
@@ -258,7 +258,7 @@ impl Fluid {
 
     /// Counts the packet that began the busy period.
     fn count_passed(&mut self) {
-        let class = usize::from(std::mem::replace(&mut self.passed, NOBODY));
+        let class = usize::from(std::mem::replace(&mut self.passed, NO_CLASS));
         let Share { weight, .. } = self.shares[class];
         let cost = self.shares[class].cost(self.passed_bytes);
         self.backlogged = 1 << class;
@@ -329,7 +329,7 @@ impl Fluid {
 
     /// Lets classes run dry up to `scaled`.
     fn catch_up(&mut self, scaled: u64) {
-        if self.passed != NOBODY {
+        if self.passed != NO_CLASS {
             self.count_passed();
             if scaled.wrapping_sub(self.corner) < self.none_dry_for {
                 return;

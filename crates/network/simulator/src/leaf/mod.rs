@@ -16,7 +16,7 @@
 //! design.
 
 use crate::network::{HeadroomError, Network, Ordering, Owner, Step};
-use crate::packet::{HostId, NIL, Packet, PacketId, PacketKind, flags};
+use crate::packet::{HostId, NIL, Packet, PacketId, flags};
 use crate::rpc::Calls;
 use crate::topology::Topology;
 use crate::transport::channel::Channels;
@@ -228,24 +228,16 @@ impl Joined {
         self.frame_bytes += u64::from(frame.bytes);
         let packet = Packet {
             sent_at: frame.leaves,
-            key: 0,
-            extra: 0,
-            tag: 0,
             sequence: frame.id,
-            expected: 0,
             flow: FRAME,
             next: NIL,
             to,
             from,
-            ingress: 0,
             // All frames between two hosts take one way, because the RNIC model relies on their order.
             path: from.0 ^ to.0,
             bytes: frame.bytes as u16,
-            payload: 0,
-            class: 0,
-            kind: PacketKind::Data,
             flags: if frame.marks { flags::ECN_CAPABLE } else { 0 },
-            hops: 0,
+            ..Packet::default()
         };
         self.network.take_over(packet, frame.leaves);
     }

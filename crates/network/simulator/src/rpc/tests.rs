@@ -19,23 +19,14 @@ impl Transport for OnePacket {
         let payload = message.size.get().min(60_000) as u16;
         network.transmit(Packet {
             sent_at: network.now(),
-            key: 0,
-            extra: 0,
-            tag: 0,
-            sequence: 0,
-            expected: 0,
             flow: message.token,
             next: NIL,
             to: message.to,
             from: message.from,
-            ingress: 0,
-            path: 0,
             bytes: payload + 40,
             payload,
             class: message.class,
-            kind: PacketKind::Data,
-            flags: 0,
-            hops: 0,
+            ..Packet::default()
         });
     }
 
@@ -139,6 +130,12 @@ fn scenario(hosts: u32, traffic: Vec<Traffic>) -> FabricScenario {
 }
 
 fn results(scenario: &FabricScenario) -> CallResults {
+    let (calls, end) = calls(scenario);
+    calls.results(end)
+}
+
+/// The calls of a run through a network that delays each packet alike, and the run's end.
+fn calls(scenario: &FabricScenario) -> (Calls, Instant) {
     let ordering = Ordering {
         order: Order::Strict,
         weights: &[1, 1, 1],
@@ -149,7 +146,7 @@ fn results(scenario: &FabricScenario) -> CallResults {
     let mut calls = Calls::new(scenario, &network).expect("sound parameters");
     let end = drive(&mut network, &mut OnePacket, &mut calls);
     network.assert_conservation();
-    calls.results(end)
+    (calls, end)
 }
 
 fn issued(results: &CallResults) -> u64 {
@@ -186,17 +183,22 @@ fn all_to_all_has_its_load_its_mix_and_every_pair() {
     assert!(results.pairs.iter().all(|pair| pair.from != pair.to));
 }
 
+/// Calls in the highest class: `outstanding` at once and `calls` in all between each pair of `hosts` hosts.
+fn closed_loop(hosts: u32, pattern: Pattern, outstanding: u32, calls: u64) -> CallResults {
+    let closed = Arrivals::Closed {
+        outstanding,
+        calls_per_pair: Some(calls),
+    };
+    let mut scenario = scenario(hosts, vec![traffic(pattern, closed)]);
+    scenario.per_pair = true;
+    scenario.traffic[0].mix = vec![1.0, 0.0, 0.0];
+    results(&scenario)
+}
+
 #[test]
 fn a_permutation_calls_each_host_once() {
     let hosts = everyone(16);
-    let closed = Arrivals::Closed {
-        outstanding: 1,
-        calls_per_pair: Some(3),
-    };
-    let mut scenario = scenario(16, vec![traffic(Pattern::Permutation { hosts }, closed)]);
-    scenario.per_pair = true;
-    scenario.traffic[0].mix = vec![1.0, 0.0, 0.0];
-    let results = results(&scenario);
+    let results = closed_loop(16, Pattern::Permutation { hosts }, 1, 3);
     assert_eq!(issued(&results), 3 * 16);
     let mut called: Vec<u32> = results.pairs.iter().map(|pair| pair.to).collect();
     called.sort_unstable();
@@ -212,14 +214,7 @@ fn a_permutation_calls_each_host_once() {
 #[test]
 fn a_shuffle_moves_the_same_amount_between_all_pairs() {
     let hosts = everyone(5);
-    let closed = Arrivals::Closed {
-        outstanding: 2,
-        calls_per_pair: Some(4),
-    };
-    let mut scenario = scenario(5, vec![traffic(Pattern::Shuffle { hosts }, closed)]);
-    scenario.per_pair = true;
-    scenario.traffic[0].mix = vec![1.0, 0.0, 0.0];
-    let results = results(&scenario);
+    let results = closed_loop(5, Pattern::Shuffle { hosts }, 2, 4);
     assert_eq!(results.pairs.len(), 20);
     assert!(results.pairs.iter().all(|pair| pair.issued == 4));
     assert!(
@@ -342,15 +337,7 @@ fn memory_does_not_grow_with_calls() {
             )],
         );
         scenario.duration = duration;
-        let ordering = Ordering {
-            order: Order::Strict,
-            weights: &[1, 1, 1],
-            seed: 1,
-        };
-        let topology = Topology::new(&scenario.topology);
-        let mut network = Network::ordered(topology, &scenario.ports, ordering);
-        let mut calls = Calls::new(&scenario, &network).expect("sound parameters");
-        drive(&mut network, &mut OnePacket, &mut calls);
+        let (calls, _) = calls(&scenario);
         calls.in_flight.slots()
     };
     let (short, long) = (slots(Duration::from_ms(5)), slots(Duration::from_ms(100)));

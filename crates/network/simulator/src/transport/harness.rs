@@ -1,6 +1,8 @@
 //! A small world for the tests of transports: a network, messages that begin at given times, and packets lost at random
 //! on arrival.
 
+use super::d3::{self, D3};
+use super::pdq::{self, Pdq};
 use super::{How, Message, Transport};
 use crate::network::{Network, Owner, Step};
 use crate::packet::{HostId, Packet, Timer};
@@ -132,6 +134,40 @@ pub(super) fn run_to_the_end<T: Transport>(
     assert_eq!(network.packets.live(), 0);
     let ends = done.into_iter();
     ends.map(|one| one.expect("every message ends")).collect()
+}
+
+/// Runs D3 or PDQ among `hosts` hosts on one switch; no flow stays open.
+pub(super) fn run_with_deadlines(
+    kind: FabricPolicyKind,
+    hosts: u32,
+    starts: &[Start],
+    world: World,
+) -> Vec<Done> {
+    fn ends<T: Transport>(
+        mut transport: T,
+        mut network: Network,
+        starts: &[Start],
+        world: World,
+    ) -> Vec<Done> {
+        let done = run_to_the_end(&mut network, &mut transport, starts, world);
+        let open = ("open_flows".to_owned(), 0.0);
+        assert!(transport.figures().contains(&open));
+        done
+    }
+    let mut network = Network::new(topology(hosts), &settings(1 << 20));
+    let policy = policy(kind, &[]);
+    match kind {
+        FabricPolicyKind::D3 => {
+            let settings = d3::Settings::new(&policy, &network).expect("defaults");
+            let d3 = D3::new(settings, &mut network);
+            ends(d3, network, starts, world)
+        }
+        _ => {
+            let settings = pdq::Settings::new(&policy, &network).expect("defaults");
+            let pdq = Pdq::new(settings, &mut network);
+            ends(pdq, network, starts, world)
+        }
+    }
 }
 
 /// As [`run`]; shows every arriving packet, lost ones not.

@@ -12,6 +12,8 @@ pub mod congestion;
 #[cfg(test)]
 mod convergence;
 pub mod d3;
+#[cfg(test)]
+mod deadline_tests;
 pub mod flow;
 #[cfg(test)]
 mod harness;

@@ -8,49 +8,7 @@ use isolane_study_results::network::FabricResult;
 const POLICIES: [&str; 5] = ["pfabric", "qjump", "d3", "pdq", "homa"];
 
 /// Storage sizes, bursts over the line rate, three classes.
-const NETWORK: &str = r#"
-name = "baselines"
-description = "All hosts call all others with storage sizes."
-warmup = "200us"
-duration = "2ms"
-drain = "20ms"
-
-[fabric]
-topology = "single-switch"
-hosts = 8
-
-[ports]
-scheduler = "wfq"
-buffer = "512KiB"
-
-[[class]]
-name = "high"
-weight = 8
-slo = { target = "25us" }
-
-[[class]]
-name = "medium"
-weight = 4
-slo = { target = "35us" }
-
-[[class]]
-name = "low"
-
-[transport]
-congestion = "swift"
-
-[policy]
-name = "none"
-
-[[traffic]]
-name = "all"
-pattern = "all-to-all"
-mix = [0.5, 0.3, 0.2]
-sizes = "ali-storage-2019"
-load = 0.6
-burst = 1.4
-period = "200us"
-"#;
+const NETWORK: &str = include_str!("../data/baselines.toml");
 
 const ONE_SWITCH: &str = "topology = \"single-switch\"\nhosts = 8";
 const FAT_TREE: &str = "topology = \"fat-tree\"\nk = 4";

@@ -8,16 +8,7 @@ use isolane_network_simulator::transport::congestion;
 
 #[test]
 fn the_parser_knows_the_parameters_of_every_congestion_control() {
-    let kinds = [
-        Congestion::None,
-        Congestion::Window,
-        Congestion::Swift,
-        Congestion::Dcqcn,
-        Congestion::Dctcp,
-        Congestion::Timely,
-        Congestion::Hpcc,
-    ];
-    for (kind, name) in kinds.into_iter().zip(parameters::CONGESTION) {
+    for (kind, name) in Congestion::ALL.into_iter().zip(parameters::CONGESTION) {
         let sorted = |mut list: Vec<(&'static str, f64, f64)>| {
             list.sort_by(|a, b| a.0.cmp(b.0));
             list

@@ -38,13 +38,7 @@ fn a_class_that_was_paused_neither_catches_up_nor_loses_its_turn() {
     let mut sent_of = |choices: usize, paused: u8| {
         let mut sent = [0; 3];
         for _ in 0..choices {
-            let id = port.pop(&mut packets, now, paused).expect("a hundred each");
-            let class = packets[id].class;
-            sent[usize::from(class)] += 1;
-            packets.remove(id);
-            now += Duration::from_ps(time_of(LARGEST));
-            let id = packets.insert(packet(class, LARGEST));
-            port.push(&mut packets, now, id);
+            sent[send_and_refill(&mut port, &mut packets, &mut now, paused)] += 1;
         }
         sent
     };

@@ -8,6 +8,7 @@ mod random;
 use super::*;
 use crate::topology::Topology;
 use isolane_network_scenario::model::{FabricTopology, Pfc, PortScheduler, Shape};
+use proptest::prelude::*;
 use std::collections::BTreeMap;
 
 /// Wire bytes of a full packet: 80 ps each at 100 Gb/s, so 400 ns.
@@ -51,24 +52,13 @@ fn star(hosts: u32, settings: &PortSettings) -> Network {
 
 fn packet(from: u16, to: u16, class: u8, bytes: u16) -> Packet {
     Packet {
-        sent_at: Instant::ZERO,
-        key: 0,
-        extra: 0,
-        tag: 0,
-        sequence: 0,
-        expected: 0,
-        flow: 0,
-        next: 0,
         to: HostId(to),
         from: HostId(from),
-        ingress: 0,
-        path: 0,
         bytes,
         payload: bytes - 40,
         class,
-        kind: PacketKind::Data,
         flags: flags::ECN_CAPABLE,
-        hops: 0,
+        ..Packet::default()
     }
 }
 
@@ -146,4 +136,24 @@ fn keep_sending(
             other => panic!("unexpected event {other:?}"),
         }
     }
+}
+
+/// Small topologies: one switch with at least `least` hosts, or at least `least - 1` leaves or hosts per rack.
+fn shapes(least: u32, uplink_rate: BitRate) -> impl Strategy<Value = Shape> {
+    prop_oneof![
+        (least..12).prop_map(|hosts| Shape::SingleSwitch { hosts }),
+        (least - 1..4, 1_u32..4, 2_u32..5).prop_map(move |(leaves, spines, hosts_per_leaf)| {
+            Shape::LeafSpine {
+                leaves,
+                spines,
+                hosts_per_leaf,
+                uplink_rate,
+            }
+        }),
+        Just(Shape::FatTree { k: 4 }),
+        (least - 1..6).prop_map(move |hosts_per_rack| Shape::TwoRacks {
+            hosts_per_rack,
+            uplink_rate
+        }),
+    ]
 }

@@ -262,23 +262,17 @@ impl Channels {
         }
         network.transmit(Packet {
             sent_at: now,
-            key: 0,
-            extra: 0,
-            tag: 0,
             sequence,
-            expected: 0,
             flow: channel,
             next: NIL,
             to: sender.to,
             from: sender.from,
-            ingress: 0,
             path: sender.path,
             bytes,
             payload,
             class: sender.class,
-            kind: PacketKind::Data,
             flags: bits,
-            hops: 0,
+            ..Packet::default()
         });
         bytes
     }
@@ -294,8 +288,8 @@ impl Channels {
         let mut kind = PacketKind::Ack;
         if taken == Taken::Gap {
             self.figures.out_of_order += 1;
-            let tell = self.settings.fast && !receiver.told;
-            receiver.told = true;
+            let tell = self.settings.fast && !receiver.notified;
+            receiver.notified = true;
             kind = PacketKind::Nack;
             if !tell {
                 if marked {

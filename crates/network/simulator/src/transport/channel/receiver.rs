@@ -9,7 +9,7 @@ pub(crate) struct Receiver {
     /// All packets before this one have come.
     pub(crate) expected: u32,
     /// The gap at `expected` was reported (go-back-N).
-    pub(crate) told: bool,
+    pub(crate) notified: bool,
     /// No notification before this time.
     pub(crate) notify_after: Instant,
     /// Packets beyond `expected` that have come (selective).
@@ -29,7 +29,7 @@ impl Receiver {
     #[inline]
     pub(crate) fn take(&mut self, sequence: u32, selective: bool) -> Taken {
         if sequence == self.expected {
-            self.told = false;
+            self.notified = false;
             self.expected += 1;
             while self.early.len() > 0 && self.early.clear(self.expected, self.expected) {
                 self.expected += 1;

@@ -39,19 +39,9 @@ fn acked(now_us: u64, round_trip_us: f64, marked: bool, sequence: u32) -> Acked<
     }
 }
 
-const ALL: [Congestion; 7] = [
-    Congestion::None,
-    Congestion::Window,
-    Congestion::Swift,
-    Congestion::Dcqcn,
-    Congestion::Dctcp,
-    Congestion::Timely,
-    Congestion::Hpcc,
-];
-
 #[test]
 fn defaults_are_in_their_ranges_and_make_a_control() {
-    for which in ALL {
+    for which in Congestion::ALL {
         let values = values(which, &[]).unwrap();
         for one in parameters(which) {
             assert!(
@@ -267,7 +257,7 @@ fn hpcc_aims_below_the_fullest_link() {
 /// The parser's list and the controls' own are the same: a name that one accepts the other reads.
 #[test]
 fn parameters_are_those_of_the_scenario() {
-    for which in ALL {
+    for which in Congestion::ALL {
         let own: Vec<(&str, f64, f64)> = parameters(which)
             .iter()
             .map(|one| (one.name, one.least, one.most))

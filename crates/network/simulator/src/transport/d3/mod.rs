@@ -14,9 +14,8 @@ mod router;
 mod tests;
 
 use super::congestion::ParameterError;
-use super::flow::alarm::Alarm;
-use super::flow::paced::{self, PACE, Paced, SILENCE};
-use super::flow::{Flows, answer, base_round_trip, line_rate};
+use super::flow::paced::{self, PACE, Paced, REQUEST, SILENCE};
+use super::flow::{Flows, base_round_trip, line_rate};
 use super::parameters::Given;
 use super::{Ended, How, Message, Transport};
 use crate::network::Network;
@@ -25,8 +24,6 @@ use isolane_common_quantities::units::{BitRate, Bytes, Duration};
 use isolane_network_scenario::model::FabricPolicy;
 use router::Router;
 
-/// Timer of the next request.
-const ASK: u8 = 2;
 /// What a request wants, in `sequence`: a rate.
 const WANT: u32 = 0;
 /// The same: to return all, since all is sent.
@@ -67,9 +64,6 @@ impl Settings {
 #[derive(Clone, Copy, Debug, Default)]
 struct Sender {
     paced: Paced,
-    ask: Alarm,
-    /// The caller knows that the flow is over.
-    over: bool,
     /// All rates were returned, or are being.
     returned: bool,
 }
@@ -141,13 +135,10 @@ impl D3 {
             });
             self.requests += 1;
         }
-        let timer = Timer {
-            index: id,
-            what: ASK,
-        };
         let flow = &mut self.flows[id];
         // With all sent, only a deadline is left to be watched.
-        flow.own.ask.set(network, now + settings.interval, timer);
+        let due = now + settings.interval;
+        flow.own.paced.request_at(network, due, id);
         if !flow.own.paced.silence.is_set() {
             flow.own.paced.expect(network, settings.retry, id);
         }
@@ -161,7 +152,7 @@ impl D3 {
         flow.own.paced.stop();
         let request = flow.control(id, PacketKind::Request, now, header);
         network.transmit(Packet {
-            sequence: if flow.own.over { FINAL } else { RETURN },
+            sequence: if flow.own.paced.over { FINAL } else { RETURN },
             flags: flags::VISIT_PORTS,
             ..request
         });
@@ -171,8 +162,8 @@ impl D3 {
     /// Notifies the caller; the record stays until the ports have their rates back.
     fn end(&mut self, network: &mut Network, id: u32, how: How, ended: &mut Vec<Ended>) {
         let flow = &mut self.flows[id];
-        flow.own.over = true;
-        flow.own.ask.clear();
+        flow.own.paced.over = true;
+        flow.own.paced.request.clear();
         ended.push(Ended {
             token: flow.message.token,
             how,
@@ -185,7 +176,7 @@ impl D3 {
         let Some(flow) = self.flows.on_path(packet) else {
             return;
         };
-        if flow.own.over {
+        if flow.own.paced.over {
             if packet.kind == PacketKind::Grant && packet.sequence == FINAL {
                 flow.own.paced.stop();
                 self.flows.release(packet.flow);
@@ -208,32 +199,17 @@ impl Transport for D3 {
     fn send(&mut self, network: &mut Network, message: Message) {
         let id = self.flows.open(message);
         let own = &mut self.flows[id].own;
-        *own = Sender {
-            paced: own.paced.renewed(),
-            ask: own.ask,
-            ..Sender::default()
-        };
-        // Only a timer may report the end of a flow that cannot meet its deadline.
-        let timer = Timer {
-            index: id,
-            what: ASK,
-        };
-        own.ask.set(network, network.now(), timer);
+        own.returned = false;
+        own.paced.renew(network, id);
     }
 
     fn on_packet(&mut self, network: &mut Network, id: PacketId, ended: &mut Vec<Ended>) {
-        let packet = network.packets[id];
-        let header = self.flows.header;
-        match packet.kind {
-            PacketKind::Data => self.flows.take_in_order(network, id),
-            PacketKind::Request => {
-                network.packets[id].flags = 0;
-                answer(network, id, PacketKind::Grant, header);
-            }
-            _ => {
-                network.free(id);
-                self.on_answer(network, &packet, ended);
-            }
+        let packet = &mut network.packets[id];
+        if packet.kind == PacketKind::Request {
+            packet.flags = 0;
+        }
+        if let Some(packet) = self.flows.receive(network, id) {
+            self.on_answer(network, &packet, ended);
         }
     }
 
@@ -251,9 +227,9 @@ impl Transport for D3 {
                     self.give_back(network, timer.index);
                 }
             }
-            ASK => {
-                let rings = flow.own.ask.rings(network, timer);
-                if rings && flow.open && !flow.own.over {
+            REQUEST => {
+                let rings = flow.own.paced.request.rings(network, timer);
+                if rings && flow.open && !flow.own.paced.over {
                     self.ask(network, timer.index, ended);
                 }
             }
@@ -262,7 +238,7 @@ impl Transport for D3 {
                     return;
                 }
                 self.silences += 1;
-                if flow.own.over {
+                if flow.own.paced.over {
                     return self.give_back(network, timer.index);
                 }
                 paced::repeat(network, flow, timer.index);

@@ -1,24 +1,11 @@
 //! D3's properties on small networks.
 
 use super::*;
-use crate::transport::harness::{self, CALM, Done, Start, World, due, ideal_us, losses, start};
+use crate::transport::harness::{self, CALM, Done, Start, World, due, ideal_us, start};
 use isolane_network_scenario::model::FabricPolicyKind;
-use proptest::prelude::*;
 
 fn run(hosts: u32, starts: &[Start], world: World) -> Vec<Done> {
-    let mut network = Network::new(harness::topology(hosts), &harness::settings(1 << 20));
-    let policy = harness::policy(FabricPolicyKind::D3, &[]);
-    let settings = Settings::new(&policy, &network).expect("defaults");
-    let mut d3 = D3::new(settings, &mut network);
-    let done = harness::run_to_the_end(&mut network, &mut d3, starts, world);
-    assert_eq!(d3.flows.open_now(), 0);
-    done
-}
-
-#[test]
-fn a_flow_alone_gets_the_link_after_one_round_trip() {
-    let took = run(2, &[start(0.0, 0, 1, 1_000_000)], CALM)[0].took_us;
-    assert!(took < 1.03 * ideal_us(1_000_000), "{took} us");
+    harness::run_with_deadlines(FabricPolicyKind::D3, hosts, starts, world)
 }
 
 /// Three flows that together need nine tenths of the receiver's link: each requests its need, and each meets its
@@ -39,24 +26,6 @@ fn feasible_deadlines_are_met() {
             "{done:?}"
         );
     }
-}
-
-/// A flow that would need more than the link is given up at once, and the others do not notice.
-#[test]
-fn a_hopeless_flow_is_quenched() {
-    let starts = [
-        due(0.0, 1, 0, 10_000_000, 100.0),
-        due(0.0, 2, 0, 900_000, 100.0),
-    ];
-    let done = run(3, &starts, CALM);
-    assert_eq!(
-        done[0],
-        Done {
-            took_us: 0.0,
-            how: How::Terminated
-        }
-    );
-    assert_eq!(done[1].how, How::Acknowledged);
 }
 
 /// What came first keeps its rate (the weakness that PDQ is about): a later, more urgent flow is quenched.
@@ -81,18 +50,5 @@ fn flows_without_deadlines_share_what_is_left() {
             (done.took_us / ideal_us(2_000_000) - 1.0).abs() < 0.1,
             "{done:?}"
         );
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(32))]
-
-    #[test]
-    fn every_message_ends_after_any_loss((starts, world) in losses()) {
-        let done = run(4, &starts, world);
-        prop_assert_eq!(&done, &run(4, &starts, world));
-        for (done, start) in done.iter().zip(&starts) {
-            prop_assert!(start.deadline_us.is_some() || done.how == How::Acknowledged);
-        }
     }
 }

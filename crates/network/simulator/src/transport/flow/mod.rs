@@ -177,23 +177,14 @@ impl<P> Flow<P> {
     pub fn control(&self, id: u32, kind: PacketKind, now: Instant, header: u16) -> Packet {
         Packet {
             sent_at: now,
-            key: 0,
             extra: u64::from(self.serial),
-            tag: 0,
-            sequence: 0,
-            expected: 0,
             flow: id,
-            next: 0,
             to: self.message.to,
             from: self.message.from,
-            ingress: 0,
             path: self.serial as u16,
             bytes: header,
-            payload: 0,
-            class: 0,
             kind,
-            flags: 0,
-            hops: 0,
+            ..Packet::default()
         }
     }
 
@@ -222,6 +213,23 @@ impl<P> std::ops::IndexMut<u32> for Flows<P> {
     #[inline]
     fn index_mut(&mut self, id: u32) -> &mut Flow<P> {
         &mut self.slots[id as usize]
+    }
+}
+
+impl<P: Default> Flows<P> {
+    /// Takes packet `id`, which has arrived: data is acknowledged in order, a request is granted. Any other packet is an
+    /// answer for its sender.
+    pub fn receive(&mut self, network: &mut Network, id: PacketId) -> Option<Packet> {
+        let packet = network.packets[id];
+        match packet.kind {
+            PacketKind::Data => self.take_in_order(network, id),
+            PacketKind::Request => answer(network, id, PacketKind::Grant, self.header),
+            _ => {
+                network.free(id);
+                return Some(packet);
+            }
+        }
+        None
     }
 }
 

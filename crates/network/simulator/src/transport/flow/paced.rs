@@ -14,6 +14,8 @@ use isolane_common_quantities::units::{BitRate, Bytes, Duration, Instant};
 pub const PACE: u8 = 0;
 /// Timer of silence.
 pub const SILENCE: u8 = 1;
+/// Timer of the next request to the ports.
+pub const REQUEST: u8 = 2;
 
 /// The sending end of a paced flow.
 #[derive(Clone, Copy, Debug, Default)]
@@ -22,6 +24,10 @@ pub struct Paced {
     pub rate: BitRate,
     /// Fires after a long silence.
     pub silence: Alarm,
+    /// Fires when the ports need the next request.
+    pub request: Alarm,
+    /// The caller knows that the flow is over.
+    pub over: bool,
     pace: Alarm,
     next: u32,
     fresh: u32,
@@ -30,14 +36,25 @@ pub struct Paced {
 }
 
 impl Paced {
-    /// For a new flow in the record of an old one: its timers may still be on their way.
-    #[must_use]
-    pub fn renewed(&self) -> Self {
-        Self {
+    /// Begins a new flow in the record of an old one, whose timers may still be under way. The first request is due at
+    /// once: only a timer may report the end of a flow that cannot meet its deadline.
+    pub fn renew(&mut self, network: &mut Network, id: u32) {
+        *self = Self {
             silence: self.silence,
+            request: self.request,
             pace: self.pace,
             ..Self::default()
-        }
+        };
+        self.request_at(network, network.now(), id);
+    }
+
+    /// Sets the time of the next request.
+    pub fn request_at(&mut self, network: &mut Network, due: Instant, id: u32) {
+        let timer = Timer {
+            index: id,
+            what: REQUEST,
+        };
+        self.request.set(network, due, timer);
     }
 
     /// Neither sends nor waits any more.

@@ -3,6 +3,9 @@
 //! Method: one binary heap per queue with the place of each flow kept beside it, so a key changes in logarithmic time.
 //! Equal keys go by age. Nothing is allocated once the heaps have grown to the largest number of flows.
 
+use crate::network::Network;
+use crate::packet::HostId;
+
 /// Not in a heap.
 const NOWHERE: u32 = u32::MAX;
 
@@ -70,6 +73,15 @@ impl Ready {
     #[inline]
     pub fn first(&self, queue: u32) -> Option<u32> {
         self.heaps[queue as usize].first().map(|&(_, _, flow)| flow)
+    }
+
+    /// The flow with the smallest key at `host`, if the host's port is free.
+    #[inline]
+    pub fn first_at(&self, network: &Network, host: HostId) -> Option<u32> {
+        match network.is_busy(host) {
+            true => None,
+            false => self.first(u32::from(host.0)),
+        }
     }
 
     /// Moves the entry at `place` up or down to where it belongs.

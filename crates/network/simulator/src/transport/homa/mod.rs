@@ -123,10 +123,7 @@ impl Homa {
 
     /// Lets the message with the least left send, if the host's port is free.
     fn pump(&mut self, network: &mut Network, host: HostId) {
-        if network.is_busy(host) {
-            return;
-        }
-        let Some(id) = self.ready.first(u32::from(host.0)) else {
+        let Some(id) = self.ready.first_at(network, host) else {
             return;
         };
         let now = network.now();

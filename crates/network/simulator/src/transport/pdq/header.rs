@@ -11,7 +11,7 @@ use crate::packet::Packet;
 use isolane_common_quantities::units::{Duration, Instant};
 
 /// No port pauses the flow.
-pub(super) const NOBODY: u32 = u32::MAX;
+pub(super) const NOT_PAUSED: u32 = u32::MAX;
 
 /// A packet's fields about its flow, and the decisions of the ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(super) struct Header {
     /// Time that the rest takes at full rate.
     pub(super) time: Duration,
     pub(super) rate_mbps: u32,
-    /// Number of the port that pauses the flow, or [`NOBODY`].
+    /// Number of the port that pauses the flow, or [`NOT_PAUSED`].
     pub(super) paused_by: u32,
 }
 

@@ -16,9 +16,8 @@ mod switch;
 mod tests;
 
 use super::congestion::ParameterError;
-use super::flow::alarm::Alarm;
-use super::flow::paced::{self, PACE, Paced, SILENCE};
-use super::flow::{Flow, Flows, answer, base_round_trip, line_rate};
+use super::flow::paced::{self, PACE, Paced, REQUEST, SILENCE};
+use super::flow::{Flow, Flows, base_round_trip, line_rate};
 use super::parameters::Given;
 use super::{Ended, How, Message, Transport};
 use crate::network::Network;
@@ -27,9 +26,6 @@ use header::Header;
 use isolane_common_quantities::units::{BitRate, Bytes, Duration};
 use isolane_network_scenario::model::FabricPolicy;
 use switch::Switches;
-
-/// Timer of the next probe.
-const PROBE: u8 = 2;
 
 /// The numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -66,12 +62,9 @@ impl Settings {
 #[derive(Clone, Copy, Debug, Default)]
 struct Sender {
     paced: Paced,
-    probe: Alarm,
-    /// Who pauses it, and the time between probes.
+    /// The port that pauses it, and the time between probes.
     paused_by: u32,
     between_probes: Duration,
-    /// The caller knows that the flow is over.
-    over: bool,
 }
 
 impl AsMut<Paced> for Sender {
@@ -112,15 +105,11 @@ impl Pdq {
         let mut packet = flow.control(id, PacketKind::Request, now, header_bytes);
         packet.flags = flags::VISIT_PORTS;
         ranked.write(&mut packet);
-        if flow.own.over {
+        if flow.own.paced.over {
             packet.flags |= flags::LAST;
         } else {
-            let timer = Timer {
-                index: id,
-                what: PROBE,
-            };
             let wait = flow.own.between_probes.max(self.settings.round_trip);
-            flow.own.probe.set(network, now + wait, timer);
+            flow.own.paced.request_at(network, now + wait, id);
             self.probes += 1;
         }
         if !flow.own.paced.silence.is_set() {
@@ -168,9 +157,9 @@ impl Pdq {
     /// Notifies the caller; the record stays until the ports have removed the flow.
     fn end(&mut self, network: &mut Network, id: u32, how: How, ended: &mut Vec<Ended>) {
         let flow = &mut self.flows[id];
-        flow.own.over = true;
+        flow.own.paced.over = true;
         flow.own.paced.stop();
-        flow.own.probe.clear();
+        flow.own.paced.request.clear();
         ended.push(Ended {
             token: flow.message.token,
             how,
@@ -184,7 +173,7 @@ impl Pdq {
             return;
         };
         let id = packet.flow;
-        if flow.own.over {
+        if flow.own.paced.over {
             if packet.flags & flags::LAST != 0 {
                 flow.own.paced.stop();
                 self.flows.release(id);
@@ -202,20 +191,17 @@ impl Pdq {
         flow.own.paused_by = decided.paused_by;
         flow.own.between_probes = Header::between_probes(packet, settings.round_trip);
         let rate = match decided.paused_by {
-            header::NOBODY => BitRate::from_bps(u64::from(decided.rate_mbps) * 1_000_000),
+            header::NOT_PAUSED => BitRate::from_bps(u64::from(decided.rate_mbps) * 1_000_000),
             _ => BitRate::ZERO,
         };
         let was = flow.own.paced.rate;
         paced::set_rate(network, flow, id, rate);
         if rate != BitRate::ZERO {
-            flow.own.probe.clear();
-        } else if was != BitRate::ZERO || !flow.own.probe.is_set() {
-            let timer = Timer {
-                index: id,
-                what: PROBE,
-            };
+            flow.own.paced.request.clear();
+        } else if was != BitRate::ZERO || !flow.own.paced.request.is_set() {
             let wait = flow.own.between_probes.max(settings.round_trip);
-            flow.own.probe.set(network, network.now() + wait, timer);
+            let due = network.now() + wait;
+            flow.own.paced.request_at(network, due, id);
         }
         self.ends_late(network, id, ended);
     }
@@ -225,30 +211,14 @@ impl Transport for Pdq {
     fn send(&mut self, network: &mut Network, message: Message) {
         let id = self.flows.open(message);
         let own = &mut self.flows[id].own;
-        *own = Sender {
-            paced: own.paced.renewed(),
-            probe: own.probe,
-            paused_by: header::NOBODY,
-            ..Sender::default()
-        };
-        // Only a timer may report the end of a flow that cannot meet its deadline.
-        let timer = Timer {
-            index: id,
-            what: PROBE,
-        };
-        own.probe.set(network, network.now(), timer);
+        own.paused_by = header::NOT_PAUSED;
+        own.between_probes = Duration::ZERO;
+        own.paced.renew(network, id);
     }
 
     fn on_packet(&mut self, network: &mut Network, id: PacketId, ended: &mut Vec<Ended>) {
-        let packet = network.packets[id];
-        let header = self.flows.header;
-        match packet.kind {
-            PacketKind::Data => self.flows.take_in_order(network, id),
-            PacketKind::Request => answer(network, id, PacketKind::Grant, header),
-            _ => {
-                network.free(id);
-                self.on_answer(network, &packet, ended);
-            }
+        if let Some(packet) = self.flows.receive(network, id) {
+            self.on_answer(network, &packet, ended);
         }
     }
 
@@ -266,8 +236,10 @@ impl Transport for Pdq {
                 self.header(network, id).write(&mut packet);
                 network.transmit(packet);
             }
-            PROBE => {
-                let rings = flow.own.probe.rings(network, timer) && flow.open && !flow.own.over;
+            REQUEST => {
+                let rings = flow.own.paced.request.rings(network, timer)
+                    && flow.open
+                    && !flow.own.paced.over;
                 if rings && !self.ends_late(network, id, ended) {
                     self.probe(network, id);
                 }
@@ -277,7 +249,7 @@ impl Transport for Pdq {
                     return;
                 }
                 self.silences += 1;
-                if flow.own.over {
+                if flow.own.paced.over {
                     return self.probe(network, id);
                 }
                 paced::repeat(network, flow, id);

@@ -12,7 +12,7 @@
 //! since paced packets of several hosts meet.
 
 use super::Settings;
-use super::header::{Header, NOBODY};
+use super::header::{Header, NOT_PAUSED};
 use crate::network::agent::{PortAgent, Visit};
 use crate::packet::{Packet, PacketKind, flags};
 use crate::topology::PortId;
@@ -137,7 +137,7 @@ impl Switches {
         if packet.flags & flags::LAST != 0 {
             return state.remove(packet.flow);
         }
-        if header.paused_by != NOBODY && header.paused_by != port.0 {
+        if header.paused_by != NOT_PAUSED && header.paused_by != port.0 {
             return state.remove(packet.flow);
         }
         let rank = (packet.key, header.time.as_ps(), packet.flow);
@@ -147,15 +147,15 @@ impl Switches {
         let granted = available.min(header.rate_mbps);
         let entry = &mut state.flows[place];
         let damped = visit.now < state.damped_until && state.accepted != packet.flow;
-        if granted == 0 || (entry.paused_by != NOBODY && damped) {
+        if granted == 0 || (entry.paused_by != NOT_PAUSED && damped) {
             entry.paused_by = port.0;
             header.paused_by = port.0;
         } else {
-            if entry.paused_by != NOBODY && state.accepted != packet.flow {
+            if entry.paused_by != NOT_PAUSED && state.accepted != packet.flow {
                 state.damped_until = visit.now + self.dampening.min(header.time);
                 state.accepted = packet.flow;
             }
-            header.paused_by = NOBODY;
+            header.paused_by = NOT_PAUSED;
             header.rate_mbps = granted;
         }
         header.decide(packet);
@@ -165,7 +165,7 @@ impl Switches {
     fn confirm(&mut self, port: u32, packet: &mut Packet) {
         let mut header = Header::read(packet);
         let state = &mut self.ports[port as usize];
-        if header.paused_by != NOBODY {
+        if header.paused_by != NOT_PAUSED {
             header.rate_mbps = 0;
             if header.paused_by != port {
                 state.remove(packet.flow);

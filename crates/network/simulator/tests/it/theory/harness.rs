@@ -4,7 +4,7 @@ use isolane_common_quantities::units::{BitRate, Bytes, Duration, Instant};
 use isolane_network_scenario::model::{FabricTopology, PortScheduler, PortSettings, Shape};
 use isolane_network_simulator::discipline::Order;
 use isolane_network_simulator::network::{Network, Ordering, Owner, Step, Tap, TapMoment};
-use isolane_network_simulator::packet::{HostId, Packet, PacketKind, Timer};
+use isolane_network_simulator::packet::{HostId, Packet, Timer};
 use isolane_network_simulator::topology::{PortId, Topology};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -46,23 +46,12 @@ pub(crate) fn network(hosts: u32, order: Order, weights: &[u32]) -> Network {
 pub(crate) fn packet(from: u16, to: u16, class: u8, bytes: u16, now: Instant) -> Packet {
     Packet {
         sent_at: now,
-        key: 0,
-        extra: 0,
-        tag: 0,
-        sequence: 0,
-        expected: 0,
-        flow: 0,
-        next: 0,
         to: HostId(to),
         from: HostId(from),
-        ingress: 0,
-        path: 0,
         bytes,
         payload: bytes,
         class,
-        kind: PacketKind::Data,
-        flags: 0,
-        hops: 0,
+        ..Packet::default()
     }
 }
 
