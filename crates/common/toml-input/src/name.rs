@@ -30,3 +30,14 @@ pub fn checked_name<'a>(table: &Table<'_>, name: &'a str) -> Result<&'a str, Inp
     }
     Ok(name)
 }
+
+/// The `name` that a scenario gives itself, or the stem of its file.
+///
+/// # Errors
+/// As [`checked_name`].
+pub fn scenario_name(top: &Table<'_>, file: &str) -> Result<String, InputError> {
+    match top.text("name")? {
+        Some(name) => Ok(checked_name(top, name)?.to_owned()),
+        None => Ok(stem(file).to_owned()),
+    }
+}

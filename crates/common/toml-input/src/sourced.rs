@@ -1,6 +1,6 @@
 //! Numbers with their sources, the content of profiles of devices, cards, machines and applications.
 
-use crate::error::{InputError, Problem, nearest};
+use crate::error::{InputError, Problem, ProfileError, nearest};
 use crate::keys::{Key, Kind, required};
 use crate::table::{Table, number};
 use schemars::JsonSchema;
@@ -102,6 +102,36 @@ pub fn profile_name(top: &Table<'_>) -> Result<String, InputError> {
         true => Ok(name.to_owned()),
         false => Err(top.wrong("name", "must be lower-case letters, digits and dashes")),
     }
+}
+
+/// Name, title and the sections `names` of the profile `top`.
+///
+/// # Errors
+/// As [`profile_name`] and [`section_of`].
+pub fn profile_of(
+    top: &Table<'_>,
+    names: &[&'static str],
+    parameters: &[Parameter],
+) -> Result<(String, String, Sections), InputError> {
+    let title = top
+        .text("title")?
+        .expect("opening checked that it is there");
+    let name = profile_name(top)?;
+    Ok((name, title.to_owned(), sections_of(top, names, parameters)?))
+}
+
+/// The profiles of `files`, names and texts that are compiled in.
+///
+/// # Panics
+/// For a file with a mistake: tests read all of them.
+pub fn embedded<T>(
+    files: &[(&str, &str)],
+    parse: fn(&str, &str) -> Result<T, ProfileError>,
+) -> Vec<T> {
+    let profiles = files.iter().map(|(file, text)| parse(text, file));
+    profiles
+        .map(|profile| profile.expect("tests parse every embedded file"))
+        .collect()
 }
 
 /// The sections `names` of `top` that the text has.

@@ -72,6 +72,21 @@ pub struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
+    /// Reads `text`, whose top level has `keys`; `file` names the text in messages.
+    ///
+    /// # Errors
+    /// The first mistake of the text.
+    pub fn read<T, E: From<InputError>>(
+        file: &str,
+        text: &str,
+        keys: &'static [Key],
+        read: impl FnOnce(&Table<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let source = Source { file, text };
+        let tree = source.tree()?;
+        read(&Table::open(source, tree.get_ref(), 0, keys, None)?)
+    }
+
     /// Opens `map`, whose text begins at byte `start`; rejects keys that are not in `keys`.
     pub fn open(
         source: Source<'a>,

@@ -9,8 +9,8 @@ use super::model::{Card, NicStudy, NicTraffic, TcpCongestion};
 use isolane_common_quantities::units::{BitRate, Bytes, Duration};
 use isolane_common_toml_input::error::{InputError, Problem};
 use isolane_common_toml_input::keys::{Key, Kind, count, key, required};
-use isolane_common_toml_input::name::{checked_name, stem};
-use isolane_common_toml_input::table::{Source, Table};
+use isolane_common_toml_input::name::scenario_name;
+use isolane_common_toml_input::table::Table;
 use isolane_ethernet_policy::titan::QUEUES_MAX;
 
 /// Longest run, picoseconds (1,000 s).
@@ -98,29 +98,25 @@ pub struct NicOverrides {
 /// # Errors
 /// The first mistake of the text, with file, line, key, value, and the remedy.
 pub fn parse(text: &str, file: &str) -> Result<NicStudy, InputError> {
-    parse_with(text, file, &NicOverrides::default())
+    NicOverrides::default().parse(text, file)
 }
 
-/// As [`parse`], with some values replaced by the caller's.
-///
-/// # Errors
-/// As [`parse`]; a configuration that does not exist.
-pub fn parse_with(
-    text: &str,
-    file: &str,
-    overrides: &NicOverrides,
-) -> Result<NicStudy, InputError> {
-    let source = Source { file, text };
-    let tree = source.tree()?;
-    let top = Table::open(source, tree.get_ref(), 0, TOP, None)?;
-    let name = match top.text("name")? {
-        Some(name) => checked_name(&top, name)?.to_owned(),
-        None => stem(file).to_owned(),
-    };
+impl NicOverrides {
+    /// As [`parse`], with these values in place of those of the text.
+    ///
+    /// # Errors
+    /// As [`parse`]; a configuration that does not exist.
+    pub fn parse(&self, text: &str, file: &str) -> Result<NicStudy, InputError> {
+        Table::read(file, text, TOP, |top| study(top, file, self))
+    }
+}
+
+fn study(top: &Table<'_>, file: &str, overrides: &NicOverrides) -> Result<NicStudy, InputError> {
+    let name = scenario_name(top, file)?;
     let nic = top
         .table("nic", NIC)?
         .expect("opening checked that it is there");
-    let traffic = traffic(&top)?;
+    let traffic = traffic(top)?;
     let is_cluster = matches!(traffic, NicTraffic::AllToAll { .. });
     let warmup = match is_cluster {
         true => Duration::ZERO,
@@ -219,7 +215,7 @@ mod tests {
                     seed: Some(7),
                     duration: Some(Duration::from_ms(1)),
                 };
-                let study = parse_with(text, file, &overrides).expect("valid");
+                let study = overrides.parse(text, file).expect("valid");
                 assert_eq!((study.config.name, study.seed), (config, 7));
                 assert_eq!(study.duration, Duration::from_ms(1));
             }
@@ -253,7 +249,8 @@ mod tests {
             ..NicOverrides::default()
         };
         let text = "[nic]\nconfig = \"C6\"\n[flows]\ncount = 3";
-        let wrong = parse_with(text, "x.toml", &overrides)
+        let wrong = overrides
+            .parse(text, "x.toml")
             .expect_err("unknown")
             .to_string();
         assert!(wrong.contains("TX4") && wrong.contains("TX1"), "{wrong}");

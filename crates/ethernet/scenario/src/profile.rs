@@ -5,10 +5,8 @@
 
 use isolane_common_toml_input::error::ProfileError;
 use isolane_common_toml_input::keys::{Key, Kind, required};
-use isolane_common_toml_input::sourced::{
-    Parameter, Sections, profile_name, sections_of, value_in,
-};
-use isolane_common_toml_input::table::{Source, Table};
+use isolane_common_toml_input::sourced::{Parameter, Sections, embedded, profile_of, value_in};
+use isolane_common_toml_input::table::Table;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -117,39 +115,29 @@ impl NicProfile {
     /// # Errors
     /// The first mistake, with its line: a parameter that is missing, unknown, out of range or without a source.
     pub fn parse(text: &str, file: &str) -> Result<Self, ProfileError> {
-        let source = Source { file, text };
-        let tree = source.tree()?;
-        let top = Table::open(source, tree.get_ref(), 0, KEYS, None)?;
-        let title = top
-            .text("title")?
-            .expect("opening checked that it is there");
-        Ok(Self {
-            name: profile_name(&top)?,
-            title: title.to_owned(),
-            sections: sections_of(&top, &SECTIONS, NIC_PARAMETERS)?,
+        Table::read(file, text, KEYS, |top| {
+            let (name, title, sections) = profile_of(top, &SECTIONS, NIC_PARAMETERS)?;
+            Ok(Self {
+                name,
+                title,
+                sections,
+            })
         })
     }
 
     /// The profile compiled in under this name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::embedded()
-            .into_iter()
-            .find(|profile| profile.name == name)
+        Self::embedded().into_iter().find(|one| one.name == name)
+    }
+
+    /// Every profile compiled in.
+    pub fn embedded() -> Vec<Self> {
+        embedded(EMBEDDED, Self::parse)
     }
 
     /// The card of the study: Intel 82599.
     pub fn of_paper() -> Self {
         Self::named("82599-10g").expect("it is compiled in")
-    }
-
-    /// Every profile compiled in.
-    pub fn embedded() -> Vec<Self> {
-        let profiles = EMBEDDED.iter();
-        profiles
-            .map(|(file, text)| {
-                Self::parse(text, file).expect("tests parse every embedded profile")
-            })
-            .collect()
     }
 
     /// The parameter `name` of `section`.

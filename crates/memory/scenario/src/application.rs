@@ -9,9 +9,9 @@
 use isolane_common_toml_input::error::ProfileError;
 use isolane_common_toml_input::keys::{Key, Kind, required};
 use isolane_common_toml_input::sourced::{
-    Parameter, Sections, parameter, profile_name, sections_of, value_in,
+    Parameter, Sections, embedded, parameter, profile_of, value_in,
 };
-use isolane_common_toml_input::table::{Source, Table};
+use isolane_common_toml_input::table::Table;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -49,16 +49,19 @@ const KEYS: &[Key] = &[
     required("work", Kind::Table, "section"),
 ];
 
-macro_rules! embedded {
+macro_rules! applications {
     ($($name:literal),*) => {
-        &[$((
+        const EMBEDDED: &[(&str, &str)] = &[$((
             concat!("machines/applications/", $name, ".toml"),
             include_str!(concat!("../../../../machines/applications/", $name, ".toml")),
-        )),*]
+        )),*];
+
+        /// Names of the applications compiled in.
+        pub const KINDS: &[&str] = &[$($name),*];
     };
 }
 
-const EMBEDDED: &[(&str, &str)] = embedded!(
+applications!(
     "bandwidth",
     "dlrm",
     "dlrm-serving",
@@ -69,33 +72,24 @@ const EMBEDDED: &[(&str, &str)] = embedded!(
     "vector-hnsw"
 );
 
-/// Names of the applications compiled in.
-pub const KINDS: &[&str] = &[
-    "bandwidth",
-    "dlrm",
-    "dlrm-serving",
-    "latency",
-    "llama",
-    "redis",
-    "vector-flat",
-    "vector-hnsw",
-];
-
 impl MemApplication {
     /// The application written in `text`; `file` names it in messages.
     ///
     /// # Errors
     /// The first mistake, with its line.
     pub fn parse(text: &str, file: &str) -> Result<Self, ProfileError> {
-        let source = Source { file, text };
-        let tree = source.tree()?;
-        let top = Table::open(source, tree.get_ref(), 0, KEYS, None)?;
-        let present = "opening checked that it is there";
-        Ok(Self {
-            name: profile_name(&top)?,
-            title: top.text("title")?.expect(present).to_owned(),
-            operation: top.text("operation")?.expect(present).to_owned(),
-            sections: sections_of(&top, &["access", "work"], APPLICATION_PARAMETERS)?,
+        Table::read(file, text, KEYS, |top| {
+            let (name, title, sections) =
+                profile_of(top, &["access", "work"], APPLICATION_PARAMETERS)?;
+            let operation = top.text("operation")?;
+            Ok(Self {
+                name,
+                title,
+                operation: operation
+                    .expect("opening checked that it is there")
+                    .to_owned(),
+                sections,
+            })
         })
     }
 
@@ -106,11 +100,7 @@ impl MemApplication {
 
     /// Every application compiled in.
     pub fn embedded() -> Vec<Self> {
-        let all = EMBEDDED.iter();
-        all.map(|(file, text)| {
-            Self::parse(text, file).expect("tests parse every embedded application")
-        })
-        .collect()
+        embedded(EMBEDDED, Self::parse)
     }
 
     /// The parameter `name` of `section`.

@@ -6,9 +6,9 @@
 use isolane_common_toml_input::error::ProfileError;
 use isolane_common_toml_input::keys::{Key, Kind, key, required};
 use isolane_common_toml_input::sourced::{
-    Parameter, Sections, parameter, profile_name, sections_of, value_in,
+    Parameter, Sections, embedded, parameter, profile_of, value_in,
 };
-use isolane_common_toml_input::table::{Source, Table};
+use isolane_common_toml_input::table::Table;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +66,8 @@ const KEYS: &[Key] = &[
     required("kernel", Kind::Table, "section"),
 ];
 
+const SECTIONS: [&str; 5] = ["local", "far", "farther", "cpu", "kernel"];
+
 /// Sections that are tiers, nearest first.
 const TIERS: [&str; 3] = ["local", "far", "farther"];
 
@@ -81,35 +83,24 @@ impl MemMachine {
     /// # Errors
     /// The first mistake, with its line: a parameter that is missing, unknown, out of range or without a source.
     pub fn parse(text: &str, file: &str) -> Result<Self, ProfileError> {
-        let source = Source { file, text };
-        let tree = source.tree()?;
-        let top = Table::open(source, tree.get_ref(), 0, KEYS, None)?;
-        let sections = ["local", "far", "farther", "cpu", "kernel"];
-        let title = top
-            .text("title")?
-            .expect("opening checked that it is there");
-        Ok(Self {
-            name: profile_name(&top)?,
-            title: title.to_owned(),
-            sections: sections_of(&top, &sections, MACHINE_PARAMETERS)?,
+        Table::read(file, text, KEYS, |top| {
+            let (name, title, sections) = profile_of(top, &SECTIONS, MACHINE_PARAMETERS)?;
+            Ok(Self {
+                name,
+                title,
+                sections,
+            })
         })
     }
 
     /// The machine compiled in under this name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::embedded()
-            .into_iter()
-            .find(|machine| machine.name == name)
+        Self::embedded().into_iter().find(|one| one.name == name)
     }
 
     /// Every machine compiled in.
     pub fn embedded() -> Vec<Self> {
-        let machines = EMBEDDED.iter();
-        machines
-            .map(|(file, text)| {
-                Self::parse(text, file).expect("tests parse every embedded machine")
-            })
-            .collect()
+        embedded(EMBEDDED, Self::parse)
     }
 
     /// The sections of its tiers, nearest first.

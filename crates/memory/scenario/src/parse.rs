@@ -8,8 +8,8 @@ use super::machine::MemMachine;
 use super::model::{Change, Load, MEM_POLICIES, MemApp, MemPolicyName, MemScenario, Placement};
 use isolane_common_quantities::units::{Bytes, Duration};
 use isolane_common_toml_input::error::{InputError, Problem};
-use isolane_common_toml_input::name::{checked_name, stem};
-use isolane_common_toml_input::table::{Source, Table};
+use isolane_common_toml_input::name::{checked_name, scenario_name};
+use isolane_common_toml_input::table::Table;
 use isolane_memory_policy::mercury::{CPU_ONE, Objective};
 
 /// What the caller wants other than the text says.
@@ -45,25 +45,25 @@ pub struct MemOverrides {
 /// # Errors
 /// The first mistake of the text, with file, line, key, value, and the remedy.
 pub fn parse(text: &str, file: &str) -> Result<MemScenario, InputError> {
-    parse_with(text, file, &MemOverrides::default())
+    MemOverrides::default().parse(text, file)
 }
 
-/// As [`parse`], with some values replaced by the caller's.
-///
-/// # Errors
-/// As [`parse`]; a policy that does not exist.
-pub fn parse_with(
-    text: &str,
+impl MemOverrides {
+    /// As [`parse`], with these values in place of those of the text.
+    ///
+    /// # Errors
+    /// As [`parse`]; a policy that does not exist.
+    pub fn parse(&self, text: &str, file: &str) -> Result<MemScenario, InputError> {
+        Table::read(file, text, TOP, |top| scenario(top, file, self))
+    }
+}
+
+fn scenario(
+    top: &Table<'_>,
     file: &str,
     overrides: &MemOverrides,
 ) -> Result<MemScenario, InputError> {
-    let source = Source { file, text };
-    let tree = source.tree()?;
-    let top = Table::open(source, tree.get_ref(), 0, TOP, None)?;
-    let name = match top.text("name")? {
-        Some(name) => checked_name(&top, name)?.to_owned(),
-        None => stem(file).to_owned(),
-    };
+    let name = scenario_name(top, file)?;
     let memory = top.table("memory", MEMORY_KEYS)?.expect(PRESENT);
     let (machine, capacity) = machine_of(&memory)?;
     let mut apps: Vec<MemApp> = Vec::new();
@@ -80,14 +80,20 @@ pub fn parse_with(
         ));
     }
     for (index, (start, map)) in tables.iter().enumerate() {
-        let table = Table::open(source, map, *start, APP, Some(format!("app {}", index + 1)))?;
+        let table = Table::open(
+            top.source(),
+            map,
+            *start,
+            APP,
+            Some(format!("app {}", index + 1)),
+        )?;
         let app = app_of(&table, (tables.len() - index) as u32)?;
         let table = table.placed(format!("app {:?}", app.name));
         check_beside(&table, &app, &apps)?;
         check_limit(&table, &app, &machine, &capacity)?;
         apps.push(app);
     }
-    check_cores(&top, &machine, &apps)?;
+    check_cores(top, &machine, &apps)?;
     check_capacity(&memory, &capacity, &apps, &machine)?;
     let warmup = top.duration("warmup")?.unwrap_or(Duration::ZERO);
     let duration = overrides
@@ -105,7 +111,7 @@ pub fn parse_with(
         name,
         machine: machine.name,
         capacity,
-        policy: policy_of(&top, overrides)?,
+        policy: policy_of(top, overrides)?,
         apps,
         warmup,
         duration,

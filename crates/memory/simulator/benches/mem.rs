@@ -1,6 +1,6 @@
 //! How fast the simulator is: one simulated hour of ten applications, median of three runs.
 use isolane_memory_scenario::model::MEM_POLICIES;
-use isolane_memory_scenario::parse::{MemOverrides, parse_with};
+use isolane_memory_scenario::parse::MemOverrides;
 use std::time::Instant;
 
 const RUNS: usize = 3;
@@ -28,7 +28,7 @@ fn main() {
             policy: Some(policy.to_owned()),
             ..MemOverrides::default()
         };
-        let scenario = parse_with(&text, "bench.toml", &overrides).expect("valid");
+        let scenario = overrides.parse(&text, "bench.toml").expect("valid");
         let mut times: Vec<f64> = (0..RUNS)
             .map(|_| {
                 let start = Instant::now();

@@ -2,7 +2,7 @@
 
 use crate::run;
 use isolane_memory_scenario::model::MEM_POLICIES;
-use isolane_memory_scenario::parse::{MemOverrides, parse_with};
+use isolane_memory_scenario::parse::MemOverrides;
 use isolane_study_results::memory::{MemAppResult, MemResult};
 use proptest::prelude::*;
 
@@ -34,7 +34,7 @@ fn under(policy: &str, (file, text): (&str, &str)) -> MemResult {
         policy: Some(policy.to_owned()),
         ..MemOverrides::default()
     };
-    run(&parse_with(text, file, &overrides).expect("valid"))
+    run(&overrides.parse(text, file).expect("valid"))
 }
 
 /// The latency of an application that ran.
@@ -156,7 +156,7 @@ fn a_throttled_stream_gets_its_objective_where_near_memory_is_enough() {
             seed: Some(seed),
             ..MemOverrides::default()
         };
-        let result = run(&parse_with(text, file, &overrides).expect("valid"));
+        let result = run(&overrides.parse(text, file).expect("valid"));
         let redis = app(&result, "redis").slo_met_share;
         assert!(
             redis > 0.95,

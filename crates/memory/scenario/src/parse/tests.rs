@@ -60,7 +60,9 @@ fn what_the_caller_wants_replaces_what_is_written() {
         duration: Some(Duration::from_secs(5)),
         points: Some(50),
     };
-    let scenario = parse_with(&format!("{HEAD}{PROBE}"), "x.toml", &overrides).expect("valid");
+    let scenario = overrides
+        .parse(&format!("{HEAD}{PROBE}"), "x.toml")
+        .expect("valid");
     assert_eq!((scenario.policy, scenario.seed), (MemPolicyName::Static, 7));
     assert_eq!(scenario.duration, Duration::from_secs(5));
     assert_eq!(scenario.sample_interval, Some(Duration::from_ms(100)));
@@ -68,7 +70,9 @@ fn what_the_caller_wants_replaces_what_is_written() {
         policy: Some("mercry".to_owned()),
         ..MemOverrides::default()
     };
-    let error = parse_with(&format!("{HEAD}{PROBE}"), "x.toml", &overrides).expect_err("unknown");
+    let error = overrides
+        .parse(&format!("{HEAD}{PROBE}"), "x.toml")
+        .expect_err("unknown");
     assert!(error.to_string().contains("mercury"), "{error}");
 }
 
@@ -178,7 +182,7 @@ fn limits_that_a_policy_ignores_are_refused_in_a_file_and_reported_elsewhere() {
         policy: Some("none".to_owned()),
         ..MemOverrides::default()
     };
-    let scenario = parse_with(&text, "x.toml", &overrides).expect("may be compared");
+    let scenario = overrides.parse(&text, "x.toml").expect("may be compared");
     assert_eq!(scenario.idle_limits().len(), 1);
 }
 

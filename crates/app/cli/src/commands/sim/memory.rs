@@ -10,7 +10,7 @@ use crate::target::cancel_on_signal;
 use crate::text::{Table, fitted, number, optional};
 use anyhow::{Result, bail};
 use isolane_memory_scenario::model::{MEM_POLICIES, MemScenario};
-use isolane_memory_scenario::parse::{MemOverrides, parse_with};
+use isolane_memory_scenario::parse::MemOverrides;
 use isolane_memory_simulator::STEP;
 use isolane_study_results::memory::{MemAppResult, MemResult};
 use std::fmt::Write;
@@ -73,9 +73,7 @@ fn has_series(text: &str, file: &str, scenario: &MemScenario) -> Result<bool> {
         policy: Some(scenario.policy.name().to_owned()),
         ..MemOverrides::default()
     };
-    Ok(parse_with(text, file, &overrides)?
-        .sample_interval
-        .is_some())
+    Ok(overrides.parse(text, file)?.sample_interval.is_some())
 }
 
 /// Points over time that the options request.
@@ -139,7 +137,7 @@ fn scenarios(arguments: &Arguments, text: &str, file: &str) -> Result<Vec<MemSce
             duration: arguments.duration,
             points: points(arguments),
         };
-        scenarios.push(parse_with(text, file, &overrides)?);
+        scenarios.push(overrides.parse(text, file)?);
     }
     Ok(scenarios)
 }

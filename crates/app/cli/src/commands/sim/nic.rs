@@ -9,7 +9,7 @@ use crate::report;
 use crate::status::Status;
 use crate::target::cancel_on_signal;
 use anyhow::{Result, bail};
-use isolane_ethernet_scenario::parse::{NicOverrides, parse_with};
+use isolane_ethernet_scenario::parse::NicOverrides;
 
 /// Runs the study that `text`, called `file`, describes.
 pub(super) fn run(arguments: &Arguments, text: &str, file: &str) -> Result<Status> {
@@ -34,7 +34,7 @@ pub(super) fn run(arguments: &Arguments, text: &str, file: &str) -> Result<Statu
         seed: arguments.seed,
         duration: arguments.duration,
     };
-    let study = parse_with(text, file, &overrides)?;
+    let study = overrides.parse(text, file)?;
     let cancel = cancel_on_signal()?;
     let bar = arguments.progress.runs();
     bar.set_length(1);

@@ -1,7 +1,7 @@
 //! A story on the simulator.
 
 use super::{App, Change, Machine, Measured, Promise, Reported, Story};
-use isolane_memory_scenario::parse::{MemOverrides, parse_with};
+use isolane_memory_scenario::parse::MemOverrides;
 use isolane_memory_simulator::run;
 use isolane_study_results::memory::MemResult;
 
@@ -97,5 +97,5 @@ pub(crate) fn result(policy: &str, story: &Story) -> MemResult {
         policy: Some(policy.to_owned()),
         ..MemOverrides::default()
     };
-    run(&parse_with(&text, "story.toml", &overrides).unwrap())
+    run(&overrides.parse(&text, "story.toml").unwrap())
 }
