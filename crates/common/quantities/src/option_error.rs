@@ -21,4 +21,15 @@ impl OptionError {
             remedy: remedy.into(),
         }
     }
+
+    /// Checks that no option of `options` is zero.
+    ///
+    /// # Errors
+    /// Names the first option that is.
+    pub fn require_positive(options: &[(&'static str, u64)]) -> Result<(), Self> {
+        let zero = options.iter().find(|(_, value)| *value == 0);
+        zero.map_or(Ok(()), |&(name, value)| {
+            Err(Self::new(name, value, "give a positive value"))
+        })
+    }
 }

@@ -40,14 +40,10 @@ impl ChunkingOptions {
     /// # Errors
     /// Names the first option that is zero.
     pub fn check(&self) -> Result<(), OptionError> {
-        let positive = [
+        OptionError::require_positive(&[
             ("chunk", self.chunk.get()),
             ("outstanding", u64::from(self.outstanding)),
-        ];
-        match positive.into_iter().find(|option| option.1 == 0) {
-            Some((name, value)) => Err(OptionError::new(name, value, "give a positive value")),
-            None => Ok(()),
-        }
+        ])
     }
 }
 

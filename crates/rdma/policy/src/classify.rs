@@ -83,11 +83,7 @@ impl ClassifierOptions {
             ("panes_to_hold", u64::from(self.panes_to_hold)),
             ("panes_to_release", u64::from(self.panes_to_release)),
         ];
-        for (name, value) in positive {
-            if value == 0 {
-                return Err(OptionError::new(name, value, "give a positive value"));
-            }
-        }
+        OptionError::require_positive(&positive)?;
         if self.large_min <= self.small_max {
             let remedy = format!("give more than small_max, {}", self.small_max);
             return Err(OptionError::new("large_min", self.large_min, remedy));

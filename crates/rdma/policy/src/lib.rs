@@ -110,6 +110,21 @@ pub struct RemoteState {
     pub read_rate: BitRate,
 }
 
+impl RemoteState {
+    /// A report with these weights, in the order of the fields.
+    pub fn of(weights: [u64; 6], read_rate: BitRate) -> Self {
+        Self {
+            sending_hungry_weight: weights[0],
+            sending_latency_weight: weights[1],
+            reading_hungry_weight: weights[2],
+            reading_latency_weight: weights[3],
+            receiving_hungry_weight: weights[4],
+            receiving_latency_weight: weights[5],
+            read_rate,
+        }
+    }
+}
+
 /// Something the policy wants done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {

@@ -73,11 +73,7 @@ impl LiteOptions {
             ("load_messages_min", self.load_messages_min),
             ("quantum", self.quantum.get()),
         ];
-        for (name, value) in positive {
-            if value == 0 {
-                return Err(OptionError::new(name, value, "give a positive value"));
-            }
-        }
+        OptionError::require_positive(&positive)?;
         self.classifier
             .as_ref()
             .map_or(Ok(()), ClassifierOptions::check)?;
@@ -336,6 +332,12 @@ mod tests {
     fn lite(classes: &[FlowClass]) -> Lite {
         let options = LiteOptions::for_device(BitRate::from_gbps(48), 30_000_000);
         let mut policy = Lite::new(options).unwrap();
+        join(&mut policy, classes);
+        drain(&mut policy);
+        policy
+    }
+
+    fn join(policy: &mut Lite, classes: &[FlowClass]) {
         for &class in classes {
             let direction = Direction::Outgoing;
             let spec = FlowSpec {
@@ -345,8 +347,6 @@ mod tests {
             };
             policy.on_signal(Instant::ZERO, &Signal::Joined(spec));
         }
-        drain(&mut policy);
-        policy
     }
 
     fn drain(policy: &mut Lite) -> Vec<Action> {
@@ -416,15 +416,7 @@ mod tests {
         let mut options = LiteOptions::for_device(BitRate::from_gbps(48), 30_000_000);
         options.load_messages_min = 1_000;
         let mut policy = Lite::new(options).unwrap();
-        for class in [FlowClass::Latency, FlowClass::Bandwidth] {
-            let direction = Direction::Outgoing;
-            let spec = FlowSpec {
-                class: Some(class),
-                weight: 1,
-                direction,
-            };
-            policy.on_signal(Instant::ZERO, &Signal::Joined(spec));
-        }
+        join(&mut policy, &[FlowClass::Latency, FlowClass::Bandwidth]);
         let complete = |policy: &mut Lite, us| {
             let (flow, bytes) = (HIGH, Bytes::new(16));
             let latency = Duration::from_us(us);

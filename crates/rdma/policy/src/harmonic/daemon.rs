@@ -232,7 +232,7 @@ struct Tenant {
     latest: TenantUsage,
     used: u64,
     /// The explicit rate of its senders; none while they are free.
-    told: Option<BitRate>,
+    explicit: Option<BitRate>,
     /// Alpha of its senders after the last batch, of [`EXCESS_ONE`], and when that was.
     alpha: u64,
     notified: Instant,
@@ -260,7 +260,7 @@ impl Harmonic {
                 previous: TenantStatistics::default(),
                 latest: TenantUsage::default(),
                 used: 0,
-                told: None,
+                explicit: None,
                 alpha: EXCESS_ONE,
                 notified: Instant::ZERO,
                 batches: 0,
@@ -484,10 +484,10 @@ impl Tenant {
     /// The next rate of its senders, if it changes: their present rate, times target / used.
     fn scaled(&mut self, ratio: Ratio, line: BitRate) -> Option<BitRate> {
         let beyond = ratio.used > ratio.target;
-        let before = match (self.told, beyond) {
+        let before = match (self.explicit, beyond) {
             (None, false) => return None,
             (None, true) => line,
-            (Some(told), _) => told,
+            (Some(explicit), _) => explicit,
         };
         let most = u128::from(before.as_bps()) * u128::from(RAISE_MAX);
         // In permille, so that the product stays small; an idle tenant gets the most.
@@ -497,7 +497,7 @@ impl Tenant {
         };
         let next = BitRate::from_bps(u64::try_from(next).unwrap_or(u64::MAX)).min(line);
         let next = next.max(EXPLICIT_MIN);
-        self.told = (next < line).then_some(next);
+        self.explicit = (next < line).then_some(next);
         Some(next)
     }
 

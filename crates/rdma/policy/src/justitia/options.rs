@@ -93,11 +93,7 @@ impl JustitiaOptions {
             ("token_backlog_max", u64::from(self.token_backlog_max)),
             ("idle_after", self.idle_after.as_ps()),
         ];
-        for (name, value) in positive {
-            if value == 0 {
-                return Err(OptionError::new(name, value, "give a positive value"));
-            }
-        }
+        OptionError::require_positive(&positive)?;
         self.classifier
             .as_ref()
             .map_or(Ok(()), ClassifierOptions::check)?;

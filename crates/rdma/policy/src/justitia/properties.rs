@@ -24,15 +24,8 @@ fn class() -> impl Strategy<Value = FlowClass> {
 
 fn remote() -> impl Strategy<Value = RemoteState> {
     let weights = prop::array::uniform6(0u64..4);
-    (weights, 0u64..60).prop_map(|(weights, gbps)| RemoteState {
-        sending_hungry_weight: weights[0],
-        sending_latency_weight: weights[1],
-        reading_hungry_weight: weights[2],
-        reading_latency_weight: weights[3],
-        receiving_hungry_weight: weights[4],
-        receiving_latency_weight: weights[5],
-        read_rate: BitRate::from_gbps(gbps),
-    })
+    (weights, 0u64..60)
+        .prop_map(|(weights, gbps)| RemoteState::of(weights, BitRate::from_gbps(gbps)))
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {

@@ -22,6 +22,16 @@ fn labelled() -> Palos {
     .unwrap()
 }
 
+/// One group of two queue pairs, of which the second has the latency label.
+fn labelled_pair() -> Palos {
+    let mut palos = labelled();
+    hierarchy(&mut palos, &[(1, &[1, 1])]);
+    palos
+        .modify_queue_pair(QueuePairId(1), 1, Label::Latency)
+        .unwrap();
+    palos
+}
+
 /// What each queue pair sends in `turns` turns, if all always have messages of their size.
 fn serve(palos: &mut Palos, sizes: &[u64], turns: usize) -> Vec<u64> {
     let now = Instant::ZERO;
@@ -215,11 +225,7 @@ fn a_stalled_pair_keeps_one_chunk_of_credit_and_an_idle_one_none() {
 
 #[test]
 fn a_label_goes_first_and_a_long_message_under_it_does_not() {
-    let mut palos = labelled();
-    hierarchy(&mut palos, &[(1, &[1, 1])]);
-    palos
-        .modify_queue_pair(QueuePairId(1), 1, Label::Latency)
-        .unwrap();
+    let mut palos = labelled_pair();
     let now = Instant::ZERO;
     palos.activate(now, QueuePairId(0), Bytes::from_mib(1));
     palos.activate(now, QueuePairId(1), Bytes::new(16));
@@ -238,11 +244,7 @@ fn a_label_goes_first_and_a_long_message_under_it_does_not() {
 
 #[test]
 fn a_priority_turn_fits_between_two_pieces_of_a_normal_one() {
-    let mut palos = labelled();
-    hierarchy(&mut palos, &[(1, &[1, 1])]);
-    palos
-        .modify_queue_pair(QueuePairId(1), 1, Label::Latency)
-        .unwrap();
+    let mut palos = labelled_pair();
     let now = Instant::ZERO;
     palos.activate(now, QueuePairId(0), Bytes::from_mib(1));
     let normal = palos.next(now).unwrap();
