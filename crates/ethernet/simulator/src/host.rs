@@ -106,7 +106,7 @@ impl Host {
             true => Assigner::new(settings.queues, latency_queue),
             false => Assigner::new(settings.queues, None).lowest_first(),
         };
-        let told = config.queue_weights && !settings.weights_at_once;
+        let written = config.queue_weights && !settings.weights_at_once;
         Self {
             queues: (0..settings.queues)
                 .map(|_| TxQueue::new(settings))
@@ -118,7 +118,7 @@ impl Host {
             card: Card::new(settings.queues, config.queue_weights),
             loads: vec![0; usize::from(settings.queues)],
             assigner: dynamic.then_some(assigner),
-            weights: told.then(|| QueueWeights::new(settings.queues, WeightOptions::default())),
+            weights: written.then(|| QueueWeights::new(settings.queues, WeightOptions::default())),
             pools: match config.pools {
                 true => of_processors(settings.processors, all),
                 false => Vec::new(),

@@ -20,7 +20,7 @@ use isolane_common_quantities::stats::fairness::FairShare;
 use isolane_common_quantities::units::{Bytes, Duration, Instant};
 use isolane_ethernet_scenario::model::{NicStudy, NicTraffic};
 use isolane_ethernet_scenario::profile::NicProfile;
-use isolane_study_results::ethernet::{Completions, NIC_RESULT_VERSION, NicResult, Quantiles};
+use isolane_study_results::ethernet::{Completions, NicResult, Quantiles};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -264,11 +264,6 @@ fn result(study: &NicStudy, world: &mut World) -> NicResult {
     };
     let busy = host.busy() - measure.busy_before;
     NicResult {
-        version: NIC_RESULT_VERSION,
-        testbed: "simulated".to_owned(),
-        config: study.config.name.to_owned(),
-        flows: flows as u32,
-        seed: study.seed,
         measured_s: seconds,
         throughput_gbps: gbps(measure.sent[..first].iter().sum()),
         cpu_percent: busy.as_secs_f64() / seconds * 100.0,
@@ -283,7 +278,7 @@ fn result(study: &NicStudy, world: &mut World) -> NicResult {
         queue_bytes_max: host.queues.iter().map(|queue| queue.most).collect(),
         completion_ms: ends(study).then(|| completions(world)),
         counts: counts(world, link),
-        not_done: Vec::new(),
+        ..NicResult::simulated(study.config.name, flows as u32, study.seed)
     }
 }
 

@@ -364,9 +364,9 @@ impl World {
         let Some(weights) = &mut entry.weights else {
             return;
         };
-        if let Some(told) = weights.poll(self.now, &entry.loads) {
+        if let Some(written) = weights.poll(self.now, &entry.loads) {
             self.measure.weight_writes += 1;
-            self.spent += self.settings.cost.weight * told.len() as u64;
+            self.spent += self.settings.cost.weight * written.len() as u64;
             let at = self.now + self.settings.weight_write;
             self.events.schedule(at, Event::Weights { host });
         }

@@ -52,6 +52,31 @@ pub struct NicResult {
     pub not_done: Vec<String>,
 }
 
+impl NicResult {
+    /// One second of the simulator in which nothing happened.
+    pub fn simulated(config: &str, flows: u32, seed: u64) -> Self {
+        Self {
+            version: NIC_RESULT_VERSION,
+            testbed: "simulated".to_owned(),
+            config: config.to_owned(),
+            flows,
+            seed,
+            measured_s: 1.0,
+            throughput_gbps: 0.0,
+            cpu_percent: 0.0,
+            ping_us: None,
+            nfm_1ms: 0.0,
+            nfm_1s: 0.0,
+            flow_gbps: Vec::new(),
+            queue_bytes: Vec::new(),
+            queue_bytes_max: Vec::new(),
+            completion_ms: None,
+            counts: BTreeMap::new(),
+            not_done: Vec::new(),
+        }
+    }
+}
+
 /// Quantiles of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Quantiles {

@@ -3,7 +3,8 @@
 //! Rates are over the measured time only. Every number's unit ends its name. Maps are ordered, so that equal
 //! runs print equal bytes.
 
-use isolane_rdma_scenario::model::{Class, Host};
+use isolane_rdma_scenario::model::{Class, Host, Scenario};
+use isolane_rdma_scenario::stack;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -174,6 +175,25 @@ pub struct HostCounters {
 }
 
 impl RunResult {
+    /// A run of `scenario` on the device `profile`, without figures; times are the scenario's.
+    pub fn empty(scenario: &Scenario, profile: &str, testbed: &str) -> Self {
+        Self {
+            version: RESULT_VERSION,
+            scenario: scenario.name.clone(),
+            profile: profile.to_owned(),
+            policy: scenario.policy.name.clone(),
+            on_sale: stack::is_on_sale(&scenario.policy.name),
+            seed: scenario.seed,
+            testbed: testbed.to_owned(),
+            measured_s: scenario.duration.as_secs_f64(),
+            tenants: Vec::new(),
+            counters: Vec::new(),
+            policy_state: BTreeMap::new(),
+            sample_us: scenario.sample_interval.as_us_f64(),
+            settling: None,
+        }
+    }
+
     /// The tenant called `name`.
     pub fn tenant(&self, name: &str) -> Option<&TenantResult> {
         self.tenants.iter().find(|tenant| tenant.name == name)

@@ -18,8 +18,7 @@ use isolane_rdma_scenario::model::{
 };
 use isolane_rdma_traffic::worker::{EndReport, LatencyNs, Report};
 use isolane_study_results::rdma::{
-    HostCounters, LatencyResult, RESULT_VERSION, RunResult, STEADY_MEDIANS_MIN, STEADY_SAMPLES_MIN,
-    TenantResult,
+    HostCounters, LatencyResult, RunResult, STEADY_MEDIANS_MIN, STEADY_SAMPLES_MIN, TenantResult,
 };
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,7 +31,7 @@ const NS_PER_US: f64 = 1e3;
 pub(crate) fn result(
     scenario: &Scenario,
     testbed: &str,
-    profile: String,
+    profile: &str,
     calibration: &Calibration,
     measured: &Measured,
 ) -> RunResult {
@@ -41,21 +40,13 @@ pub(crate) fn result(
     let measured_s = seconds.fold(0.0, f64::max);
     let tenants = scenario.tenants.iter().zip(&measured.reports);
     RunResult {
-        version: RESULT_VERSION,
-        scenario: scenario.name.clone(),
-        profile,
-        policy: scenario.policy.name.clone(),
-        on_sale: isolane_rdma_scenario::stack::is_on_sale(&scenario.policy.name),
-        seed: scenario.seed,
-        testbed: testbed.to_owned(),
         measured_s,
         tenants: tenants
             .map(|(tenant, reports)| tenant_result(scenario, tenant, reports, calibration))
             .collect(),
         counters: counters(scenario, measured, calibration),
         policy_state: calibration.figures(),
-        sample_us: scenario.sample_interval.as_us_f64(),
-        settling: None,
+        ..RunResult::empty(scenario, profile, testbed)
     }
 }
 
@@ -382,13 +373,7 @@ mod tests {
     };
 
     fn between_two(scenario: &Scenario, measured: &Measured) -> RunResult {
-        result(
-            scenario,
-            "verbs:r0,r1",
-            "r0,r1".into(),
-            &CALIBRATION,
-            measured,
-        )
+        result(scenario, "verbs:r0,r1", "r0,r1", &CALIBRATION, measured)
     }
 
     #[test]

@@ -170,11 +170,7 @@ impl VerbsTestbed {
                 conduct(fleet, &scenario, None, &self.name, &self.cancel, &quiet)
             })?;
             results.push(gather::result(
-                &scenario,
-                &self.name,
-                String::new(),
-                &unknown,
-                &measured,
+                &scenario, &self.name, "", &unknown, &measured,
             ));
         }
         let results: [RunResult; 3] = results.try_into().expect("as many as there are scenarios");
@@ -231,7 +227,7 @@ impl VerbsTestbed {
         Ok(gather::result(
             scenario,
             &self.name,
-            self.devices(),
+            &self.devices(),
             &calibration,
             &measured,
         ))

@@ -9,7 +9,7 @@ use crate::{Testbed, TestbedError, check};
 use isolane_rdma_scenario::model::{Host, Scenario, Tenant, Traffic};
 use isolane_rdma_scenario::profile::Profile;
 use isolane_study_results::rdma::{
-    ApplicationResult, HostCounters, LatencyResult, RESULT_VERSION, RunResult, TenantResult,
+    ApplicationResult, HostCounters, LatencyResult, RunResult, TenantResult,
 };
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -63,14 +63,6 @@ fn answer(scenario: &Scenario, profile: &Profile) -> RunResult {
         ratios
     };
     RunResult {
-        version: RESULT_VERSION,
-        scenario: scenario.name.clone(),
-        profile: profile.name.clone(),
-        policy: scenario.policy.name.clone(),
-        on_sale: isolane_rdma_scenario::stack::is_on_sale(&scenario.policy.name),
-        seed: scenario.seed,
-        testbed: "fake".to_owned(),
-        measured_s: scenario.duration.as_secs_f64(),
         tenants: tenants.collect(),
         counters: [Host::A, Host::B]
             .map(|host| HostCounters {
@@ -79,9 +71,7 @@ fn answer(scenario: &Scenario, profile: &Profile) -> RunResult {
                 ratios: ratios(host),
             })
             .to_vec(),
-        policy_state: BTreeMap::new(),
-        sample_us: scenario.sample_interval.as_us_f64(),
-        settling: None,
+        ..RunResult::empty(scenario, &profile.name, "fake")
     }
 }
 

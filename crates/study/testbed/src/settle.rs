@@ -382,19 +382,8 @@ mod tests {
     ) -> (Vec<(f64, f64)>, Settling) {
         let scenario = scenario();
         let template = RunResult {
-            version: 1,
-            scenario: String::new(),
-            profile: String::new(),
-            policy: String::new(),
-            on_sale: true,
-            seed: 1,
-            testbed: String::new(),
-            measured_s: 0.0,
-            tenants: Vec::new(),
-            counters: Vec::new(),
-            policy_state: std::collections::BTreeMap::new(),
             sample_us: 1.0,
-            settling: None,
+            ..RunResult::empty(&scenario, "", "")
         };
         let mut drawn = Drawn {
             gbps,

@@ -6,8 +6,7 @@ use isolane_study_results::ethernet::NicResult;
 use isolane_study_results::ethernet::paired::{
     CPU_AIM, PairedRow, PairedSummary, Spread, THROUGHPUT_AIM,
 };
-use isolane_study_results::ethernet::summary::{Cell, Load, cells, loads, quantile};
-use std::collections::{BTreeMap, BTreeSet};
+use isolane_study_results::ethernet::summary::{self, Cell, Load, cells, loads, quantile};
 use std::fmt::Write;
 
 /// All of `results`, which are of one testbed.
@@ -184,12 +183,7 @@ fn verdict(row: &PairedRow, best: &str) -> String {
 
 /// Reasons why the testbed could not run a configuration, each with its configurations.
 fn not_done(cells: &[Cell]) -> String {
-    let mut lines: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for cell in cells {
-        for line in &cell.not_done {
-            lines.entry(line).or_default().insert(&cell.config);
-        }
-    }
+    let lines = summary::not_done(cells);
     if lines.is_empty() {
         return String::new();
     }
@@ -241,16 +235,11 @@ fn wrapped(words: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isolane_study_results::ethernet::{Completions, NIC_RESULT_VERSION, Quantiles};
+    use isolane_study_results::ethernet::{Completions, Quantiles};
+    use std::collections::BTreeMap;
 
     fn run(config: &str, flows: u32, seed: u64) -> NicResult {
         NicResult {
-            version: NIC_RESULT_VERSION,
-            testbed: "simulated".to_owned(),
-            config: config.to_owned(),
-            flows,
-            seed,
-            measured_s: 1.0,
             throughput_gbps: 9.41,
             cpu_percent: 40.0 + seed as f64,
             ping_us: Some(Quantiles {
@@ -264,9 +253,9 @@ mod tests {
             flow_gbps: vec![1.5; flows as usize],
             queue_bytes: vec![300, 100],
             queue_bytes_max: vec![9, 9],
-            completion_ms: None,
             counts: BTreeMap::from([("moves".to_owned(), 4), ("packets".to_owned(), 77)]),
             not_done: vec!["no interrupts".to_owned()],
+            ..NicResult::simulated(config, flows, seed)
         }
     }
 

@@ -15,8 +15,8 @@ use crate::html::{Opening, Page, escape, nothing};
 use crate::number::{fixed, significant};
 use isolane_ethernet_scenario::config;
 use isolane_study_results::ethernet::NicResult;
-use isolane_study_results::ethernet::summary::{Cell, Load, cells, loads, quantile};
-use std::collections::{BTreeMap, BTreeSet};
+use isolane_study_results::ethernet::summary::{self, Cell, Load, cells, loads, quantile};
+use std::collections::BTreeSet;
 
 /// The whole file.
 pub(crate) fn page(results: &[NicResult]) -> String {
@@ -95,12 +95,7 @@ fn lede(results: &[NicResult], cells: &[Cell]) -> String {
 
 /// What a testbed could not do, with the configurations it concerns.
 fn not_done(cells: &[Cell]) -> String {
-    let mut lines: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for cell in cells {
-        for line in &cell.not_done {
-            lines.entry(line).or_default().insert(&cell.config);
-        }
-    }
+    let lines = summary::not_done(cells);
     if lines.is_empty() {
         return String::new();
     }

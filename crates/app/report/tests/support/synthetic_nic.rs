@@ -1,6 +1,6 @@
 //! Made-up results of network cards: plausible numbers from names alone, the same every time.
 
-use isolane_study_results::ethernet::{Completions, NIC_RESULT_VERSION, NicResult, Quantiles};
+use isolane_study_results::ethernet::{Completions, NicResult, Quantiles};
 use std::collections::BTreeMap;
 
 /// A number from 0 to 1 that follows from `text` and `seed`.
@@ -18,12 +18,6 @@ fn run(config: &str, flows: u32, seed: u64) -> NicResult {
     let fair = config.starts_with('T') || config == "isolane";
     let scale = if fair { 0.2 } else { 1.0 };
     NicResult {
-        version: NIC_RESULT_VERSION,
-        testbed: "simulated".to_owned(),
-        config: config.to_owned(),
-        flows,
-        seed,
-        measured_s: 1.0,
         throughput_gbps: 9.41,
         cpu_percent: 45.0 + 20.0 * luck,
         ping_us: Some(Quantiles {
@@ -37,9 +31,8 @@ fn run(config: &str, flows: u32, seed: u64) -> NicResult {
         flow_gbps: (0..flows).map(|_| 9.0 / f64::from(flows)).collect(),
         queue_bytes: vec![1_000_000; 8],
         queue_bytes_max: vec![262_144; 8],
-        completion_ms: None,
         counts: BTreeMap::from([("moves".to_owned(), 12)]),
-        not_done: Vec::new(),
+        ..NicResult::simulated(config, flows, seed)
     }
 }
 

@@ -9,7 +9,7 @@ use isolane_rdma_policy::FlowClass;
 use isolane_rdma_scenario::model::{Class, Host, Scenario};
 use isolane_rdma_scenario::profile::Profile;
 use isolane_study_results::rdma::{
-    ApplicationResult, HostCounters, LatencyResult, RESULT_VERSION, RunResult, STEADY_MEDIANS_MIN,
+    ApplicationResult, HostCounters, LatencyResult, RunResult, STEADY_MEDIANS_MIN,
     STEADY_SAMPLES_MIN, TenantResult,
 };
 use std::collections::BTreeMap;
@@ -81,21 +81,13 @@ impl World {
             .map(|&host| self.host_counters(host, scenario.duration.as_ps()))
             .collect();
         RunResult {
-            version: RESULT_VERSION,
-            scenario: scenario.name.clone(),
-            profile: profile.name.clone(),
-            policy: scenario.policy.name.clone(),
-            on_sale: isolane_rdma_scenario::stack::is_on_sale(&scenario.policy.name),
-            seed: scenario.seed,
-            testbed: "sim".to_owned(),
-            measured_s,
             tenants: (0..scenario.tenants.len())
                 .map(|index| self.tenant_result(scenario, index))
                 .collect(),
             counters,
             policy_state: self.policy_state(measured_s),
             sample_us: self.sample_interval as f64 / 1e6,
-            settling: None,
+            ..RunResult::empty(scenario, &profile.name, "sim")
         }
     }
 

@@ -6,17 +6,11 @@ use crate::expression::{Evaluation, Value, parse, tests::NoWorld};
 use crate::plan::{ScenarioFiles, check};
 use crate::world::{RunOutcome, World};
 use expect_test::expect;
-use isolane_study_results::ethernet::{Completions, NIC_RESULT_VERSION, Quantiles};
+use isolane_study_results::ethernet::{Completions, Quantiles};
 use std::sync::Mutex;
 
 pub(crate) fn result(config: &str, flows: u32, seed: u64) -> NicResult {
     NicResult {
-        version: NIC_RESULT_VERSION,
-        testbed: "simulated".to_owned(),
-        config: config.to_owned(),
-        flows,
-        seed,
-        measured_s: 1.0,
         throughput_gbps: 9.4,
         cpu_percent: 40.0 + seed as f64,
         ping_us: Some(Quantiles {
@@ -30,9 +24,8 @@ pub(crate) fn result(config: &str, flows: u32, seed: u64) -> NicResult {
         flow_gbps: vec![4.0, 2.0],
         queue_bytes: vec![1, 2],
         queue_bytes_max: vec![65_536, 131_072],
-        completion_ms: None,
         counts: BTreeMap::from([("moves".to_owned(), 7)]),
-        not_done: Vec::new(),
+        ..NicResult::simulated(config, flows, seed)
     }
 }
 

@@ -174,28 +174,16 @@ fn spread(values: &[f64], partners: &[f64]) -> Option<Spread> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::NIC_RESULT_VERSION;
     use super::*;
 
     fn run(config: &str, round: u64, throughput_gbps: f64, cpu_percent: f64) -> NicResult {
         NicResult {
-            version: NIC_RESULT_VERSION,
             testbed: "soft-nic".to_owned(),
-            config: config.to_owned(),
-            flows: 12,
-            seed: round,
-            measured_s: 1.0,
             throughput_gbps,
             cpu_percent,
-            ping_us: None,
             nfm_1ms: 1.0,
             nfm_1s: 0.5,
-            flow_gbps: Vec::new(),
-            queue_bytes: Vec::new(),
-            queue_bytes_max: Vec::new(),
-            completion_ms: None,
-            counts: BTreeMap::new(),
-            not_done: Vec::new(),
+            ..NicResult::simulated(config, 12, round)
         }
     }
 

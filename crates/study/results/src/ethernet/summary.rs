@@ -125,19 +125,24 @@ pub fn quantile(sorted: &[f64], rank: f64) -> Option<f64> {
         .copied()
 }
 
+/// Reasons why the testbed could not run a configuration, each with its configurations.
+pub fn not_done(cells: &[Cell]) -> BTreeMap<&str, BTreeSet<&str>> {
+    let mut lines: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for cell in cells {
+        for line in &cell.not_done {
+            lines.entry(line).or_default().insert(&cell.config);
+        }
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::{Completions, NIC_RESULT_VERSION, Quantiles};
+    use super::super::{Completions, Quantiles};
     use super::*;
 
     fn run(config: &str, flows: u32, seed: u64) -> NicResult {
         NicResult {
-            version: NIC_RESULT_VERSION,
-            testbed: "simulated".to_owned(),
-            config: config.to_owned(),
-            flows,
-            seed,
-            measured_s: 1.0,
             throughput_gbps: 9.0 + seed as f64,
             cpu_percent: 50.0,
             ping_us: (seed > 1).then_some(Quantiles {
@@ -148,12 +153,8 @@ mod tests {
             }),
             nfm_1ms: 1.0,
             nfm_1s: 0.5 * seed as f64,
-            flow_gbps: Vec::new(),
-            queue_bytes: Vec::new(),
-            queue_bytes_max: Vec::new(),
-            completion_ms: None,
-            counts: BTreeMap::new(),
             not_done: vec![format!("seed {}", seed % 2)],
+            ..NicResult::simulated(config, flows, seed)
         }
     }
 
