@@ -106,19 +106,8 @@ fn largest(traffic: &DataTraffic) -> Bytes {
     sizes.max().unwrap_or(Bytes::ZERO)
 }
 
-/// The name of a verb in messages.
-pub(crate) fn verb_name(verb: Verb) -> &'static str {
-    match verb {
-        Verb::Write => "WRITE",
-        Verb::Read => "READ",
-        Verb::Send => "SEND",
-        Verb::FetchAdd => "FETCH_AND_ADD",
-        Verb::CompareSwap => "CMP_AND_SWAP",
-    }
-}
-
 fn verb_allowed(traffic: &DataTraffic, limits: &DeviceLimits) -> Result<(), Fault> {
-    let verb = verb_name(traffic.verb);
+    let verb = traffic.verb.name();
     let atomic = matches!(traffic.verb, Verb::FetchAdd | Verb::CompareSwap);
     match (traffic.verb, traffic.transport) {
         (Verb::Send, _) | (_, Transport::Rc) | (Verb::Write, Transport::Uc) => {}
@@ -201,7 +190,7 @@ fn packets_allowed(traffic: &DataTraffic, limits: &DeviceLimits) -> Result<(), F
             traffic.inline_bytes,
             format!(
                 "{} carries no payload to the NIC: must be 0",
-                verb_name(traffic.verb)
+                traffic.verb.name()
             ),
         );
     }
@@ -279,7 +268,7 @@ fn arrival_allowed(traffic: &DataTraffic) -> Result<(), Fault> {
             "\"ping-pong\"",
             format!(
                 "{} needs no answer: must be \"closed\" with depth = 1",
-                verb_name(traffic.verb)
+                traffic.verb.name()
             ),
         );
     }

@@ -6,6 +6,7 @@
 use crate::application::ApplicationTraffic;
 use isolane_common_quantities::units::{BitRate, Bytes, Duration};
 use isolane_network_scenario::model::Behind;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -47,7 +48,7 @@ pub struct Scenario {
 }
 
 /// How the hosts are joined.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Topology {
     /// One cable between hosts A and B.
@@ -126,7 +127,7 @@ pub struct Slo {
 
 /// What a tenant says of itself (justitia 3).
 #[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Class {
@@ -140,23 +141,25 @@ pub enum Class {
     Auto,
 }
 
+impl Class {
+    /// Its name in scenarios and results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Latency => "latency",
+            Self::Throughput => "throughput",
+            Self::Bandwidth => "bandwidth",
+            Self::Auto => "auto",
+        }
+    }
+}
+
 /// Declares the hosts, their list and their letters from one list of names.
 macro_rules! hosts {
     ($($name:ident),+ $(,)?) => {
         /// One of the hosts on the cable or the switch. Host A runs clients by default, host B servers; a cable joins no
         /// others.
-        #[derive(
-            Clone,
-            Copy,
-            Debug,
-            PartialEq,
-            Eq,
-            PartialOrd,
-            Ord,
-            Serialize,
-            Deserialize,
-            schemars::JsonSchema,
-        )]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[derive(Serialize, Deserialize, JsonSchema)]
         #[serde(rename_all = "lowercase")]
         pub enum Host {
             $(#[doc = concat!("Host ", stringify!($name), ".")] $name,)+
@@ -235,17 +238,7 @@ pub enum Traffic {
 
 /// A data verb.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    schemars::JsonSchema,
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Verb {
@@ -262,19 +255,22 @@ pub enum Verb {
     CompareSwap,
 }
 
+impl Verb {
+    /// Its name in the verbs manual.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Write => "WRITE",
+            Self::Read => "READ",
+            Self::Send => "SEND",
+            Self::FetchAdd => "FETCH_AND_ADD",
+            Self::CompareSwap => "CMP_AND_SWAP",
+        }
+    }
+}
+
 /// A transport service.
 #[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    PartialOrd,
-    Ord,
-    Serialize,
-    Deserialize,
-    schemars::JsonSchema,
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
 )]
 #[serde(rename_all = "kebab-case")]
 pub enum Transport {
@@ -335,9 +331,7 @@ pub struct DataTraffic {
 }
 
 /// The place of a process's buffers, seen from the NIC.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum MemoryPlace {
     /// DRAM of the NIC's own socket.
@@ -418,7 +412,7 @@ pub struct ControlTraffic {
 }
 
 /// What a control loop makes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ControlObject {
     /// Memory regions.
@@ -430,7 +424,7 @@ pub enum ControlObject {
 }
 
 /// Which control verbs a loop repeats.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum ControlPhase {
     /// Create `objects`, then destroy them, for ever.

@@ -91,7 +91,7 @@ fn victim(tenant: &Tenant) -> VictimPlan {
                 None if runs_application(tenant) => VictimKind::Application,
                 None => VictimKind::Rate,
             },
-            category: class(tenant.class).to_owned(),
+            category: tenant.class.name().to_owned(),
             measured_us: None,
         },
         tenant: Ok(tenant.clone()),
@@ -109,19 +109,10 @@ fn attacker(tenant: &Tenant) -> AttackerPlan {
     AttackerPlan {
         info: Attacker {
             name: tenant.name.clone(),
-            category: class(tenant.class).to_owned(),
+            category: tenant.class.name().to_owned(),
             resource: format!("what tenant {} uses", tenant.name),
             column: None,
         },
         tenants: Ok(vec![tenant.clone()]),
-    }
-}
-
-fn class(class: Class) -> &'static str {
-    match class {
-        Class::Latency => "latency",
-        Class::Throughput => "throughput",
-        Class::Bandwidth => "bandwidth",
-        Class::Auto => "auto",
     }
 }

@@ -174,7 +174,7 @@ pub fn does(tenant: &Tenant) -> String {
                 };
                 format!(
                     "{} of {size} on {pairs} queue {}{regions}{unposted}{loopback}",
-                    verb(data.verb),
+                    data.verb.name(),
                     plural(pairs, "pair"),
                 )
             }
@@ -240,16 +240,6 @@ pub fn all_do(tenants: &[Tenant]) -> String {
             let texts = several.iter().map(|t| format!("{}: {}", t.name, does(t)));
             texts.collect::<Vec<_>>().join("; ")
         }
-    }
-}
-
-fn verb(verb: Verb) -> &'static str {
-    match verb {
-        Verb::Write => "WRITE",
-        Verb::Read => "READ",
-        Verb::Send => "SEND",
-        Verb::FetchAdd => "FETCH_AND_ADD",
-        Verb::CompareSwap => "CMP_AND_SWAP",
     }
 }
 

@@ -9,7 +9,7 @@ use crate::calibrate::Calibration;
 use crate::conduct::UnderDaemon;
 use crate::message::{Paced, PacedDevice, Pacing};
 use crate::target::Target;
-use isolane_rdma_scenario::model::{Class, Scenario};
+use isolane_rdma_scenario::model::Scenario;
 
 /// The parts of policies that this testbed runs.
 pub(crate) const PARTS: &[&str] = &["none", "justitia"];
@@ -106,20 +106,11 @@ pub(crate) fn under(
         },
         tenants: tenants
             .map(|(index, tenant)| Pacing {
-                class: class(tenant.class).to_owned(),
+                class: tenant.class.name().to_owned(),
                 tenant: name(index),
             })
             .collect(),
     })
-}
-
-fn class(class: Class) -> &'static str {
-    match class {
-        Class::Latency => "latency",
-        Class::Throughput => "throughput",
-        Class::Bandwidth => "bandwidth",
-        Class::Auto => "auto",
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 use super::{names, push};
 use crate::html::escape;
 use crate::number::{bit_rate, fixed, percent, rate, significant, time, whole};
-use isolane_rdma_scenario::model::Class;
 use isolane_rdma_scenario::stack::marked;
 use isolane_study_results::rdma::{HostCounters, RunResult, TenantResult};
 use std::collections::BTreeSet;
@@ -151,20 +150,11 @@ fn messages(tenant: &TenantResult) -> String {
 
 /// The class the policy treated a tenant as, and the declared one where it differs.
 fn class(tenant: &TenantResult) -> String {
-    let treated = class_name(tenant.class);
+    let treated = tenant.class.name();
     if tenant.class == tenant.declared_class {
         treated.to_owned()
     } else {
-        format!("{treated} (declared {})", class_name(tenant.declared_class))
-    }
-}
-
-fn class_name(class: Class) -> &'static str {
-    match class {
-        Class::Latency => "latency",
-        Class::Throughput => "throughput",
-        Class::Bandwidth => "bandwidth",
-        Class::Auto => "auto",
+        format!("{treated} (declared {})", tenant.declared_class.name())
     }
 }
 

@@ -9,7 +9,7 @@
 //! READs, MTU 1,024 B. UD takes the port's MTU, since a path MTU does not apply to datagrams.
 
 use super::{Command, program};
-use crate::check::{self, DeviceLimits, class_of, verb_name};
+use crate::check::{self, DeviceLimits, class_of};
 use crate::model::{
     Class, ControlObject, ControlPhase, ControlTraffic, DataTraffic, Host, MESSAGE_MAX, MTUS,
     MemoryPlace, Message, Traffic, Transport, Verb, Workload,
@@ -304,8 +304,8 @@ fn requests(text: &str) -> Result<(Verb, Vec<Message>), CommandError> {
         if let Some(first) = verb.replace(this).filter(|first| *first != this) {
             let reason = format!(
                 "mixes {} and {}: one process has one verb here, write two tenants or workloads",
-                verb_name(first),
-                verb_name(this)
+                first.name(),
+                this.name()
             );
             return Err(wrong(text, reason));
         }

@@ -360,15 +360,9 @@ fn cells(tenant: &TenantResult) -> [String; 9] {
 
 /// The class the tenant was treated as, and what it said when that differs.
 fn class(tenant: &TenantResult) -> String {
-    let name = |class| match class {
-        Class::Latency => "latency",
-        Class::Throughput => "throughput",
-        Class::Bandwidth => "bandwidth",
-        Class::Auto => "auto",
-    };
     match tenant.class == tenant.declared_class {
-        true => name(tenant.class).to_owned(),
-        false => format!("{} ({})", name(tenant.class), name(tenant.declared_class)),
+        true => tenant.class.name().to_owned(),
+        false => format!("{} ({})", tenant.class.name(), tenant.declared_class.name()),
     }
 }
 
