@@ -5,6 +5,7 @@
 //! cannot send data.
 
 use serde_json::Value;
+use std::fmt::Write;
 
 /// Text made safe for element content and for double-quoted attributes.
 pub fn escape(text: &str) -> String {
@@ -43,6 +44,12 @@ pub fn embed(value: &Value) -> String {
     out
 }
 
+/// Appends formatted text.
+pub fn push(out: &mut String, arguments: std::fmt::Arguments<'_>) {
+    out.write_fmt(arguments)
+        .expect("writing to a String succeeds");
+}
+
 /// One page.
 #[derive(Clone, Debug, Default)]
 pub struct Page<'a> {
@@ -61,6 +68,21 @@ pub struct Page<'a> {
 }
 
 impl Page<'_> {
+    /// A page without data and further scripts, made from `source` ("results in JSON form 1").
+    pub fn plain(title: &str, description: &str, body: &str, source: &str) -> String {
+        let footer = format!(
+            "Made by Isolane from {source}. Everything is in this file; it needs no network."
+        );
+        Page {
+            title,
+            description,
+            body,
+            footer: &footer,
+            ..Page::default()
+        }
+        .render()
+    }
+
     /// The whole file.
     pub fn render(&self) -> String {
         let title = escape(self.title);

@@ -48,6 +48,9 @@ mod synthetic_nic;
 #[cfg(test)]
 #[path = "../tests/support/synthetic_recommend.rs"]
 mod synthetic_recommend;
+#[cfg(test)]
+#[path = "../tests/support/synthetic_wfq.rs"]
+mod synthetic_wfq;
 mod wfq_page;
 
 use isolane_network_scenario::model::FabricScenario;

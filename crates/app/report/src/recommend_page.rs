@@ -1,12 +1,11 @@
 //! The page of a recommendation: the advice, a row per policy, and what each policy cannot protect against.
 
-use crate::html::{Opening, Page, escape, figure};
+use crate::html::{Opening, Page, escape, figure, push};
 use crate::number::{percent, significant, time};
 use crate::svg::{Bar, BarPlot, BarRow};
 use isolane_study_recommend::result::{
     ObjectiveKind, ObjectiveOutcome, PolicyOutcome, Recommendation,
 };
-use std::fmt::Write;
 
 /// The whole file.
 pub(crate) fn page(answer: &Recommendation) -> String {
@@ -228,11 +227,6 @@ fn method(answer: &Recommendation) -> String {
         seeds.join(", "),
         escape(&answer.rerun)
     )
-}
-
-fn push(out: &mut String, arguments: std::fmt::Arguments<'_>) {
-    out.write_fmt(arguments)
-        .expect("writing to a String succeeds");
 }
 
 #[cfg(test)]

@@ -5,14 +5,13 @@
 //! scrolls.
 
 use super::View;
-use crate::html::escape;
+use crate::html::{escape, push};
 use crate::number::{fixed, percent};
 use isolane_rdma_scenario::catalogue::Column;
 use isolane_rdma_scenario::stack;
 use isolane_study_audit::comparison::{QUESTION, causes, ranked};
 use isolane_study_audit::figures::{COLUMNS, ColumnSummary, heading};
 use isolane_study_audit::matrix::PolicySummary;
-use std::fmt::Write;
 
 /// Policies from which on the comparison replaces what shows each policy at length.
 pub(super) const MANY: usize = 4;
@@ -171,9 +170,4 @@ fn leaves_open(view: &View<'_>, summary: &PolicySummary) -> String {
         "<div><dt>{}</dt><dd>{text}</dd></div>",
         escape(&summary.policy)
     )
-}
-
-fn push(out: &mut String, arguments: std::fmt::Arguments<'_>) {
-    out.write_fmt(arguments)
-        .expect("writing to a String succeeds");
 }

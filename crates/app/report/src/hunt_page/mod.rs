@@ -45,18 +45,8 @@ pub(crate) fn page(result: &HuntResult, space: &Space) -> String {
         trace(result),
         method(result)
     );
-    let footer = format!(
-        "Made by Isolane from a hunt in JSON form {}. Everything is in this file; it needs no network.",
-        result.version
-    );
-    Page {
-        title: &title,
-        description: &verdict,
-        body: &body,
-        footer: &footer,
-        ..Page::default()
-    }
-    .render()
+    let source = format!("a hunt in JSON form {}", result.version);
+    Page::plain(&title, &verdict, &body, &source)
 }
 
 /// What was found, and the first of the table in a few words.

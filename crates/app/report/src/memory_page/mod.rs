@@ -33,20 +33,12 @@ pub(crate) fn page(results: &[MemResult], remarks: &[Vec<String>]) -> String {
     body.push_str(&tables::changes(results));
     body.push_str(&tables::machine(results));
     let body = format!("<main id=\"main\">\n{body}</main>\n");
-    let footer = format!(
-        "Made by Isolane from results in JSON form {}. Nanoseconds and bandwidths are those of the model. Everything is in \
-         this file; it needs no network.",
+    let source = format!(
+        "results in JSON form {}. Nanoseconds and bandwidths are those of the model",
         first.version
     );
     let title = format!("{} on {}", first.scenario, first.machine);
-    Page {
-        title: &title,
-        description: &verdict,
-        body: &body,
-        footer: &footer,
-        ..Page::default()
-    }
-    .render()
+    Page::plain(&title, &verdict, &body, &source)
 }
 
 fn sentence(results: &[MemResult]) -> String {

@@ -57,19 +57,9 @@ pub(crate) fn page(
         body.push_str(&tables::details(run, index, runs.len() > 1));
     }
     let body = format!("<main id=\"main\">\n{body}</main>\n");
-    let footer = format!(
-        "Made by Isolane from results in JSON form {}. Everything is in this file; it needs no network.",
-        first.result.version
-    );
+    let source = format!("results in JSON form {}", first.result.version);
     let title = format!("{} on {}", first.result.scenario, shape(first.scenario));
-    Page {
-        title: &title,
-        description: &verdict,
-        body: &body,
-        footer: &footer,
-        ..Page::default()
-    }
-    .render()
+    Page::plain(&title, &verdict, &body, &source)
 }
 
 /// The network in a few words.

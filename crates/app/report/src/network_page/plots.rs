@@ -136,14 +136,7 @@ fn latency(run: &Run<'_>, runs: &[Run<'_>], per_mtu: bool) -> Option<String> {
             Some(DotRow {
                 name: format!("{}: p99.9 {}{promise}", class.name, time(latency.p999)),
                 ink: ink(index),
-                dots: points
-                    .into_iter()
-                    .map(|(name, value)| Dot {
-                        name: name.to_owned(),
-                        value,
-                        text: time(value),
-                    })
-                    .collect(),
+                dots: Dot::all(points, time),
                 bound,
             })
         })

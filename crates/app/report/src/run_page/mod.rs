@@ -8,13 +8,12 @@
 mod tables;
 mod verdict;
 
-use crate::html::{Opening, Page, escape, figure, nothing};
+use crate::html::{Opening, Page, escape, figure, nothing, push};
 use crate::number::time;
 use crate::svg::{Dot, DotPlot, DotRow, LinePlot, LineSeries, with_gaps};
 use isolane_rdma_scenario::stack::{NOT_ON_SALE, marked};
 use isolane_study_results::rdma::{RunResult, TenantResult};
 use std::collections::BTreeSet;
-use std::fmt::Write;
 
 /// The whole file; `remarks` has what there is to say of each run.
 pub(crate) fn page(results: &[RunResult], remarks: &[Vec<String>]) -> String {
@@ -33,18 +32,8 @@ pub(crate) fn page(results: &[RunResult], remarks: &[Vec<String>]) -> String {
         body.push_str(&tables::details(result, index, results.len() > 1));
     }
     let body = format!("<main id=\"main\">\n{body}</main>\n");
-    let footer = format!(
-        "Made by Isolane from results in JSON form {}. Everything is in this file; it needs no network.",
-        first.version
-    );
-    Page {
-        title: &title,
-        description: &verdict,
-        body: &body,
-        footer: &footer,
-        ..Page::default()
-    }
-    .render()
+    let source = format!("results in JSON form {}", first.version);
+    Page::plain(&title, &verdict, &body, &source)
 }
 
 fn opening(results: &[RunResult], verdict: &str) -> String {
@@ -124,21 +113,16 @@ fn ink(names: &[&str], name: &str) -> usize {
 fn plots(results: &[RunResult]) -> String {
     let names = names(results);
     let mut out = String::new();
-    out.push_str(&multiples(
-        "goodput",
-        "Goodput over time",
-        results,
-        |result| {
-            line_plot(
-                results,
-                &names,
-                result,
-                "goodput over time",
-                "goodput, Gb/s",
-                |tenant| tenant.goodput_series_gbps.clone(),
-            )
-        },
-    ));
+    let over_time =
+        |stem: &str, titles: [&str; 2], axis: &str, of: fn(&TenantResult) -> Vec<f64>| {
+            multiples(stem, titles[0], results, |result| {
+                line_plot(results, &names, result, titles[1], axis, of)
+            })
+        };
+    let titles = ["Goodput over time", "goodput over time"];
+    out.push_str(&over_time("goodput", titles, "goodput, Gb/s", |tenant| {
+        tenant.goodput_series_gbps.clone()
+    }));
     // Of one run the opening shows them.
     if results.len() > 1 {
         out.push_str(&multiples(
@@ -154,21 +138,10 @@ fn plots(results: &[RunResult]) -> String {
             .iter()
             .any(|tenant| !tenant.p99_series_us.is_empty())
     }) {
-        out.push_str(&multiples(
-            "p99",
-            "99th percentile latency over time",
-            results,
-            |result| {
-                line_plot(
-                    results,
-                    &names,
-                    result,
-                    "99th percentile latency over time",
-                    "p99, µs",
-                    |tenant| with_gaps(&tenant.p99_series_us),
-                )
-            },
-        ));
+        let titles = ["99th percentile latency over time"; 2];
+        out.push_str(&over_time("p99", titles, "p99, µs", |tenant| {
+            with_gaps(&tenant.p99_series_us)
+        }));
     }
     out
 }
@@ -267,14 +240,7 @@ fn dot_plot(results: &[RunResult], names: &[&str], result: &RunResult) -> Option
                     time(latency.p999)
                 ),
                 ink: ink(names, &tenant.name),
-                dots: points
-                    .into_iter()
-                    .map(|(name, value)| Dot {
-                        name: name.to_owned(),
-                        value,
-                        text: time(value),
-                    })
-                    .collect(),
+                dots: Dot::all(points, time),
                 bound: None,
             })
         })
@@ -301,11 +267,6 @@ fn dot_plot(results: &[RunResult], names: &[&str], result: &RunResult) -> Option
         width: 400.0,
     };
     Some(plot.render())
-}
-
-fn push(out: &mut String, arguments: std::fmt::Arguments<'_>) {
-    out.write_fmt(arguments)
-        .expect("writing to a String succeeds");
 }
 
 #[cfg(test)]

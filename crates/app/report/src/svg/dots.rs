@@ -41,6 +41,19 @@ pub struct Dot {
     pub text: String,
 }
 
+impl Dot {
+    /// A dot for each name and value, with the text that `text` makes of the value.
+    pub fn all<const N: usize>(points: [(&str, f64); N], text: fn(f64) -> String) -> Vec<Self> {
+        let points = points.into_iter();
+        let dot = |(name, value): (&str, f64)| Self {
+            name: name.to_owned(),
+            value,
+            text: text(value),
+        };
+        points.map(dot).collect()
+    }
+}
+
 const ROW: f64 = 46.0;
 const AXIS: f64 = 36.0;
 /// Labels of dots nearer than this are not written, pixels.

@@ -19,12 +19,14 @@ mod synthetic_mem;
 mod synthetic_nic;
 #[path = "../support/synthetic_recommend.rs"]
 mod synthetic_recommend;
+#[path = "../support/synthetic_wfq.rs"]
+mod synthetic_wfq;
 
 mod audit;
 mod pages;
 
 use devtools::Browser;
-use isolane_app_report::{number, svg};
+use isolane_app_report::{WfqDelays, WfqPoint, number, svg};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -78,31 +78,13 @@ fn every_page() -> Vec<(&'static str, String)> {
         ),
         (
             "wfq",
-            isolane_app_report::wfq(&wfq(&[0.0, 0.25, 0.5, 0.75, 1.0])),
+            isolane_app_report::wfq(&synthetic_wfq::delays(&[0.0, 0.25, 0.5, 0.75, 1.0])),
         ),
-        ("wfq-mix", isolane_app_report::wfq(&wfq(&[0.5]))),
+        (
+            "wfq-mix",
+            isolane_app_report::wfq(&synthetic_wfq::delays(&[0.5])),
+        ),
     ]
-}
-
-fn wfq(shares: &[f64]) -> isolane_app_report::WfqDelays {
-    let point = |share: &f64| isolane_app_report::WfqPoint {
-        share: *share,
-        delay_periods: vec![*share, 1.0 - share],
-        delay_us: None,
-        case: Some("both wait".to_owned()),
-    };
-    isolane_app_report::WfqDelays {
-        version: 1,
-        weights: vec![4.0, 1.0],
-        load: 0.8,
-        burst: 2.0,
-        rest: vec![1.0],
-        period_us: None,
-        admissible_share: vec![[0.0, 0.5]],
-        guaranteed_line_rates: vec![0.32],
-        undelayed_share_max: 0.4,
-        points: shares.iter().map(point).collect(),
-    }
 }
 
 /// The pages' common rules, checked in the browser: each returns what breaks them.

@@ -7,24 +7,7 @@ use isolane_study_results::network::{
 };
 use std::collections::BTreeMap;
 
-const SCENARIO: &str = r#"
-name = "3-node <b>"
-[fabric]
-topology = "single-switch"
-hosts = 3
-[[class]]
-name = "high"
-weight = 4
-slo = { target = "15us", per_mtu = false }
-[[class]]
-name = "low"
-[[traffic]]
-pattern = "incast"
-receiver = 2
-mix = [0.7, 0.3]
-sizes = "32KiB"
-load = 0.4
-"#;
+const SCENARIO: &str = include_str!("synthetic-fabric.toml");
 
 pub(crate) fn scenario() -> FabricScenario {
     parse(SCENARIO, "f.toml").expect("the scenario is valid")
