@@ -17,6 +17,16 @@ pub(crate) struct ProgressArguments {
     progress: bool,
 }
 
+/// How runs are done, and what is said meanwhile.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub(crate) struct RunArguments {
+    /// Runs at once [default: one per core]
+    #[arg(long, value_parser = crate::numbers::whole::<u32>(1..=1024))]
+    pub(crate) jobs: Option<u32>,
+    #[command(flatten)]
+    pub(crate) progress: ProgressArguments,
+}
+
 /// What the work is counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {

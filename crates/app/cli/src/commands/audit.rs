@@ -17,7 +17,7 @@ mod real {
 
 use crate::inputs::{self, DEFAULT_PROFILE, bad};
 use crate::output;
-use crate::progress::ProgressArguments;
+use crate::progress::RunArguments;
 use crate::report;
 use crate::status::Status;
 use crate::target::{Bed, TargetArguments, cancel_on_signal};
@@ -107,11 +107,8 @@ pub(crate) struct Arguments {
     /// Also write JUnit XML to this file
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
-    /// Runs at once [default: one per core]
-    #[arg(long, value_parser = crate::numbers::whole::<u32>(1..=1024))]
-    jobs: Option<u32>,
     #[command(flatten)]
-    progress: ProgressArguments,
+    runs: RunArguments,
     /// Exit with 1 when a guarantee is violated
     #[arg(long)]
     fail_on_violation: bool,
@@ -143,7 +140,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             bed.testbed(),
             jobs(arguments, &bed),
             &cancel,
-            arguments.progress,
+            arguments.runs.progress,
         );
     }
     if let Some(path) = &arguments.junit {
@@ -159,7 +156,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     if let Bed::Verbs(devices) = &bed {
         real::suit(&mut plan, devices, arguments)?;
     }
-    let bar = arguments.progress.runs();
+    let bar = arguments.runs.progress.runs();
     let mut show = |progress: Progress| {
         bar.set_length(progress.runs_total);
         bar.set_position(progress.runs_done);
@@ -462,7 +459,7 @@ fn jobs(arguments: &Arguments, bed: &Bed) -> usize {
         return 1;
     }
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    arguments.jobs.map_or_else(cores, |jobs| jobs as usize)
+    arguments.runs.jobs.map_or_else(cores, |jobs| jobs as usize)
 }
 
 #[cfg(test)]

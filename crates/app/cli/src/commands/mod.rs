@@ -85,17 +85,22 @@ pub(crate) enum Command {
     /// RDMA devices
     Rdma(rdma::Arguments),
     /// Ethernet NICs: share a NIC fairly among the flows of this host
+    #[cfg_attr(feature = "nic-hosts", command(subcommand))]
     Nic(Box<nic::Arguments>),
     /// Switch ports under weighted fair queueing
-    Net(net::Arguments),
+    #[command(subcommand)]
+    Net(net::Action),
     /// Remote procedure calls: admission control and quotas
     Rpc(rpc::Arguments),
     /// Tiered memory: objectives of latency or bandwidth
+    #[cfg_attr(feature = "mem-hosts", command(subcommand))]
     Mem(Box<mem::Arguments>),
     /// Live ML queries over edge and cloud tiers
-    Edge(edge::Arguments),
+    #[command(subcommand)]
+    Edge(edge::Action),
     /// Device profiles, policies, workloads and schemas
-    Catalog(catalog::Arguments),
+    #[command(subcommand)]
+    Catalog(catalog::Action),
     /// Print the completion script of a shell
     Completions(completions::Arguments),
     /// Write the man pages into a directory
@@ -118,11 +123,11 @@ impl Command {
             Self::Claims(arguments) => claims::run(&arguments),
             Self::Rdma(arguments) => rdma::run(&arguments),
             Self::Nic(arguments) => nic::run(&arguments),
-            Self::Net(arguments) => net::run(&arguments),
+            Self::Net(action) => net::run(&action),
             Self::Rpc(arguments) => rpc::run(&arguments),
             Self::Mem(arguments) => mem::run(&arguments),
-            Self::Edge(arguments) => edge::run(&arguments),
-            Self::Catalog(arguments) => catalog::run(&arguments),
+            Self::Edge(action) => edge::run(&action),
+            Self::Catalog(action) => catalog::run(&action),
             Self::Completions(arguments) => completions::run(&arguments),
             Self::Man(arguments) => man::run(&arguments),
         }

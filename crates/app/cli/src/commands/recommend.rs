@@ -6,7 +6,7 @@ mod emit;
 use crate::inputs;
 use crate::interrupt;
 use crate::output;
-use crate::progress::ProgressArguments;
+use crate::progress::RunArguments;
 use crate::report;
 use crate::status::Status;
 use crate::target::Bed;
@@ -46,11 +46,8 @@ pub(crate) struct Arguments {
     #[cfg(feature = "rdma-hosts")]
     #[arg(long, value_name = "FILE")]
     emit: Option<PathBuf>,
-    /// Runs at once [default: one per core]
-    #[arg(long, value_parser = crate::numbers::whole::<u32>(1..=1024))]
-    jobs: Option<u32>,
     #[command(flatten)]
-    progress: ProgressArguments,
+    runs: RunArguments,
     /// Exit with 1 when the best policy misses an SLO
     #[arg(long)]
     fail_on_violation: bool,
@@ -68,7 +65,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     if let Some(path) = &arguments.emit {
         output::check_file(path)?;
     }
-    let bar = arguments.progress.runs();
+    let bar = arguments.runs.progress.runs();
     let stop = interrupt::at_once(&bar)?;
     let show = |done: u64, total: u64| {
         bar.set_length(total);
@@ -184,5 +181,5 @@ fn rerun(arguments: &Arguments) -> String {
 
 fn jobs(arguments: &Arguments) -> usize {
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
-    arguments.jobs.map_or_else(cores, |jobs| jobs as usize)
+    arguments.runs.jobs.map_or_else(cores, |jobs| jobs as usize)
 }

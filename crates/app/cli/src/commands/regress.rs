@@ -31,31 +31,19 @@ pub(crate) struct Arguments {
     #[arg(value_name = "DIR|FILE", conflicts_with = "compare")]
     hunts: Vec<PathBuf>,
     /// Profiles, names or files, the baseline first: a device with its firmware, driver and settings each
-    #[arg(
-        long,
-        group = "states",
-        value_delimiter = ',',
-        value_name = "NAME|FILE,..."
-    )]
+    #[arg(long, group = "states", value_delimiter = ',')]
+    #[arg(value_name = "NAME|FILE,...")]
     profile_matrix: Vec<String>,
     /// Profiles of successive versions: find the first on which each reproducer shows, or no longer shows
-    #[arg(
-        long,
-        group = "states",
-        value_delimiter = ',',
-        value_name = "NAME|FILE,..."
-    )]
+    #[arg(long, group = "states", value_delimiter = ',')]
+    #[arg(value_name = "NAME|FILE,...")]
     bisect: Vec<String>,
     /// Real devices: verbs:DEVICE,DEVICE, or verbs:HOST:DEVICE,HOST:DEVICE with an agent on each host
     #[arg(long, group = "states", value_name = "verbs:...")]
     target: Option<String>,
     /// Compare the second of two files of --record with the first, and run nothing
-    #[arg(
-        long,
-        group = "states",
-        value_delimiter = ',',
-        value_name = "BEFORE,AFTER"
-    )]
+    #[arg(long, group = "states", value_delimiter = ',')]
+    #[arg(value_name = "BEFORE,AFTER")]
     compare: Vec<PathBuf>,
     /// What real devices are like: transports, MTUs, published triggers [default: cx5-100g-roce]
     #[arg(long, requires = "target", value_name = "NAME|FILE")]
@@ -64,12 +52,8 @@ pub(crate) struct Arguments {
     #[arg(long, requires = "target", value_name = "DIR")]
     identity: Option<PathBuf>,
     /// Only these reproducers
-    #[arg(
-        long,
-        conflicts_with = "compare",
-        value_delimiter = ',',
-        value_name = "NAME,..."
-    )]
+    #[arg(long, conflicts_with = "compare", value_delimiter = ',')]
+    #[arg(value_name = "NAME,...")]
     only: Vec<String>,
     /// Measured time of a run on real devices [default: 1s]
     #[arg(long, requires = "target", value_name = "TIME", value_parser = measured_time)]

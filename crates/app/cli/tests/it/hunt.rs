@@ -30,20 +30,25 @@ fn restriction(directory: &Path) -> String {
     path.to_str().expect("the path is text").to_owned()
 }
 
+/// A hunt in the space that `file` restricts, with its report in `out`.
+fn restricted<'a>(file: &'a str, out: &'a str) -> [&'a str; 7] {
+    let target = "sim:cx6-200g-roce";
+    [
+        "hunt",
+        "--target",
+        target,
+        "--restrict",
+        file,
+        "--report",
+        out,
+    ]
+}
+
 fn hunt(directory: &Path, name: &str, more: &[&str]) -> String {
     let out = directory.join(name);
     let file = restriction(directory);
-    let start = [
-        "hunt",
-        "--target",
-        "sim:cx6-200g-roce",
-        "--restrict",
-        &file,
-        "--json",
-        "--report",
-    ];
-    let out = out.to_str().expect("the path is text");
-    check(&[&start[..], &[out], more].concat(), 0).0
+    let start = restricted(&file, out.to_str().expect("the path is text"));
+    check(&[&start[..], &["--json"], more].concat(), 0).0
 }
 
 #[test]
@@ -480,15 +485,7 @@ fn another_hunt_is_not_overwritten() {
     hunt(directory.path(), "hunt", &["--budget", "12"]);
     let out = directory.path().join("hunt");
     let file = restriction(directory.path());
-    let start = [
-        "hunt",
-        "--target",
-        "sim:cx6-200g-roce",
-        "--restrict",
-        &file,
-        "--report",
-        out.to_str().unwrap(),
-    ];
+    let start = restricted(&file, out.to_str().unwrap());
     let (_, stderr) = check(&start, 2);
     assert!(stderr.contains("--resume"), "{stderr}");
     let (_, stderr) = check(&[&start[..], &["--resume", "--seed", "2"]].concat(), 2);

@@ -87,6 +87,11 @@ fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// The words of a command line without quotes.
+fn split(line: &str) -> Vec<&str> {
+    line.split_whitespace().collect()
+}
+
 fn stdout_of(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
@@ -115,16 +120,9 @@ fn a_command_runs_under_control_with_its_own_exit_code() {
         said(&output)
     );
     bench.until(&[]);
-    let missing = bench.isolane(&[
-        "mem",
-        "run",
-        "--slo-latency",
-        "160ns",
-        "--priority",
-        "3",
-        "--",
-        "no-such-program",
-    ]);
+    let missing = bench.isolane(&split(
+        "mem run --slo-latency 160ns --priority 3 -- no-such-program",
+    ));
     assert_eq!(missing.status.code(), Some(127));
 }
 
@@ -166,16 +164,9 @@ fn a_file_with_a_command_starts_it_and_status_top_plan_and_remove_know_it() {
         "{}",
         stdout_of(&same)
     );
-    let other = bench.isolane(&[
-        "mem",
-        "plan",
-        "--slo-latency",
-        "160ns",
-        "--priority",
-        "1",
-        "--memory",
-        "10MiB",
-    ]);
+    let other = bench.isolane(&split(
+        "mem plan --slo-latency 160ns --priority 1 --memory 10MiB",
+    ));
     assert_eq!(
         other.status.code(),
         Some(0),
@@ -224,64 +215,27 @@ fn mistakes_end_with_two_and_say_what_is_allowed() {
             said(&output)
         );
     };
-    let run = |more: &[&'static str]| [&["mem", "run"], more, &["--", "true"]].concat();
-    check(&run(&["--slo-latency", "160"]), "has no unit");
-    check(&run(&["--slo-latency", "160ns"]), "--priority is missing");
+    let run = |more: &'static str| [&["mem", "run"], &split(more)[..], &["--", "true"]].concat();
+    check(&run("--slo-latency 160"), "has no unit");
+    check(&run("--slo-latency 160ns"), "--priority is missing");
+    check(&run("--slo-bandwidth 40Gb/s --priority 1"), "is in bits");
+    check(&run("--priority 1"), "say what it is promised");
+    check(&run("--type ls --priority 1"), "needs --slo-latency");
     check(
-        &run(&["--slo-bandwidth", "40Gb/s", "--priority", "1"]),
-        "is in bits",
-    );
-    check(&run(&["--priority", "1"]), "say what it is promised");
-    check(
-        &run(&["--type", "ls", "--priority", "1"]),
-        "needs --slo-latency",
-    );
-    check(
-        &run(&[
-            "--slo-latency",
-            "160ns",
-            "--priority",
-            "1",
-            "--local-max",
-            "25%",
-        ]),
+        &run("--slo-latency 160ns --priority 1 --local-max 25%"),
         "say how much that is",
     );
     check(
-        &run(&[
-            "--slo-latency",
-            "160ns",
-            "--priority",
-            "1",
-            "--local-max",
-            "5GiB",
-        ]),
+        &run("--slo-latency 160ns --priority 1 --local-max 5GiB"),
         "5 GiB of tier 0 is more than there is: it has 256 MiB",
     );
     check(
-        &run(&[
-            "--slo-latency",
-            "160ns",
-            "--priority",
-            "1",
-            "--far-tiers",
-            "3",
-        ]),
+        &run("--slo-latency 160ns --priority 1 --far-tiers 3"),
         "tier 3 does not exist",
     );
+    check(&run("--slo-latency 160ns --priority 0x3"), "--priority");
     check(
-        &run(&["--slo-latency", "160ns", "--priority", "0x3"]),
-        "--priority",
-    );
-    check(
-        &run(&[
-            "--slo-latency",
-            "160ns",
-            "--priority",
-            "1",
-            "--memory",
-            "5GB/s",
-        ]),
+        &run("--slo-latency 160ns --priority 1 --memory 5GB/s"),
         "--memory",
     );
     check(
@@ -310,12 +264,9 @@ fn mistakes_end_with_two_and_say_what_is_allowed() {
         &["mem", "bench", "--region", "900TiB"],
         "900 TiB of memory are wanted",
     );
+    check(&run("--slo-latency 160 --priority 1"), "like \"160ns\"");
     check(
-        &run(&["--slo-latency", "160", "--priority", "1"]),
-        "like \"160ns\"",
-    );
-    check(
-        &run(&["--slo-latency", "160ns", "--priority", "-1"]),
+        &run("--slo-latency 160ns --priority -1"),
         "must be 0 to 1000000",
     );
     check(
@@ -375,16 +326,7 @@ fn a_used_priority_is_refused_with_one_that_is_free() {
         .next()
         .unwrap_or_default()
         .to_owned();
-    let same = bench.isolane(&[
-        "mem",
-        "run",
-        "--slo-latency",
-        "160ns",
-        "--priority",
-        "2",
-        "--",
-        "true",
-    ]);
+    let same = bench.isolane(&split("mem run --slo-latency 160ns --priority 2 -- true"));
     assert_eq!(same.status.code(), Some(2), "{}", said(&same));
     let expected = "priority 2 of true is that of sleeper; priorities are unique: 3 is free";
     assert!(said(&same).contains(expected), "{}", said(&same));

@@ -6,30 +6,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-const SETTINGS: &str = "
-listen = \"unix:FOLDER/socket\"
-store = \"FOLDER/store\"
-term = \"60s\"
-[[class]]
-name = \"high\"
-weight = 8
-[[class]]
-name = \"middle\"
-weight = 4
-[[class]]
-name = \"low\"
-weight = 1
-[[group]]
-name = \"rack\"
-line_rate = \"100Gb/s\"
-load = 0.8
-burst = 1.4
-[[tenant]]
-name = \"search\"
-group = \"rack\"
-class = \"high\"
-guarantee = \"20Gb/s\"
-";
+const SETTINGS: &str = include_str!("../data/quota.toml");
 
 fn isolane(arguments: &[&str]) -> Output {
     let output = Command::new(env!("CARGO_BIN_EXE_isolane"))

@@ -8,15 +8,8 @@ mod workloads;
 use crate::status::Status;
 use anyhow::Result;
 
-/// Arguments of `isolane catalog`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    list: List,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum List {
+pub(crate) enum Action {
     /// List the device profiles, or show one with the source of each number
     Profiles(profiles::Arguments),
     /// List the policies: what each does, controls and needs, and its settings
@@ -27,11 +20,11 @@ enum List {
     Schema(schema::Arguments),
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
-    match &arguments.list {
-        List::Profiles(arguments) => profiles::run(arguments),
-        List::Policies(arguments) => policies::run(arguments),
-        List::Workloads(arguments) => workloads::run(arguments),
-        List::Schema(arguments) => schema::run(arguments),
+pub(crate) fn run(action: &Action) -> Result<Status> {
+    match action {
+        Action::Profiles(arguments) => profiles::run(arguments),
+        Action::Policies(arguments) => policies::run(arguments),
+        Action::Workloads(arguments) => workloads::run(arguments),
+        Action::Schema(arguments) => schema::run(arguments),
     }
 }

@@ -6,15 +6,8 @@ use crate::status::Status;
 use anyhow::Result;
 use python::{Program, Words};
 
-/// Arguments of `isolane edge`.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    action: Action,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum Action {
+pub(crate) enum Action {
     /// Plan a query: order of filters, placement over tiers and configuration, within its objectives
     Plan(Words),
     /// Run a plan on its workload, one process per operator
@@ -29,8 +22,8 @@ enum Action {
     Serve(Words),
 }
 
-pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
-    let (program, words) = match &arguments.action {
+pub(crate) fn run(action: &Action) -> Result<Status> {
+    let (program, words) = match action {
         Action::Plan(words) => (Program::Plan, words),
         Action::Run(words) => (Program::Pipeline("run"), words),
         Action::Watch(words) => (Program::Pipeline("watch"), words),

@@ -86,11 +86,8 @@ fn section<'a>(text: &'a str, command: &str) -> &'a str {
 #[command(disable_help_flag = true)]
 pub(crate) struct Words {
     /// Words for the Python program; `--help` shows them. `--python PATH` names the interpreter
-    #[arg(
-        value_name = "ARGUMENT",
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
+    #[arg(value_name = "ARGUMENT", trailing_var_arg = true)]
+    #[arg(allow_hyphen_values = true)]
     words: Vec<OsString>,
 }
 

@@ -20,7 +20,7 @@ const REGION_MIN: u64 = 1 << 20;
 
 /// Arguments of `isolane mem bench`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// What to measure: latency (random accesses), bandwidth (streams on every core), or latency beside streams
     #[arg(value_parser = ["latency", "bandwidth", "together"], default_value = "latency")]
     what: String,

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 /// Arguments of `isolane mem try`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// How long each of the three phases lasts
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = super::bench::length)]
     length: Duration,

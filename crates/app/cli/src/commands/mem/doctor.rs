@@ -14,7 +14,7 @@ Exit codes:
 /// Arguments of `isolane mem doctor`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,

@@ -19,7 +19,7 @@ nodeCacheCapable false.";
 /// Arguments of `isolane mem extender`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Address and port; the protocol is HTTP without TLS, so run it beside the scheduler
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:9494")]
     listen: String,

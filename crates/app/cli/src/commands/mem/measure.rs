@@ -38,7 +38,7 @@ const PATIENCE: u32 = 300;
 
 /// Arguments of `isolane mem measure`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     options: Options,
     /// How long the command warms up first
@@ -56,16 +56,10 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Status> {
-    let command = arguments.command.first().expect("clap requires one");
-    let file = match program::found("mem measure", command) {
-        Ok(file) => file,
+    let (file, name) = match program::named("mem measure", &arguments.command) {
+        Ok(program) => program,
         Err(status) => return Ok(status),
     };
-    let name = Path::new(command)
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
     let described = arguments.options.described(&name)?;
     let objective = described.promise.objective();
     if objective == Objective::BestEffort {

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 /// Arguments of `isolane mem measure-machine`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// How long each measurement takes
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = length)]
     length: Duration,

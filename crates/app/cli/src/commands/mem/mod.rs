@@ -37,16 +37,9 @@ Exit codes:
   3    the machine cannot: no service, no tiers, no privilege, a promise better than the hardware
   130  interrupted";
 
-/// Arguments of `isolane mem`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = AFTER)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    question: Question,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum Question {
+#[command(after_help = AFTER)]
+pub(crate) enum Arguments {
     /// See interference in this machine's memory, and Mercury end it: 30 seconds, no root, no service, no tiers
     Try(demonstration::Arguments),
     /// Run a command as an application with a promise
@@ -107,19 +100,19 @@ impl Place {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
-    match &arguments.question {
-        Question::Try(arguments) => demonstration::run(arguments),
-        Question::Run(arguments) => run::run(arguments),
-        Question::Submit(arguments) => submit::run(arguments),
-        Question::Remove(arguments) => remove::run(arguments),
-        Question::Status(arguments) => status::run(arguments),
-        Question::Top(arguments) => top::run(arguments),
-        Question::Plan(arguments) => plan::run(arguments),
-        Question::Measure(arguments) => measure::run(arguments),
-        Question::MeasureMachine(arguments) => measure_machine::run(arguments),
-        Question::Bench(arguments) => bench::run(arguments),
-        Question::Extender(arguments) => extender::run(arguments),
-        Question::Doctor(arguments) => doctor::run(arguments),
+    match arguments {
+        Arguments::Try(arguments) => demonstration::run(arguments),
+        Arguments::Run(arguments) => run::run(arguments),
+        Arguments::Submit(arguments) => submit::run(arguments),
+        Arguments::Remove(arguments) => remove::run(arguments),
+        Arguments::Status(arguments) => status::run(arguments),
+        Arguments::Top(arguments) => top::run(arguments),
+        Arguments::Plan(arguments) => plan::run(arguments),
+        Arguments::Measure(arguments) => measure::run(arguments),
+        Arguments::MeasureMachine(arguments) => measure_machine::run(arguments),
+        Arguments::Bench(arguments) => bench::run(arguments),
+        Arguments::Extender(arguments) => extender::run(arguments),
+        Arguments::Doctor(arguments) => doctor::run(arguments),
     }
 }
 

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 /// Arguments of `isolane mem plan`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     place: Place,
     /// The application's file; without one the options describe it

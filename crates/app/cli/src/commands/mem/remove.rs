@@ -8,7 +8,7 @@ use isolane_memory_service::protocol::{Answer, Name, Request};
 
 /// Arguments of `isolane mem remove`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     place: Place,
     /// Its name

@@ -13,12 +13,11 @@ use isolane_memory_service::application::pod;
 use isolane_memory_service::protocol::{Admission, Answer, Request, Submission};
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::Command;
 
 /// Arguments of `isolane mem run`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     place: Place,
     #[command(flatten)]
@@ -38,16 +37,10 @@ pub(super) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Status> {
-    let command = arguments.command.first().expect("clap requires one");
-    let file = match program::found("mem run", command) {
-        Ok(file) => file,
+    let (file, name) = match program::named("mem run", &arguments.command) {
+        Ok(program) => program,
         Err(status) => return Ok(status),
     };
-    let name = Path::new(command)
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
     let submission = Submission {
         application: arguments.options.application(&name)?,
         place: pod::Place::Caller,
@@ -64,7 +57,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         Entered::Not(status) => return Ok(status),
     }
     let mut process = Command::new(&file);
-    process.arg0(command).args(&arguments.command[1..]);
+    process
+        .arg0(&arguments.command[0])
+        .args(&arguments.command[1..]);
     Ok(program::replace_by("mem run", &file, process))
 }
 

@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 /// Arguments of `isolane mem status`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     place: Place,
     /// Print JSON

@@ -20,7 +20,7 @@ use std::process::{Command, Stdio};
 
 /// Arguments of `isolane mem submit`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     #[command(flatten)]
     place: Place,
     /// The application's file (TOML), or with --pod a pod as `kubectl get pod NAME -o json` prints it; - is stdin

@@ -21,15 +21,10 @@ const ROWS: usize = 20;
 
 /// Arguments of `isolane net delay`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// Two classes: weight of the high class, the low one has 1
-    #[arg(
-        long,
-        value_name = "WEIGHT",
-        allow_negative_numbers = true,
-        value_parser = plain,
-        conflicts_with = "weights"
-    )]
+    #[arg(long, value_name = "WEIGHT", allow_negative_numbers = true)]
+    #[arg(value_parser = plain, conflicts_with = "weights")]
     phi: Option<f64>,
     /// Any number of classes: their weights, the most important first, like 8:4:1
     #[arg(long, value_name = "W:W:...")]

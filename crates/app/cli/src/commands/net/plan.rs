@@ -24,7 +24,7 @@ const ALL: f64 = 1.0 - 1e-4;
 
 /// Arguments of `isolane net plan`.
 #[derive(Debug, clap::Args)]
-pub(super) struct Arguments {
+pub(crate) struct Arguments {
     /// The port, its traffic and its classes (TOML); - reads it from stdin
     file: PathBuf,
     /// Print only this configuration, ready to be applied

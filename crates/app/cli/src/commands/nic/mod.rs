@@ -26,16 +26,9 @@ Exit codes:
   3    the machine cannot: no card or one transmit queue, no privilege, no BPF; nothing is changed then
   130  interrupted";
 
-/// Arguments of `isolane nic`.
-#[derive(Debug, clap::Args)]
-#[command(after_help = AFTER)]
-pub(crate) struct Arguments {
-    #[command(subcommand)]
-    question: Question,
-}
-
 #[derive(Debug, clap::Subcommand)]
-enum Question {
+#[command(after_help = AFTER)]
+pub(crate) enum Arguments {
     /// Give every flow of a device the lightest queue, from now on
     Attach(attach::Arguments),
     /// Restore the device as it was before any attach
@@ -75,13 +68,13 @@ impl Place {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
-    match &arguments.question {
-        Question::Attach(arguments) => attach::run(arguments),
-        Question::Detach(arguments) => detach::run(arguments),
-        Question::Status(arguments) => status::run(arguments),
-        Question::Top(arguments) => top::run(arguments),
-        Question::Advise(arguments) => advise::run(arguments),
-        Question::Study(arguments) => study::run(arguments),
-        Question::Soft(arguments) => soft::run(arguments),
+    match arguments {
+        Arguments::Attach(arguments) => attach::run(arguments),
+        Arguments::Detach(arguments) => detach::run(arguments),
+        Arguments::Status(arguments) => status::run(arguments),
+        Arguments::Top(arguments) => top::run(arguments),
+        Arguments::Advise(arguments) => advise::run(arguments),
+        Arguments::Study(arguments) => study::run(arguments),
+        Arguments::Soft(arguments) => soft::run(arguments),
     }
 }

@@ -29,22 +29,12 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 12, requires = "config", value_parser = crate::numbers::whole::<u32>(1..=4_096))]
     flows: u32,
     /// Without --config: namespaces of sender and receiver, as `ip netns` names them; two are made if none are given
-    #[arg(
-        long,
-        value_name = "SENDER,RECEIVER",
-        value_delimiter = ',',
-        num_args = 1,
-        conflicts_with = "config"
-    )]
+    #[arg(long, value_name = "SENDER,RECEIVER", value_delimiter = ',')]
+    #[arg(num_args = 1, conflicts_with = "config")]
     between: Vec<String>,
     /// Without --config: weight of each queue, one for each; equal if not given
-    #[arg(
-        long,
-        value_name = "W1,W2,...",
-        value_delimiter = ',',
-        num_args = 1,
-        conflicts_with = "config"
-    )]
+    #[arg(long, value_name = "W1,W2,...", value_delimiter = ',', num_args = 1)]
+    #[arg(conflicts_with = "config")]
     weights: Vec<u32>,
     /// Without --config: serve queues in turn and ignore their weights
     #[arg(long, conflicts_with_all = ["config", "weights"])]

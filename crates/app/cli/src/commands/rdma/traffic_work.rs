@@ -1,6 +1,7 @@
 //! The options of `isolane rdma traffic`, as the jobs of its two ends.
 
 use crate::inputs::{bad, scenario_text};
+use crate::numbers::choice;
 use anyhow::{Result, bail};
 use isolane_common_quantities::units::{BitRate, Bytes, Duration};
 use isolane_common_toml_input::quantity;
@@ -38,11 +39,11 @@ pub(crate) struct Traffic {
     #[arg(long, value_name = "NAME", requires = "scenario")]
     tenant: Option<String>,
     /// Operation of every request
-    #[arg(long, value_enum, default_value_t = Verb::Write)]
-    verb: Verb,
+    #[arg(long, default_value = "write", value_parser = choice(OPERATIONS))]
+    verb: Operation,
     /// Transport of every queue pair
-    #[arg(long, value_enum, default_value_t = Service::Rc)]
-    transport: Service,
+    #[arg(long, default_value = "rc", value_parser = choice(TRANSPORTS))]
+    transport: Transport,
     /// Message size
     #[arg(long, short, default_value = "64KiB", value_parser = size)]
     size: Bytes,
@@ -116,11 +117,12 @@ pub(crate) struct Traffic {
     #[arg(long, short = 'n', value_name = "N")]
     iterations: Option<u64>,
     /// Loop over control verbs on these objects instead of data traffic
-    #[arg(long, value_enum, value_name = "OBJECT", conflicts_with_all = ["scenario", "fault"])]
-    control: Option<Object>,
+    #[arg(long, value_name = "OBJECT", value_parser = choice(OBJECTS))]
+    #[arg(conflicts_with_all = ["scenario", "fault"])]
+    control: Option<ControlObject>,
     /// Which control verbs count
-    #[arg(long, value_enum, default_value_t = Phase::Cycle, requires = "control")]
-    phase: Phase,
+    #[arg(long, default_value = "cycle", requires = "control", value_parser = choice(PHASES))]
+    phase: ControlPhase,
     /// Objects that a control loop has alive at once, per thread (--processes)
     #[arg(long, default_value_t = 16, value_name = "N", requires = "control")]
     objects: u32,
@@ -128,8 +130,8 @@ pub(crate) struct Traffic {
     #[arg(long, value_name = "N", requires = "control")]
     verbs_per_s: Option<u64>,
     /// Loop over requests that must fail instead of data traffic
-    #[arg(long, value_enum, value_name = "KIND", conflicts_with = "scenario")]
-    fault: Option<Fault>,
+    #[arg(long, value_name = "KIND", conflicts_with = "scenario", value_parser = choice(FAULTS))]
+    fault: Option<FaultWork>,
     /// Time before measuring: a time, or auto to wait for a steady rate (10 s at most)
     #[arg(long, default_value = "500ms", value_name = "TIME", value_parser = warmup)]
     warmup: Warmup,
@@ -154,44 +156,39 @@ pub(crate) struct Traffic {
 #[derive(Clone, Debug)]
 struct Pattern(Vec<Message>);
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Verb {
-    Write,
-    WriteImm,
-    Read,
-    Send,
-    FetchAdd,
-    CompareSwap,
-}
+const OPERATIONS: [(&str, Operation); 6] = [
+    ("write", Operation::Write),
+    ("write-imm", Operation::WriteImm),
+    ("read", Operation::Read),
+    ("send", Operation::Send),
+    ("fetch-add", Operation::FetchAdd),
+    ("compare-swap", Operation::CompareSwap),
+];
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Service {
-    Rc,
-    Uc,
-    Ud,
-}
+const TRANSPORTS: [(&str, Transport); 3] = [
+    ("rc", Transport::Rc),
+    ("uc", Transport::Uc),
+    ("ud", Transport::Ud),
+];
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Object {
-    Mr,
-    Qp,
-    Cq,
-}
+const OBJECTS: [(&str, ControlObject); 3] = [
+    ("mr", ControlObject::MemoryRegion),
+    ("qp", ControlObject::QueuePair),
+    ("cq", ControlObject::CompletionQueue),
+];
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Phase {
-    Cycle,
-    Create,
-    Destroy,
-    Modify,
-}
+const PHASES: [(&str, ControlPhase); 4] = [
+    ("cycle", ControlPhase::Cycle),
+    ("create", ControlPhase::Create),
+    ("destroy", ControlPhase::Destroy),
+    ("modify", ControlPhase::Modify),
+];
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Fault {
-    RemoteKey,
-    LocalKey,
-    Rnr,
-}
+const FAULTS: [(&str, FaultWork); 3] = [
+    ("remote-key", FaultWork::RemoteKey),
+    ("local-key", FaultWork::LocalKey),
+    ("rnr", FaultWork::ReceiverNotReady),
+];
 
 impl Traffic {
     /// The jobs of both ends: host A has `device`, host B has `other`.
@@ -266,11 +263,6 @@ impl Traffic {
             add(Host::A, 0, "control", Work::Control(self.control(object)));
         } else if let Some(fault) = self.fault {
             for process in 0..self.processes {
-                let fault = match fault {
-                    Fault::RemoteKey => FaultWork::RemoteKey,
-                    Fault::LocalKey => FaultWork::LocalKey,
-                    Fault::Rnr => FaultWork::ReceiverNotReady,
-                };
                 add(Host::A, process * 2, "fault", Work::Fault(fault));
             }
         } else {
@@ -308,14 +300,7 @@ impl Traffic {
     }
 
     fn data(&self, side: Side) -> DataWork {
-        let operation = match self.verb {
-            Verb::Write => Operation::Write,
-            Verb::WriteImm => Operation::WriteImm,
-            Verb::Read => Operation::Read,
-            Verb::Send => Operation::Send,
-            Verb::FetchAdd => Operation::FetchAdd,
-            Verb::CompareSwap => Operation::CompareSwap,
-        };
+        let operation = self.verb;
         let pattern = match &self.pattern {
             _ if operation.is_atomic() => vec![Message::of(8)],
             Some(Pattern(messages)) => messages.clone(),
@@ -327,11 +312,7 @@ impl Traffic {
         DataWork {
             side,
             operation,
-            transport: match self.transport {
-                Service::Rc => Transport::Rc,
-                Service::Uc => Transport::Uc,
-                Service::Ud => Transport::Ud,
-            },
+            transport: self.transport,
             pattern,
             queue_pairs: self.qps,
             post_list,
@@ -366,23 +347,14 @@ impl Traffic {
         }
     }
 
-    fn control(&self, object: Object) -> ControlWork {
+    fn control(&self, object: ControlObject) -> ControlWork {
         ControlWork {
-            object: match object {
-                Object::Mr => ControlObject::MemoryRegion,
-                Object::Qp => ControlObject::QueuePair,
-                Object::Cq => ControlObject::CompletionQueue,
-            },
+            object,
             threads: self.processes,
             objects: self.objects,
             protection_domains: 1,
             region_bytes: self.region.map_or(4_096, Bytes::get),
-            phase: match self.phase {
-                Phase::Cycle => ControlPhase::Cycle,
-                Phase::Create => ControlPhase::Create,
-                Phase::Destroy => ControlPhase::Destroy,
-                Phase::Modify => ControlPhase::Modify,
-            },
+            phase: self.phase,
             verbs_per_s: self.verbs_per_s.unwrap_or(0),
         }
     }

@@ -44,31 +44,19 @@ pub(crate) struct Arguments {
     #[arg(long)]
     keep: bool,
     /// Rate of the overloaded port
-    #[arg(
-        long,
-        value_name = "MBIT/S",
-        default_value_t = 100,
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "MBIT/S", default_value_t = 100)]
+    #[arg(allow_negative_numbers = true)]
     line_mbit: u64,
     /// How many calls of a hundred must keep the objective
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        default_value_t = 99.0,
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "PERCENT", default_value_t = 99.0)]
+    #[arg(allow_negative_numbers = true)]
     percentile: f64,
     /// Seed of the calls' times and classes
     #[arg(long, default_value_t = 1, allow_negative_numbers = true)]
     seed: u64,
     /// Python interpreter that has the package isolane
-    #[arg(
-        long,
-        value_name = "PATH",
-        env = "ISOLANE_PYTHON",
-        default_value = "python3"
-    )]
+    #[arg(long, value_name = "PATH", env = "ISOLANE_PYTHON")]
+    #[arg(default_value = "python3")]
     python: PathBuf,
     /// Go program of the lab; beside isolane or on PATH if not given
     #[arg(long, value_name = "PATH", env = "ISOLANE_RPC_LAB_GO")]

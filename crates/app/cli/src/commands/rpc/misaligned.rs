@@ -49,12 +49,8 @@ pub(crate) struct Arguments {
     #[arg(long)]
     responses: bool,
     /// Part of a class's bytes between two hosts that may have another code point
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        default_value_t = 0.0,
-        allow_negative_numbers = true
-    )]
+    #[arg(long, value_name = "PERCENT", default_value_t = 0.0)]
+    #[arg(allow_negative_numbers = true)]
     tolerance: f64,
     /// Print JSON
     #[arg(long)]

@@ -29,12 +29,8 @@ pub(crate) struct Arguments {
     #[arg(long, value_parser = inputs::every_policy_name())]
     policy: Option<String>,
     /// Run once under each of these policies, and compare
-    #[arg(
-        long,
-        value_name = "POLICY,...",
-        value_delimiter = ',',
-        conflicts_with = "policy"
-    )]
+    #[arg(long, value_name = "POLICY,...", value_delimiter = ',')]
+    #[arg(conflicts_with = "policy")]
     #[arg(value_parser = inputs::every_policy_name())]
     policies: Vec<String>,
     /// Device profile instead of the scenario's: a name, or the path of a TOML file

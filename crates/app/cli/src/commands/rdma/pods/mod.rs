@@ -36,12 +36,8 @@ Exit codes:
 #[command(after_help = AFTER)]
 pub(crate) struct Arguments {
     /// Name of this machine in the cluster
-    #[arg(
-        long,
-        value_name = "NODE",
-        env = "NODE_NAME",
-        required_unless_present = "from"
-    )]
+    #[arg(long, value_name = "NODE", env = "NODE_NAME")]
+    #[arg(required_unless_present = "from")]
     node: Option<String>,
     /// A namespace whose pods may have the latency class; repeat it, or * for all
     #[arg(long, value_name = "NAMESPACE")]

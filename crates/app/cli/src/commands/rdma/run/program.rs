@@ -126,6 +126,13 @@ pub(crate) fn found(verb: &str, name: &OsStr) -> Result<PathBuf, Status> {
     })
 }
 
+/// The file and the name of the program that `command` starts, or the status as [`found`] returns it.
+pub(crate) fn named(verb: &str, command: &[OsString]) -> Result<(PathBuf, String), Status> {
+    let command = command.first().expect("clap requires one");
+    let name = Path::new(command).file_name().unwrap_or_default();
+    Ok((found(verb, command)?, name.to_string_lossy().into_owned()))
+}
+
 /// Replaces this process by `program`, whose file is `file`. Returns only where the kernel cannot start it, with the
 /// exit status of shells.
 pub(crate) fn replace_by(verb: &str, file: &Path, mut program: Command) -> Status {

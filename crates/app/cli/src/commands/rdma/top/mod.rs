@@ -10,6 +10,7 @@ use crate::status::Status;
 use anyhow::{Context, Result, bail};
 use isolaned::settings::CONTROL_PATH;
 use isolaned::snapshot::Snapshot;
+use serde::Serialize;
 use std::io::{IsTerminal, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -40,6 +41,32 @@ pub(crate) struct Arguments {
     /// Control socket of the daemon
     #[arg(long, value_name = "PATH", default_value = CONTROL_PATH)]
     socket: PathBuf,
+}
+
+/// How a command prints its view again and again.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Views {
+    /// Print one view and end
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Print JSON, one line for each view
+    #[arg(long)]
+    json: bool,
+    /// Time between two views
+    #[arg(long, default_value = "1s", value_parser = interval)]
+    pub(crate) interval: Duration,
+}
+
+impl Views {
+    /// Prints one view: JSON, or `text`, which a terminal shows in place of the view before.
+    pub(crate) fn print(&self, value: &impl Serialize, text: &str) -> Result<()> {
+        let draw_over = std::io::stdout().is_terminal() && !self.once;
+        match (self.json, draw_over) {
+            (true, _) => output::print(&output::compact_json(value)?),
+            (false, true) => output::print(&format!("{OVER}{text}")),
+            (false, false) => output::print(text),
+        }
+    }
 }
 
 /// Time between two views, as a terminal can bear it.
