@@ -1,5 +1,6 @@
 //! Errors of the kernel's interfaces; each message names the object and the remedy.
 
+use libc::{EACCES, EINVAL, ENOENT, EOPNOTSUPP, EPERM};
 use std::io;
 use std::path::PathBuf;
 
@@ -76,13 +77,6 @@ impl HostError {
         matches!(self, Self::NoRdmaSubsystem(_))
     }
 }
-
-// errno(3), the same on every Linux architecture that RDMA runs on.
-const EPERM: i32 = 1;
-const ENOENT: i32 = 2;
-const EACCES: i32 = 13;
-const EINVAL: i32 = 22;
-const EOPNOTSUPP: i32 = 95;
 
 #[cfg(test)]
 mod tests {

@@ -14,6 +14,7 @@
 //! * [`open_files`] - the limit of open files;
 //! * [`socket`] - files of Unix sockets and their folders;
 //! * [`timed`] - TCP streams with a deadline;
+//! * [`events`] - waits for events of descriptors;
 //! * [`command`] - runs `ip`, `tc` and similar programs;
 //! * [`namespaces`] - network namespaces for tests and labs.
 //!
@@ -25,6 +26,7 @@ pub mod account;
 pub mod cgroup;
 pub mod command;
 pub mod error;
+pub mod events;
 pub mod key;
 pub mod namespaces;
 pub mod netlink;

@@ -128,36 +128,22 @@ pub struct DqaCounters {
 
 impl DqaCounters {
     pub(crate) fn of(words: &[u64; intf::COUNTERS]) -> Self {
-        let [
-            assigned,
-            kept,
-            full,
-            sparse,
-            healed,
-            untouched,
-            gated,
-            moved,
-            completed,
-            dropped,
-            recovered,
-            unknown,
-            evicted,
-            ..,
-        ] = *words;
+        let mut words = words.iter().copied();
+        let mut next = || words.next().unwrap_or_default();
         Self {
-            assigned,
-            kept,
-            full,
-            sparse,
-            healed,
-            untouched,
-            gated,
-            moved,
-            completed,
-            dropped,
-            recovered,
-            unknown,
-            evicted,
+            assigned: next(),
+            kept: next(),
+            full: next(),
+            sparse: next(),
+            healed: next(),
+            untouched: next(),
+            gated: next(),
+            moved: next(),
+            completed: next(),
+            dropped: next(),
+            recovered: next(),
+            unknown: next(),
+            evicted: next(),
         }
     }
 }

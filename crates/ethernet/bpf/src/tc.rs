@@ -6,6 +6,11 @@
 //! cannot list filters or remove the queueing discipline.
 //! Source: rtnetlink(7), tc-bpf(8).
 
+use libc::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NLMSG_DONE,
+    NLMSG_ERROR, RTM_DELQDISC, RTM_DELTFILTER, RTM_GETTFILTER, RTM_NEWQDISC, RTM_NEWTFILTER,
+    TCA_KIND, TCA_OPTIONS,
+};
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType};
 use std::io;
@@ -17,36 +22,17 @@ pub const PREFERENCES: std::ops::RangeInclusive<u16> = 1..=16;
 /// Our handle there, which no other program is likely to have: "isol".
 pub const HANDLE: u32 = 0x6973_6f6c;
 
-const NEW_QDISC: u16 = 36;
-const DELETE_QDISC: u16 = 37;
-const NEW_FILTER: u16 = 44;
-const DELETE_FILTER: u16 = 45;
-const GET_FILTER: u16 = 46;
-
-const REQUEST: u16 = 1;
-const ACKNOWLEDGE: u16 = 4;
-const REPLACE: u16 = 0x100;
-const EXCLUSIVE: u16 = 0x200;
-const CREATE: u16 = 0x400;
-const DUMP: u16 = 0x300;
-
-const ERROR: u16 = 2;
-const DONE: u16 = 3;
-
 const CLSACT_HANDLE: u32 = 0xffff_0000;
-const CLSACT_PARENT: u32 = 0xffff_fff1;
-const INGRESS: u32 = 0xffff_fff2;
-const EGRESS: u32 = 0xffff_fff3;
+const CLSACT_PARENT: u32 = CLSACT_HANDLE | 0xfff1;
+const INGRESS: u32 = CLSACT_HANDLE | 0xfff2;
+const EGRESS: u32 = CLSACT_HANDLE | 0xfff3;
 
-const KIND: u16 = 1;
-const OPTIONS: u16 = 2;
 const BPF_FD: u16 = 6;
 const BPF_NAME: u16 = 7;
 const BPF_FLAGS: u16 = 8;
 const DIRECT_ACTION: u32 = 1;
-const ALL_PROTOCOLS: u16 = 0x0003;
 
-const HEADER_BYTES: usize = 16;
+const HEADER_BYTES: usize = size_of::<libc::nlmsghdr>();
 const TCMSG_BYTES: usize = 20;
 
 /// A filter at the egress or ingress of a device.
@@ -65,9 +51,9 @@ impl Filter {
 
 /// Adds clsact; false if the device has it already.
 pub(crate) fn add_clsact(ifindex: u32) -> io::Result<bool> {
-    let mut message = Message::new(NEW_QDISC, CREATE | EXCLUSIVE, ifindex);
+    let mut message = Message::new(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, ifindex);
     message.tcmsg(CLSACT_HANDLE, CLSACT_PARENT, 0);
-    message.attribute(KIND, b"clsact\0");
+    message.attribute(TCA_KIND, b"clsact\0");
     match message.send() {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
@@ -77,7 +63,7 @@ pub(crate) fn add_clsact(ifindex: u32) -> io::Result<bool> {
 
 /// Removes clsact with all it holds.
 pub(crate) fn remove_clsact(ifindex: u32) -> io::Result<()> {
-    let mut message = Message::new(DELETE_QDISC, 0, ifindex);
+    let mut message = Message::new(RTM_DELQDISC, 0, ifindex);
     message.tcmsg(CLSACT_HANDLE, CLSACT_PARENT, 0);
     message.send()
 }
@@ -101,10 +87,10 @@ pub(crate) fn set_filter(ifindex: u32, program: BorrowedFd<'_>) -> io::Result<u1
 }
 
 fn set_filter_at(ifindex: u32, program: BorrowedFd<'_>, preference: u16) -> io::Result<()> {
-    let mut message = Message::new(NEW_FILTER, CREATE | REPLACE, ifindex);
+    let mut message = Message::new(RTM_NEWTFILTER, NLM_F_CREATE | NLM_F_REPLACE, ifindex);
     message.tcmsg(HANDLE, EGRESS, place(preference));
-    message.attribute(KIND, b"bpf\0");
-    let options = message.begin(OPTIONS);
+    message.attribute(TCA_KIND, b"bpf\0");
+    let options = message.begin(TCA_OPTIONS);
     message.attribute(BPF_FD, &(program.as_raw_fd() as u32).to_ne_bytes());
     message.attribute(BPF_NAME, b"isolane\0");
     message.attribute(BPF_FLAGS, &DIRECT_ACTION.to_ne_bytes());
@@ -120,9 +106,9 @@ pub(crate) fn remove_filter(ifindex: u32) -> io::Result<()> {
     let Some(filter) = there else {
         return Ok(());
     };
-    let mut message = Message::new(DELETE_FILTER, 0, ifindex);
+    let mut message = Message::new(RTM_DELTFILTER, 0, ifindex);
     message.tcmsg(HANDLE, EGRESS, place(filter.preference));
-    message.attribute(KIND, b"bpf\0");
+    message.attribute(TCA_KIND, b"bpf\0");
     message.send()
 }
 
@@ -130,9 +116,9 @@ pub(crate) fn remove_filter(ifindex: u32) -> io::Result<()> {
 pub(crate) fn filters(ifindex: u32) -> io::Result<Vec<Filter>> {
     let mut all = Vec::new();
     for (parent, egress) in [(INGRESS, false), (EGRESS, true)] {
-        let mut message = Message::new(GET_FILTER, DUMP, ifindex);
+        let mut message = Message::new(RTM_GETTFILTER, NLM_F_DUMP, ifindex);
         message.tcmsg(0, parent, 0);
-        let found = message.dump(NEW_FILTER)?;
+        let found = message.dump(RTM_NEWTFILTER)?;
         all.extend(found.into_iter().filter_map(|body| {
             let word = |at: usize| {
                 body.get(at..at + 4)?
@@ -153,7 +139,7 @@ pub(crate) fn filters(ifindex: u32) -> io::Result<Vec<Filter>> {
 }
 
 fn place(preference: u16) -> u32 {
-    u32::from(preference) << 16 | u32::from(ALL_PROTOCOLS.to_be())
+    u32::from(preference) << 16 | u32::from((libc::ETH_P_ALL as u16).to_be())
 }
 
 /// A request under construction.
@@ -163,8 +149,9 @@ struct Message {
 }
 
 impl Message {
-    fn new(kind: u16, flags: u16, ifindex: u32) -> Self {
-        let flags = REQUEST | flags | if flags == DUMP { 0 } else { ACKNOWLEDGE };
+    fn new(kind: u16, flags: i32, ifindex: u32) -> Self {
+        let answer = if flags == NLM_F_DUMP { 0 } else { NLM_F_ACK };
+        let flags = (NLM_F_REQUEST | flags | answer) as u16;
         let mut bytes = vec![0; HEADER_BYTES];
         bytes[4..6].copy_from_slice(&kind.to_ne_bytes());
         bytes[6..8].copy_from_slice(&flags.to_ne_bytes());
@@ -208,8 +195,8 @@ impl Message {
     /// Sends it and waits for the kernel's yes or no.
     fn send(mut self) -> io::Result<()> {
         let socket = self.open()?;
-        answers(&socket, |kind, body| match kind {
-            ERROR => Some(outcome(body)),
+        answers(&socket, |kind, body| match i32::from(kind) {
+            NLMSG_ERROR => Some(outcome(body)),
             _ => None,
         })
     }
@@ -218,9 +205,9 @@ impl Message {
     fn dump(mut self, wanted: u16) -> io::Result<Vec<Vec<u8>>> {
         let socket = self.open()?;
         let mut found = Vec::new();
-        answers(&socket, |kind, body| match kind {
-            DONE => Some(Ok(())),
-            ERROR => Some(outcome(body)),
+        answers(&socket, |kind, body| match i32::from(kind) {
+            NLMSG_DONE => Some(Ok(())),
+            NLMSG_ERROR => Some(outcome(body)),
             _ => {
                 if kind == wanted && body.len() >= TCMSG_BYTES {
                     found.push(body.to_vec());

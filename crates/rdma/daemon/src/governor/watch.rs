@@ -72,33 +72,31 @@ impl Governor {
         self.figures.periods_total += 1;
         self.look_at_services(now_ns);
         for at in 0..self.devices.len() {
-            let mut members = std::mem::take(&mut self.devices[at].scratch);
-            for direction in 0..DIRECTIONS.len() {
-                members.clear();
-                members.extend(self.devices[at].streams[direction].leases.active_members());
-                for &member in &members {
-                    let place = self.devices[at].streams[direction].owners[member.0 as usize];
-                    self.observe(now_ns, place);
-                }
-            }
-            self.devices[at].scratch = members;
+            self.each_active(at, |governor, place| {
+                governor.observe(now_ns, place);
+            });
             self.devices[at].dirty |= self.devices[at].is_active();
         }
     }
 
-    /// Divides a device's rates and writes the leases of all active meters.
-    pub(super) fn divide(&mut self, now_ns: u64, at: usize) {
-        self.devices[at].divide();
+    /// Visits the active meters of a device.
+    fn each_active(&mut self, at: usize, mut visit: impl FnMut(&mut Self, Place)) {
         let mut members = std::mem::take(&mut self.devices[at].scratch);
         for direction in 0..DIRECTIONS.len() {
             members.clear();
             members.extend(self.devices[at].streams[direction].leases.active_members());
             for &member in &members {
                 let place = self.devices[at].streams[direction].owners[member.0 as usize];
-                self.grant(at, place, now_ns);
+                visit(self, place);
             }
         }
         self.devices[at].scratch = members;
+    }
+
+    /// Divides a device's rates and writes the leases of all active meters.
+    pub(super) fn divide(&mut self, now_ns: u64, at: usize) {
+        self.devices[at].divide();
+        self.each_active(at, |governor, place| governor.grant(at, place, now_ns));
         if std::mem::take(&mut self.devices[at].refresh_idle) {
             self.grant_all(at, now_ns);
         }

@@ -66,15 +66,8 @@ pub fn decode(bytes: &[u8]) -> Result<RemoteState, ReportError> {
             .rev()
             .fold(0, |sum, &byte| sum << 8 | u64::from(byte))
     };
-    let state = RemoteState {
-        sending_hungry_weight: number(0),
-        sending_latency_weight: number(1),
-        reading_hungry_weight: number(2),
-        reading_latency_weight: number(3),
-        receiving_hungry_weight: number(4),
-        receiving_latency_weight: number(5),
-        read_rate: BitRate::from_bps(number(6)),
-    };
+    let weights_of = std::array::from_fn(number);
+    let state = RemoteState::of(weights_of, BitRate::from_bps(number(6)));
     for (field, value) in weights(&state) {
         if value > WEIGHTS_MAX {
             return Err(ReportError::Field { field, value });
@@ -135,15 +128,8 @@ mod tests {
 
     fn state() -> impl Strategy<Value = RemoteState> {
         let weights = prop::array::uniform6(0..=WEIGHTS_MAX);
-        (weights, 0..=RATE_MAX.as_bps()).prop_map(|(weights, rate)| RemoteState {
-            sending_hungry_weight: weights[0],
-            sending_latency_weight: weights[1],
-            reading_hungry_weight: weights[2],
-            reading_latency_weight: weights[3],
-            receiving_hungry_weight: weights[4],
-            receiving_latency_weight: weights[5],
-            read_rate: BitRate::from_bps(rate),
-        })
+        (weights, 0..=RATE_MAX.as_bps())
+            .prop_map(|(weights, rate)| RemoteState::of(weights, BitRate::from_bps(rate)))
     }
 
     proptest! {

@@ -15,6 +15,7 @@ use crate::governor::{Governor, SessionKey};
 use crate::session::{DEAF_NS, Heard, Link};
 use guests::{GUESTS, Guests};
 use isolane_common_linux::account::{Account, NoPlace};
+use isolane_common_linux::events;
 use isolane_rdma_session::message::{ToDaemon, ToShim};
 use isolane_rdma_session::region::REGION_BYTES;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -190,20 +191,10 @@ impl Server {
         let mut events = Vec::with_capacity(EVENTS);
         self.finish(now_ns())?;
         loop {
-            events.clear();
-            match epoll::wait(
-                &self.epoll,
-                rustix::buffer::spare_capacity(&mut events),
-                None,
-            ) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => {
-                    return Err(ServerError::Kernel {
-                        what: "wait for events",
-                        error,
-                    });
-                }
-            }
+            events::wait(&self.epoll, &mut events).map_err(|error| ServerError::Kernel {
+                what: "wait for events",
+                error,
+            })?;
             let now_ns = now_ns();
             for event in &events {
                 let token = Token::of(event.data);

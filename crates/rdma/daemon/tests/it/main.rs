@@ -8,13 +8,9 @@ mod limits;
 mod memory;
 mod monitoring;
 #[path = "../../../preload/tests/null/mod.rs"]
-#[allow(
-    missing_docs,
-    unsafe_code,
-    clippy::unwrap_used,
-    clippy::cast_possible_wrap,
-    clippy::undocumented_unsafe_blocks
-)]
+#[allow(missing_docs, unsafe_code)]
+#[allow(clippy::unwrap_used, clippy::cast_possible_wrap)]
+#[allow(clippy::undocumented_unsafe_blocks)]
 mod null;
 mod sessions;
 mod support;

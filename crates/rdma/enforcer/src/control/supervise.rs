@@ -8,6 +8,7 @@ use crate::guardian::table::Table;
 use crate::seccomp::call::{Class, Verb, classify};
 use crate::seccomp::interrupt::{Armed, Interrupter};
 use crate::seccomp::notify::{Listener, Notification, Received, Resumed, read_memory};
+use isolane_common_linux::events;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
@@ -112,16 +113,7 @@ impl Loop {
         let mut events = Vec::with_capacity(EVENTS);
         let interrupter = Interrupter::of_this_thread().expect("a timer for a new thread");
         loop {
-            events.clear();
-            match epoll::wait(
-                &self.epoll,
-                rustix::buffer::spare_capacity(&mut events),
-                None,
-            ) {
-                Ok(_) | Err(rustix::io::Errno::INTR) => {}
-                // The set is ours and valid, so EINTR is the only expected error.
-                Err(error) => panic!("epoll_wait of the supervisor: {error}"),
-            }
+            events::wait(&self.epoll, &mut events).expect("the set is ours and valid");
             let is_ours = |event: &epoll::Event| matches!(event.data.u64(), WAKE | TIMER);
             let woken = events.iter().any(|event| event.data.u64() == WAKE);
             if events.iter().any(|event| event.data.u64() == TIMER) {

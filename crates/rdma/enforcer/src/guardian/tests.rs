@@ -1,6 +1,7 @@
 //! Tests the guardian with real listeners; callers are processes.
 
 use super::connect::Link;
+use super::table::Table;
 use super::{OnDeath, agent_path, serve};
 use crate::arrival::Arrival;
 use crate::control::pace::Limits;
@@ -10,9 +11,11 @@ use crate::seccomp::call::Verb;
 use crate::seccomp::notify::{Listener, Received};
 use crate::testing::{Caller, Ending, receive, wait_until};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tempfile::TempDir;
 
 /// Runs a guardian in a thread, with the code of the real process.
 fn guardian(directory: &Path) -> JoinHandle<()> {
@@ -22,8 +25,8 @@ fn guardian(directory: &Path) -> JoinHandle<()> {
     thread
 }
 
-/// Sends a listener in two pieces, as a container runtime can.
-fn hand_over(directory: &Path, listener: Listener, message: &[u8]) {
+/// A connection to the agents' socket.
+fn agent(directory: &Path) -> OwnedFd {
     let socket = socket_with(
         AddressFamily::UNIX,
         SocketType::STREAM,
@@ -33,6 +36,12 @@ fn hand_over(directory: &Path, listener: Listener, message: &[u8]) {
     .unwrap();
     let address = SocketAddrUnix::new(agent_path(directory)).unwrap();
     rustix::net::connect(&socket, &address).unwrap();
+    socket
+}
+
+/// Sends a listener in two pieces, as a container runtime can.
+fn hand_over(directory: &Path, listener: Listener, message: &[u8]) {
+    let socket = agent(directory);
     let (first, rest) = message.split_at(5);
     handoff::send(&socket, first, &[&listener]).unwrap();
     handoff::send(&socket, rest, &[]).unwrap();
@@ -52,8 +61,16 @@ fn supervisor(rate: Option<u64>, table: super::table::Table) -> Supervisor {
 }
 
 /// Connects without a start command: the guardian already runs.
-fn link(directory: &Path, on_death: OnDeath) -> (Link, super::table::Table) {
+fn link(directory: &Path, on_death: OnDeath) -> (Link, Table) {
     Link::open(directory, &[], on_death).unwrap()
+}
+
+/// A guardian in a directory of its own, with one enforcer.
+fn served() -> (TempDir, JoinHandle<()>, (Link, Table)) {
+    let directory = tempfile::tempdir().unwrap();
+    let thread = guardian(directory.path());
+    let first = link(directory.path(), OnDeath::Open);
+    (directory, thread, first)
 }
 
 #[test]
@@ -120,9 +137,7 @@ fn an_enforcer_that_is_killed_leaves_no_call_behind() {
 
 #[test]
 fn a_second_enforcer_gets_an_error_that_names_the_first() {
-    let directory = tempfile::tempdir().unwrap();
-    let thread = guardian(directory.path());
-    let first = link(directory.path(), OnDeath::Open);
+    let (directory, thread, first) = served();
     let error = Link::open(directory.path(), &[], OnDeath::Open).unwrap_err();
     assert!(error.to_string().contains("another enforcer"), "{error}");
     drop(first);
@@ -131,19 +146,9 @@ fn a_second_enforcer_gets_an_error_that_names_the_first() {
 
 #[test]
 fn noise_at_the_agents_socket_is_dropped() {
-    let directory = tempfile::tempdir().unwrap();
-    let thread = guardian(directory.path());
-    let first = link(directory.path(), OnDeath::Open);
+    let (directory, thread, first) = served();
     for noise in [&b"{\"pid\": 1, \"fds\": []}"[..], b"\xff\xff", b"]"] {
-        let socket = socket_with(
-            AddressFamily::UNIX,
-            SocketType::STREAM,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .unwrap();
-        let address = SocketAddrUnix::new(agent_path(directory.path())).unwrap();
-        rustix::net::connect(&socket, &address).unwrap();
+        let socket = agent(directory.path());
         handoff::send(&socket, noise, &[]).unwrap();
         // The guardian closes the connection without an answer.
         assert_eq!(
