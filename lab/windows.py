@@ -112,8 +112,8 @@ class Trial:
         self.models[1][RECEIVE_AT : RECEIVE_AT + 64] = self.models[0][:64]
         if ending == "remote":
             # The key alone: the kernel's flag for it is another bit than the library's, and Soft-RoCE passes it on as it is.
-            told, swapped = found[0].imm_data, int.from_bytes(key.to_bytes(4, "little"), "big")
-            assert told in (key, swapped), f"the receiver got the invalidation of {told:#x}, not {key:#x}"
+            immediate, swapped = found[0].imm_data, int.from_bytes(key.to_bytes(4, "little"), "big")
+            assert immediate in (key, swapped), f"the receiver got the invalidation of {immediate:#x}, not {key:#x}"
         if ending == "local":
             word = SendWR(wr_id=4, opcode=e.IBV_WR_LOCAL_INV, send_flags=e.IBV_SEND_SIGNALED)
             word.imm_data = key

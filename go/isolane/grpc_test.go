@@ -249,8 +249,8 @@ func TestServerTimeIsNotTheNetworks(t *testing.T) {
 	for text, want := range map[string]time.Duration{
 		"1500": 1500 * time.Microsecond, "-1": 0, "x": 0, "9223372036854775807": 0,
 	} {
-		told := metadata.Pairs(ServerTimeKey, text)
-		if got := serverTime(told); got != want {
+		trailer := metadata.Pairs(ServerTimeKey, text)
+		if got := serverTime(trailer); got != want {
 			t.Errorf("%q is %s, want %s", text, got, want)
 		}
 	}

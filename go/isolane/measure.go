@@ -213,8 +213,8 @@ func ending(err error, answered, due bool) endings {
 }
 
 // serverTime returns the server's own time from its metadata.
-func serverTime(told metadata.MD) time.Duration {
-	values := told.Get(ServerTimeKey)
+func serverTime(md metadata.MD) time.Duration {
+	values := md.Get(ServerTimeKey)
 	if len(values) == 0 {
 		return 0
 	}

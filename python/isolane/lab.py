@@ -118,8 +118,8 @@ class Results:
                 self.failed += 1
                 self.first_error = self.first_error or error or "no outcome"
                 return
-            told = int(outcome.downgraded or outcome.would_downgrade)
-            self.calls.append([outcome.asked, outcome.ran, told, at_us, int(took_s * 1e6)])
+            downgraded = int(outcome.downgraded or outcome.would_downgrade)
+            self.calls.append([outcome.asked, outcome.ran, downgraded, at_us, int(took_s * 1e6)])
 
     def ended(self) -> int:
         with self.lock:

@@ -65,8 +65,8 @@ def ended(call: Any, unary: bool, cancelled: bool) -> End:
     code = call.code()
     if code != grpc.StatusCode.OK:
         return End(code, now, details=call.details() or "", cancelled=cancelled, learns=unary)
-    told = server_time(call.initial_metadata(), call.trailing_metadata())
-    return End(code, now, told, size_of(call.result()) if unary else 0, learns=unary)
+    server_s = server_time(call.initial_metadata(), call.trailing_metadata())
+    return End(code, now, server_s, size_of(call.result()) if unary else 0, learns=unary)
 
 
 async def ended_aio(call: Any, at: float, unary: bool) -> End:
@@ -74,8 +74,8 @@ async def ended_aio(call: Any, at: float, unary: bool) -> End:
     code = await call.code()
     if code != grpc.StatusCode.OK:
         return End(code, at, details=await call.details() or "", cancelled=call.cancelled(), learns=unary)
-    told = server_time(await call.initial_metadata(), await call.trailing_metadata())
-    return End(code, at, told, size_of(await call) if unary else 0, learns=unary)
+    server_s = server_time(await call.initial_metadata(), await call.trailing_metadata())
+    return End(code, at, server_s, size_of(await call) if unary else 0, learns=unary)
 
 
 def size_of(message: Any) -> int:
@@ -86,9 +86,9 @@ def size_of(message: Any) -> int:
     return int(measure()) if callable(measure) else 0
 
 
-def server_time(*told: Iterable[tuple[str, Any]] | None) -> float:
+def server_time(*sets: Iterable[tuple[str, Any]] | None) -> float:
     """Seconds that the server says its method took, in one of these metadata; 0 when it says nothing."""
-    for key, value in (pair for metadata in told for pair in metadata or ()):
+    for key, value in (pair for metadata in sets for pair in metadata or ()):
         text = str(value)
         if key == SERVER_TIME and text.isascii() and text.isdigit():
             return int(text) / 1e6

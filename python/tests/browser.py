@@ -47,8 +47,8 @@ def find() -> str | None:
 
 def loaded(event: dict[str, Any], loader: str) -> bool:
     """Whether the event says that the document of this loader is loaded."""
-    told = event.get("params", {})
-    return event.get("method") == "Page.lifecycleEvent" and told["name"] == "load" and told["loaderId"] == loader
+    parameters = event.get("params", {})
+    return event.get("method") == "Page.lifecycleEvent" and parameters["name"] == "load" and parameters["loaderId"] == loader
 
 
 class Browser:

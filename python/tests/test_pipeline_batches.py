@@ -23,7 +23,7 @@ from isolane.queries.onnx import ModelError, OnnxOperator
 async def fed(runner: Runner, go: pathlib.Path, count: int) -> None:
     """Item 0 first; the others wait while the operator is at it."""
 
-    async def told(name: str, least: float) -> None:
+    async def metric_above(name: str, least: float) -> None:
         while True:
             (metrics,) = await runner.metrics()
             if metrics[name] > least:
@@ -32,9 +32,9 @@ async def fed(runner: Runner, go: pathlib.Path, count: int) -> None:
 
     first, *rest = items(count)
     feeding = [runner.send(first)]
-    await told("busy_s", 0.0)
+    await metric_above("busy_s", 0.0)
     feeding += [runner.send(item) for item in rest]
-    await told("waiting", len(rest) - 0.5)
+    await metric_above("waiting", len(rest) - 0.5)
     go.touch()
     await asyncio.wait(feeding)
 

@@ -65,13 +65,13 @@ def test_every_item_has_one_fate(seed: int) -> None:
                     happened.append(f"refused: {error}")
             await feeding
             found = fates(runner)
-            told = f"seed {seed}: {happened}"
+            context = f"seed {seed}: {happened}"
             for number, one in found.items():
-                assert one.outcome in ("delivered", "filtered", "failed"), told
+                assert one.outcome in ("delivered", "filtered", "failed"), context
                 if one.outcome != "failed":
-                    assert one.outcome == ("filtered" if number % 2 else "delivered"), told
+                    assert one.outcome == ("filtered" if number % 2 else "delivered"), context
                 if one.outcome == "delivered":
-                    assert [output.payload["half"] for output in one.outputs] == [0.0, 1.0], told
+                    assert [output.payload["half"] for output in one.outputs] == [0.0, 1.0], context
             # Whole again: once nothing disturbs it, everything passes.
             await spaces.set_wire(0, Wire(100.0, 1.0))
             while any(one["state"].startswith("unreachable") for one in await runner.metrics()):
@@ -79,6 +79,6 @@ def test_every_item_has_one_fate(seed: int) -> None:
             before = len(runner.records)
             await runner.feed(items(20), 60.0)
             ends = sorted(runner.records[before:], key=lambda one: one.number)
-            assert [one.outcome for one in ends] == ["delivered", "filtered"] * 10, told
+            assert [one.outcome for one in ends] == ["delivered", "filtered"] * 10, context
 
     run(body())

@@ -117,8 +117,8 @@ def test_a_link_that_slows_down_moves_the_model_to_the_edge_and_loses_nothing() 
                 feeding.cancel()
                 await asyncio.wait([feeding])
             await runner.settle()
-            told = "\n".join(lab.period_line(one) for one in watcher.periods)
-            assert changed and watcher.current.plan.placement["model"] == "edge", told
+            periods = "\n".join(lab.period_line(one) for one in watcher.periods)
+            assert changed and watcher.current.plan.placement["model"] == "edge", periods
             event = watcher.replanned[-1]
             assert event.differences == ["model moves from cloud to edge"]
             assert [(move.operator, move.target) for move in event.moved] == [("model", "edge")]

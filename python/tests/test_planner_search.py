@@ -240,11 +240,11 @@ def test_a_budget_ends_every_search_with_what_it_has() -> None:
 def test_an_optimiser_stops_after_five_launches_without_ten_percent() -> None:
     grid = bayes.coordinates((8, 8))
     engine = bayes.Optimiser(grid, np.random.default_rng(2))
-    told = 0
+    reported = 0
     while not engine.done():
         engine.tell(engine.suggest(), 1.0)
-        told += 1
-    assert told == 3 + 5
+        reported += 1
+    assert reported == 3 + 5
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -147,12 +147,12 @@ func issue(job clientJob, admission *isolane.Admission, conn *isolane.Conn, begi
 				}
 				return
 			}
-			told := uint64(0)
+			downgraded := uint64(0)
 			if outcome.Downgraded || outcome.WouldDowngrade {
-				told = 1
+				downgraded = 1
 			}
 			took := uint64(outcome.Latency.Microseconds())
-			result.Calls = append(result.Calls, [5]uint64{uint64(class), uint64(outcome.Ran), told, atUs + late, took})
+			result.Calls = append(result.Calls, [5]uint64{uint64(class), uint64(outcome.Ran), downgraded, atUs + late, took})
 		}()
 	})
 	end := begin.Add(time.Duration(job.IssueUs+job.DrainUs) * time.Microsecond)

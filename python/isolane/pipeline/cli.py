@@ -122,7 +122,7 @@ def _running(command: argparse.ArgumentParser) -> None:
 def main(words: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit code."""
     arguments = parser().parse_args(words)
-    told: list[int] = []
+    signals: list[int] = []
     try:
         allowed.allow(arguments.allow_module)
         if arguments.command == "manifests":
@@ -130,7 +130,7 @@ def main(words: Sequence[str] | None = None) -> int:
         if arguments.command == "serve":
             return _serve(arguments)
         actions = {"run": _run, "watch": _watch, "lab": lab.main}
-        return asyncio.run(_until_told(actions[arguments.command](arguments), told))
+        return asyncio.run(_until_signal(actions[arguments.command](arguments), signals))
     except BrokenPipeError:
         return DONE
     except (SpacesError, rayserve.RayMissing, OSError) as error:
@@ -140,12 +140,12 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"isolane edge: {error}", file=sys.stderr)
         return BAD_INPUT
     except (KeyboardInterrupt, asyncio.CancelledError):
-        number = told[0] if told else signal.SIGINT
+        number = signals[0] if signals else signal.SIGINT
         print(f"isolane edge: ended by {signal.Signals(number).name}", file=sys.stderr)
         return ENDED_BY + number
 
 
-async def _until_told(work: Coroutine[Any, Any, int], told: list[int]) -> int:
+async def _until_signal(work: Coroutine[Any, Any, int], signals: list[int]) -> int:
     """Runs `work` until it is done or a signal stops it; the signal is then in `told`. In both cases it cleans up.
 
     Further signals change nothing: `timeout` sends two, and one amid the removal would leave namespaces behind.
@@ -154,9 +154,9 @@ async def _until_told(work: Coroutine[Any, Any, int], told: list[int]) -> int:
     assert own is not None
 
     def stop(number: int) -> None:
-        if not told:
+        if not signals:
             own.cancel()
-        told.append(number)
+        signals.append(number)
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # A signal that the parent ignored (`nohup`) stays ignored.

@@ -108,14 +108,14 @@ class Session:
     source: Source
     searcher: str
     stream: live.Stream | None = None
-    told: list[dict[str, Any]] = field(default_factory=list)
+    events: list[dict[str, Any]] = field(default_factory=list)
     as_json: bool = False
 
     def tell(self, event: Period | Replanned) -> None:
         """A line for each period and change; progress, or results as JSON lines."""
-        self.told.append(event.document())
+        self.events.append(event.document())
         if self.as_json:
-            print(json.dumps(self.told[-1]), flush=True)
+            print(json.dumps(self.events[-1]), flush=True)
         elif isinstance(event, Period):
             print(period_line(event), file=sys.stderr, flush=True)
         else:
@@ -316,10 +316,10 @@ async def one_query(
             worth(deployed, ended, query, slow, accuracy, runner.options.deadline_s)
             for deployed, ended, accuracy in zip((first, runner.deployment), seen[1:], accuracies, strict=True)
         )
-        told = [period_line(one).strip() for one in watcher.periods[-2:]]
+        periods = [period_line(one).strip() for one in watcher.periods[-2:]]
     before, during, after = (summarize(len(ended), ended).document() for ended in seen)
-    said = f"seen last: {' / '.join(told)}"
-    return Outcome(query.name, arguments.factor, link, before, during, after, lost, session.told, lines, (old, new), said, used)
+    said = f"seen last: {' / '.join(periods)}"
+    return Outcome(query.name, arguments.factor, link, before, during, after, lost, session.events, lines, (old, new), said, used)
 
 
 def slower(infrastructure: Infrastructure, link: str, factor: float) -> Infrastructure:
