@@ -13,12 +13,10 @@
 #[path = "../tests/it/support/mod.rs"]
 mod support;
 
-use isolane_ethernet_bpf::{
-    Completion, Dqa, DqaSettings, Gate, LoadOptions, RunTime, RunTimeStatistics, WeightSource,
-};
+use isolane_ethernet_bpf::{DqaSettings, Gate, RunTime, RunTimeStatistics, WeightSource};
 use std::net::UdpSocket;
 use std::path::Path;
-use support::{Tun, ifindex, in_lab, ip};
+use support::{Tun, in_lab, ip, load};
 
 const FLOWS: usize = 48;
 const PACKETS: usize = 24_000;
@@ -42,23 +40,8 @@ fn main() {
     });
 }
 
-fn load(tun: &Tun, pins: &Path) -> Dqa {
-    let options = LoadOptions {
-        ifindex: ifindex("t0"),
-        queues: 8,
-        completion: Completion::Freed,
-        hardware_segmentation: true,
-        pins: pins.into(),
-        flows: 0,
-    };
-    let mut dqa = Dqa::load(&options, &DqaSettings::default()).expect("loads");
-    dqa.attach().expect("attaches");
-    tun.steer(dqa.steering_program());
-    dqa
-}
-
 fn statistics(tun: &Tun, sockets: &[UdpSocket], pins: &Path) {
-    let mut dqa = load(tun, pins);
+    let mut dqa = load(tun, 8, pins, &DqaSettings::default());
     let _statistics = RunTimeStatistics::enable().expect("statistics");
     let latency = DqaSettings {
         latency_queue: Some(0),
@@ -113,7 +96,7 @@ fn with_and_without(tun: &Tun, sockets: &[UdpSocket], pins: &Path) {
         let mut times = [Vec::new(), Vec::new(), Vec::new()];
         for _ in 0..PAIRS {
             let without = processor_time(|| traffic(tun, sockets, burst));
-            let dqa = load(tun, pins);
+            let dqa = load(tun, 8, pins, &DqaSettings::default());
             traffic(tun, sockets, burst);
             let with = processor_time(|| traffic(tun, sockets, burst));
             dqa.detach().expect("detaches");

@@ -78,30 +78,9 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-const APP: &str = r#"
-name = "redis"
-type = "ls"
-slo_latency = "160ns"
-priority = 3
-memory = "20GiB"
-max = { local = "12.5%", tier1 = "8GiB" }
-far_tiers = [1, 2]
-command = ["redis-server", "--port", "7777"]
-[measured]
-local = "18GiB"
-cpu = "99.5%"
-best = "120ns"
-"#;
+const APP: &str = include_str!("../tests/data/application.toml");
 
-const SETTINGS: &str = r#"
-socket = "/run/isolane/mem.sock"
-socket_mode = "0660"
-policy = "weighted"
-backend = "damos_quota"
-local_bandwidth = "80GB/s"
-hint_faults_per_s = 50_000
-probe = "off"
-"#;
+const SETTINGS: &str = include_str!("../tests/data/settings.toml");
 
 const POD: &str = r#"{"kind":"Pod","metadata":{"name":"redis-0","uid":"0a1b-2c","annotations":{
 "isolane.dev/type":"ls","isolane.dev/slo":"160ns","isolane.dev/priority":"3","isolane.dev/memory":"20Gi",

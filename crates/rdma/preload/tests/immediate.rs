@@ -1,10 +1,6 @@
 //! WRITEs with immediate data when the operator enables splitting them.
-#![allow(
-    unsafe_code,
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::undocumented_unsafe_blocks
-)]
+#![allow(unsafe_code, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::undocumented_unsafe_blocks)]
 
 mod null;
 mod rig;

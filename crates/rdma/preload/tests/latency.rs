@@ -1,10 +1,6 @@
 //! A process of the latency class keeps the pointers of its provider.
-#![allow(
-    unsafe_code,
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::undocumented_unsafe_blocks
-)]
+#![allow(unsafe_code, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::undocumented_unsafe_blocks)]
 
 mod null;
 

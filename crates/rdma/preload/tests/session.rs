@@ -2,12 +2,8 @@
 //!
 //! The test uses real time but asserts no times, only events before a generous bound. One test, because a process has
 //! one session.
-#![allow(
-    unsafe_code,
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::undocumented_unsafe_blocks
-)]
+#![allow(unsafe_code, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::undocumented_unsafe_blocks)]
 
 mod null;
 

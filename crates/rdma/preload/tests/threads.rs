@@ -2,12 +2,8 @@
 //!
 //! Goal: every message completes once and every byte arrives, for any thread that posts, executes or polls, also if
 //! paced and unpaced requests share a completion queue. Real time; no time is asserted.
-#![allow(
-    unsafe_code,
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::undocumented_unsafe_blocks
-)]
+#![allow(unsafe_code, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::undocumented_unsafe_blocks)]
 
 mod null;
 mod rig;

@@ -4,48 +4,11 @@ use isolane_rdma_simulator::rnic::arbiter::{Arbiter, Sharing};
 use isolane_study_results::rdma::RunResult;
 use std::time::Instant as Clock;
 
-const BULK: &str = "
-profile = \"cx5-100g-roce\"
-duration = \"20ms\"
-[[tenant]]
-name = \"bulk\"
-class = \"bandwidth\"
-[[tenant.traffic]]
-verb = \"write\"
-size = \"1MiB\"
-queue_pairs = 16
-depth = 4
-";
+const BULK: &str = include_str!("data/bulk.toml");
 
-const SMALL: &str = "
-profile = \"cx5-100g-roce\"
-duration = \"5ms\"
-[[tenant]]
-name = \"small\"
-class = \"throughput\"
-[[tenant.traffic]]
-verb = \"write\"
-size = 8
-inline = 8
-queue_pairs = 4
-processes = 8
-post_list = 16
-depth = 128
-";
+const SMALL: &str = include_str!("data/small.toml");
 
-const LATENCY: &str = "
-[policy]
-name = \"justitia\"
-[[tenant]]
-name = \"pings\"
-class = \"latency\"
-[[tenant.traffic]]
-verb = \"write\"
-size = 16
-inline = 16
-depth = 1
-arrival = \"ping-pong\"
-";
+const LATENCY: &str = include_str!("data/latency.toml");
 
 fn main() {
     let packets = |result: &RunResult| -> f64 {

@@ -184,7 +184,8 @@ impl Judge<'_> {
     fn cell(&self, policy: usize, victim: usize, attacker: usize) -> Option<Cell> {
         let plan = self.plan;
         let (v, a) = (&plan.victims[victim], &plan.attackers[attacker]);
-        let mut cell = not_applicable([&plan.policies[policy].name, &v.info.name, &a.info.name]);
+        let mut cell =
+            Cell::not_applicable([&plan.policies[policy].name, &v.info.name, &a.info.name]);
         let others = match plan.opponents(victim, attacker) {
             Ok(others) => others,
             Err(reason) => {
@@ -342,28 +343,6 @@ fn series(seed: u64, alone: &Detail, attacked: &Detail, latency: bool) -> Series
         attacker_goodput_gbps: attacked.attacker_gbps.clone(),
         solo_p99_us: if_latency(&fitted(&alone.victim_p99_us, [from, to], points, largest)),
         victim_p99_us: if_latency(&attacked.victim_p99_us),
-    }
-}
-/// A cell without a verdict yet, of a policy, a victim and an attacker.
-fn not_applicable([policy, victim, attacker]: [&String; 3]) -> Cell {
-    Cell {
-        policy: policy.clone(),
-        victim: victim.clone(),
-        attacker: attacker.clone(),
-        verdict: Verdict::NotApplicable,
-        why: String::new(),
-        expected: None,
-        measured: None,
-        retained: None,
-        spread: None,
-        borderline: false,
-        settling: None,
-        victim_median: None,
-        attacker_median: None,
-        runs: Vec::new(),
-        exhausted: None,
-        series: None,
-        figures: None,
     }
 }
 

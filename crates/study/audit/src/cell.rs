@@ -186,6 +186,31 @@ pub struct Cell {
     pub figures: Option<CellFigures>,
 }
 
+impl Cell {
+    /// A cell without a verdict yet, of a policy, a victim and an attacker.
+    pub(crate) fn not_applicable([policy, victim, attacker]: [&str; 3]) -> Self {
+        Self {
+            policy: policy.to_owned(),
+            victim: victim.to_owned(),
+            attacker: attacker.to_owned(),
+            verdict: Verdict::NotApplicable,
+            why: String::new(),
+            expected: None,
+            measured: None,
+            retained: None,
+            spread: None,
+            borderline: false,
+            settling: None,
+            victim_median: None,
+            attacker_median: None,
+            runs: Vec::new(),
+            exhausted: None,
+            series: None,
+            figures: None,
+        }
+    }
+}
+
 /// Did the policy keep its promise?
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]

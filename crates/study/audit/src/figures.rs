@@ -191,27 +191,13 @@ mod tests {
 
     fn cell(policy: &str, attacker: &str, verdict: Verdict, shares: &[f64]) -> Cell {
         Cell {
-            policy: policy.to_owned(),
-            victim: "victim".to_owned(),
-            attacker: attacker.to_owned(),
             verdict,
-            why: String::new(),
-            expected: None,
-            measured: None,
-            retained: None,
-            borderline: false,
-            spread: None,
-            settling: None,
-            victim_median: None,
-            attacker_median: None,
-            runs: Vec::new(),
-            exhausted: None,
-            series: None,
             figures: Some(CellFigures {
                 shares: shares.to_vec(),
                 fairness: (shares.len() == 2).then(|| jain(shares)),
                 policy_cores: shares[0],
             }),
+            ..Cell::not_applicable([policy, "victim", attacker])
         }
     }
 

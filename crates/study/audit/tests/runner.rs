@@ -1,6 +1,8 @@
 //! The runner against a testbed made of formulas: order, workers, interruption and resumption never show.
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use isolane_rdma_scenario::catalogue::Catalogue;
 use isolane_rdma_scenario::library::Library;
 use isolane_rdma_scenario::model::PolicySpec;
@@ -9,8 +11,8 @@ use isolane_study_audit::AuditError;
 use isolane_study_audit::cell::{JudgedMetric, Verdict, VictimKind};
 use isolane_study_audit::journal::JOURNAL_NAME;
 use isolane_study_audit::matrix::AuditResult;
-use isolane_study_audit::plan::{DURATION, Plan, TOPOLOGY, WARMUP};
-use isolane_study_audit::predicate::{Part, Predicate};
+use isolane_study_audit::plan::{DURATION, Plan};
+use isolane_study_audit::predicate::Predicate;
 use isolane_study_audit::run::{Reused, RunOptions, run};
 use isolane_study_audit::select::Selection;
 use isolane_study_audit::table::Style;
@@ -35,29 +37,7 @@ fn plan(profile: Profile, victims: &str, attackers: &str) -> Plan {
         attackers: Some(attackers.to_owned()),
         quick: false,
     };
-    let (victims, attackers) = selection.of(&Catalogue::embedded(), &profile).unwrap();
-    let policy = |name: &str| PolicySpec {
-        name: name.to_owned(),
-        parameters: BTreeMap::new(),
-    };
-    Plan {
-        profile,
-        policies: vec![policy("none"), policy("justitia")],
-        left_out: Vec::new(),
-        victims,
-        attackers,
-        seeds: vec![1, 2, 3],
-        predicate: Predicate::Share {
-            alpha: 0.25,
-            part: Part::one_of(2),
-        },
-        warmup: WARMUP,
-        duration: DURATION,
-        cap: None,
-        least_times: 1,
-        topology: TOPOLOGY,
-        rerun: "isolane audit".to_owned(),
-    }
+    support::plan(profile, &selection, &["none", "justitia"])
 }
 
 fn small() -> Plan {
@@ -201,15 +181,21 @@ fn a_stalled_receiver_is_named_with_its_number() {
     assert!(cell.unwrap().why.contains("stalled 99 % of the time"));
 }
 
+/// The report of an audit.
+fn report(result: &AuditResult) -> String {
+    table::render(result, Style::default())
+}
+
+fn first_lines(text: &str, count: usize) -> String {
+    let lines = text.lines().take(count);
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
 #[test]
 fn the_matrix_in_text() {
     let result = audit(&small(), 2, None, false, u64::MAX).unwrap();
-    let text = table::render(&result, Style::default());
-    let matrix: String = text
-        .lines()
-        .take(7)
-        .map(|line| format!("{line}\n"))
-        .collect();
+    let text = report(&result);
+    let matrix = first_lines(&text, 7);
     expect_test::expect![[r#"
         policy none on cx5-100g-roce
           victim                  BW  PU
@@ -340,12 +326,7 @@ fn own_tenants_meet_each_other_and_all_others_together() {
         ..small()
     };
     let result = audit(&own, 2, None, false, u64::MAX).unwrap();
-    let text = table::render(&result, Style::default());
-    let matrix: String = text
-        .lines()
-        .take(6)
-        .map(|line| format!("{line}\n"))
-        .collect();
+    let matrix = first_lines(&report(&result), 6);
     expect_test::expect![[r#"
         policy none on cx5-100g-roce
           victim  latency  bandwidth  together

@@ -5,19 +5,17 @@
 //! any: `VICTIMS` and `ATTACKERS` are globs.
 #![allow(clippy::unwrap_used)]
 
+mod support;
+
 use isolane_common_quantities::units::Duration;
-use isolane_rdma_scenario::catalogue::Catalogue;
 use isolane_rdma_scenario::library::Library;
-use isolane_rdma_scenario::model::PolicySpec;
 use isolane_study_audit::cell::Verdict;
 use isolane_study_audit::matrix::AuditResult;
-use isolane_study_audit::plan::{CAP, LEAST, Plan, TOPOLOGY, WARMUP};
-use isolane_study_audit::predicate::{Part, Predicate};
+use isolane_study_audit::plan::{CAP, LEAST, Plan};
 use isolane_study_audit::run::{RunOptions, run};
 use isolane_study_audit::select::Selection;
 use isolane_study_audit::stability::{compare, doubled};
 use isolane_study_testbed_simulator::SimTestbed;
-use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
 fn plan(victims: Option<String>, attackers: Option<String>, policies: &[&str]) -> Plan {
@@ -28,28 +26,10 @@ fn plan(victims: Option<String>, attackers: Option<String>, policies: &[&str]) -
         attackers,
         quick: false,
     };
-    let (victims, attackers) = selection.of(&Catalogue::embedded(), &profile).unwrap();
-    let policy = |name: &&str| PolicySpec {
-        name: (*name).to_owned(),
-        parameters: BTreeMap::new(),
-    };
     Plan {
-        profile,
-        policies: policies.iter().map(policy).collect(),
-        left_out: Vec::new(),
-        victims,
-        attackers,
-        seeds: vec![1, 2, 3],
-        predicate: Predicate::Share {
-            alpha: 0.25,
-            part: Part::one_of(2),
-        },
-        warmup: WARMUP,
         duration: LEAST,
         cap: Some(CAP),
-        least_times: 1,
-        topology: TOPOLOGY,
-        rerun: "isolane audit".to_owned(),
+        ..support::plan(profile, &selection, policies)
     }
 }
 

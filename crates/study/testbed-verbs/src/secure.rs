@@ -76,10 +76,10 @@ pub(crate) fn connect(
     let mut connection = Connection::Client(connection);
     handshake(&mut connection, &mut tcp).map_err(|error| unreachable(error.to_string()))?;
     let fate = Fate::default();
-    let told = fate.clone();
+    let failure = fate.clone();
     thread::spawn(move || {
         if let Err(error) = pump(connection, &tcp, &theirs) {
-            told.set(error.to_string());
+            failure.set(error.to_string());
         }
         // The reader of the other end learns of the end by this; an error means that it is gone.
         let _ = theirs.shutdown(Shutdown::Both);

@@ -126,6 +126,14 @@ impl Lab {
         wait_for("flows that move on", || self.sent().0 > before + MUCH);
     }
 
+    /// Ends `client`, whose flows moved in each of its intervals; their number.
+    pub(crate) fn flows_kept_moving(&self, client: Child) -> usize {
+        self.flows_move_on();
+        let bytes = intervals(client);
+        assert!(bytes.iter().all(|bytes| *bytes > 0), "{bytes:?}");
+        bytes.len()
+    }
+
     /// Starts a server and a client that sends in `flows` flows until [`intervals`] ends it, with a report each half
     /// second. Returns when bytes flow.
     pub(crate) fn iperf(&mut self, flows: u32, more: &[&str]) -> Child {

@@ -6,10 +6,9 @@
 //! nothing was reordered. A failure prints the seed.
 #![allow(unsafe_code)]
 
-use crate::support::{Tun, ifindex, in_lab, ip};
+use crate::support::{Tun, in_lab, ip, load};
 use isolane_ethernet_bpf::{
-    Completion, CpuPools, Dqa, DqaSettings, FlowSnapshot, LoadOptions, QueueSet, WEIGHT_ONE,
-    WeightSource,
+    CpuPools, Dqa, DqaSettings, FlowSnapshot, QueueSet, WEIGHT_ONE, WeightSource,
 };
 use isolane_ethernet_policy::titan::assign::{Assigner, Place, Send};
 use std::collections::VecDeque;
@@ -43,17 +42,7 @@ impl World {
     fn new(pins: &std::path::Path, queues: u16, settings: DqaSettings) -> Self {
         let tun = Tun::new("t0", usize::from(queues));
         ip("addr add 10.2.0.1/24 dev t0");
-        let options = LoadOptions {
-            ifindex: ifindex("t0"),
-            queues,
-            completion: Completion::Freed,
-            hardware_segmentation: true,
-            pins: pins.into(),
-            flows: 0,
-        };
-        let mut dqa = Dqa::load(&options, &settings).expect("loads");
-        dqa.attach().expect("attaches");
-        tun.steer(dqa.steering_program());
+        let dqa = load(&tun, queues, pins, &settings);
         let allowed = match &settings.pools {
             CpuPools::Off => QueueSet::EMPTY,
             // The test gives every processor the same set.
@@ -291,17 +280,7 @@ fn by_hash_a_flow_keeps_its_queue_for_good() {
         };
         let tun = Tun::new("t0", 8);
         ip("addr add 10.2.0.1/24 dev t0");
-        let options = LoadOptions {
-            ifindex: ifindex("t0"),
-            queues: 8,
-            completion: Completion::Freed,
-            hardware_segmentation: true,
-            pins: pins.into(),
-            flows: 0,
-        };
-        let mut dqa = Dqa::load(&options, &settings).expect("loads");
-        dqa.attach().expect("attaches");
-        tun.steer(dqa.steering_program());
+        let dqa = load(&tun, 8, pins, &settings);
         let flows: Vec<Flow> = (0..FLOWS).map(flow).collect();
         for _ in 0..3 {
             for flow in &flows {

@@ -74,14 +74,14 @@ fn assert_drained(dqa: &mut Dqa, device: &str, address: &str, take: impl Fn()) {
     }
     let left = loaded(dqa).unwrap_or_default();
     let counters = dqa.counters().expect("readable");
-    let told = counters.completed + counters.unknown;
+    let reported = counters.completed + counters.unknown;
     let sent = sent_packets(device);
-    println!("not completed: {left:?}; {device} sent {sent} packets, {told} were told of");
+    println!("not completed: {left:?}; {device} sent {sent} packets, {reported} were reported");
     // Where completions of a kind were missed, or segments miscounted, it would be more packets or many flows.
     let outstanding: u64 = left.iter().map(|flow| u64::from(flow.outstanding)).sum();
     assert!(
-        outstanding <= sent.saturating_sub(told) * SEGMENTS,
-        "{left:?}, of {sent} packets {told} were told of"
+        outstanding <= sent.saturating_sub(reported) * SEGMENTS,
+        "{left:?}, of {sent} packets {reported} were reported"
     );
     let few = 1 + dqa.flows().iter().count() / 4;
     assert!(left.len() <= few, "{left:?}, at most {few} flows");

@@ -41,7 +41,7 @@ impl Default for WeightOptions {
 pub struct QueueWeights {
     options: WeightOptions,
     sent: Vec<u32>,
-    told_at: Option<Instant>,
+    written_at: Option<Instant>,
     writes: u64,
 }
 
@@ -58,7 +58,7 @@ impl QueueWeights {
         Self {
             sent: vec![options.least; usize::from(queues)],
             options,
-            told_at: None,
+            written_at: None,
             writes: 0,
         }
     }
@@ -70,7 +70,7 @@ impl QueueWeights {
     pub fn poll(&mut self, now: Instant, loads: &[u64]) -> Option<&[u32]> {
         assert_eq!(loads.len(), self.sent.len(), "one load for each queue");
         if self
-            .told_at
+            .written_at
             .is_some_and(|sent| now.saturating_since(sent) < self.options.interval)
         {
             return None;
@@ -80,7 +80,7 @@ impl QueueWeights {
             return None;
         }
         self.sent = wanted;
-        self.told_at = Some(now);
+        self.written_at = Some(now);
         self.writes += 1;
         Some(&self.sent)
     }

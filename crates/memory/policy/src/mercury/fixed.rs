@@ -13,6 +13,27 @@ use super::{
 use isolane_common_quantities::units::{Bytes, Instant};
 use std::collections::BTreeMap;
 
+/// What both policies do after an arrival: limits stay until the application departs.
+macro_rules! keeps_limits {
+    () => {
+        fn depart(&mut self, _: Instant, app: AppId) {
+            if self.book.remove(app).is_some() {
+                self.pending.push(departed(app));
+            }
+        }
+
+        fn step(&mut self, _: Instant, _: &Observation) {}
+
+        fn poll_action(&mut self) -> Option<Action> {
+            take_first(&mut self.pending)
+        }
+
+        fn limits(&self, app: AppId) -> Option<Limits> {
+            self.book.find(app).map(|app| app.limits)
+        }
+    };
+}
+
 /// Limits fixed by hand: those of the table, else an application's own caps.
 #[derive(Clone, Debug, Default)]
 pub struct Fixed {
@@ -48,21 +69,7 @@ impl MemoryPolicy for Fixed {
         Verdict::Admitted
     }
 
-    fn depart(&mut self, _: Instant, app: AppId) {
-        if self.book.remove(app).is_some() {
-            self.pending.push(departed(app));
-        }
-    }
-
-    fn step(&mut self, _: Instant, _: &Observation) {}
-
-    fn poll_action(&mut self) -> Option<Action> {
-        take_first(&mut self.pending)
-    }
-
-    fn limits(&self, app: AppId) -> Option<Limits> {
-        self.book.find(app).map(|app| app.limits)
-    }
+    keeps_limits!();
 }
 
 /// First come, first served.
@@ -128,21 +135,7 @@ impl MemoryPolicy for Fcfs {
         verdict
     }
 
-    fn depart(&mut self, _: Instant, app: AppId) {
-        if self.book.remove(app).is_some() {
-            self.pending.push(departed(app));
-        }
-    }
-
-    fn step(&mut self, _: Instant, _: &Observation) {}
-
-    fn poll_action(&mut self) -> Option<Action> {
-        take_first(&mut self.pending)
-    }
-
-    fn limits(&self, app: AppId) -> Option<Limits> {
-        self.book.find(app).map(|app| app.limits)
-    }
+    keeps_limits!();
 }
 
 /// Near memory that an application requests: the profiled amount, else all its memory; none for best effort.

@@ -82,13 +82,19 @@ fn table(policy: &mut impl MemoryPolicy) -> String {
     text
 }
 
+/// A vector search, and Redis of higher priority.
+fn latecomers() -> [AppSpec; 2] {
+    let vector = profiled(latency(1, 1, 200, 20 * GB), 12 * GB, GB);
+    let redis = profiled(latency(2, 2, 160, 20 * GB), 18 * GB, GB);
+    [vector, redis]
+}
+
 /// Figure 5.10's situation: 20 GB of near memory, Redis needs 18, what is left goes to the vector search.
 #[test]
 fn a_latecomer_of_higher_priority_gets_its_profiled_memory() {
     let mut policy = mercury(20 * GB);
     let seen = tiers(20 * GB, 100 * GB);
-    let vector = profiled(latency(1, 1, 200, 20 * GB), 12 * GB, GB);
-    let redis = profiled(latency(2, 2, 160, 20 * GB), 18 * GB, GB);
+    let [vector, redis] = latecomers();
     assert_eq!(
         policy.arrive(Instant::ZERO, vector, &seen),
         Verdict::Admitted
@@ -109,8 +115,7 @@ fn a_latecomer_of_higher_priority_gets_its_profiled_memory() {
 fn a_latecomer_of_lower_priority_runs_with_what_is_left() {
     let mut policy = mercury(20 * GB);
     let seen = tiers(20 * GB, 100 * GB);
-    let redis = profiled(latency(2, 2, 160, 20 * GB), 18 * GB, GB);
-    let vector = profiled(latency(1, 1, 200, 20 * GB), 12 * GB, GB);
+    let [vector, redis] = latecomers();
     policy.arrive(Instant::ZERO, redis, &seen);
     let verdict = policy.arrive(Instant::ZERO, vector, &seen);
     let lacks = Shortfall {
@@ -252,25 +257,27 @@ fn quiet(size: u64, skew: u32) -> Load {
     }
 }
 
+/// Mercury with one application on 70 GB, whose strain is from `least` to 1 after `periods`.
+fn alone(spec: &AppSpec, load: Load, periods: u64, least: f64) -> Plant<Mercury> {
+    let mut plant = Plant::new(Machine::default(), mercury(70 * GB));
+    plant.start(spec.clone(), load);
+    plant.run(periods);
+    let strain = plant.strain(spec);
+    assert!((least..=1.0).contains(&strain), "{strain}");
+    plant
+}
+
 #[test]
 fn a_latency_objective_is_met_with_little_more_memory_than_it_needs() {
-    let mut plant = Plant::new(Machine::default(), mercury(70 * GB));
     let redis = latency(1, 1, 150, 20 * GB);
-    plant.start(redis.clone(), quiet(20 * GB, 1));
-    plant.run(300);
-    let strain = plant.strain(&redis);
-    assert!((0.94..=1.0).contains(&strain), "{strain}");
+    let plant = alone(&redis, quiet(20 * GB, 1), 300, 0.94);
     assert!(plant.near(AppId(1)) < 12 * GB, "{}", plant.near(AppId(1)));
 }
 
 #[test]
 fn a_stream_that_gets_too_much_gives_memory_and_then_processor_time() {
-    let mut plant = Plant::new(Machine::default(), mercury(70 * GB));
     let llama = stream(1, 1, 10, 40 * GB);
-    plant.start(llama.clone(), busy(40 * GB, 100e9));
-    plant.run(600);
-    let strain = plant.strain(&llama);
-    assert!((0.93..=1.0).contains(&strain), "{strain}");
+    let plant = alone(&llama, busy(40 * GB, 100e9), 600, 0.93);
     let limits = plant.policy.limits(AppId(1)).unwrap();
     assert_eq!(limits.tiers[0], Some(Bytes::ZERO));
     assert!(limits.cpu < 600, "{limits:?}");

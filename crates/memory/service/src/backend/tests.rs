@@ -19,7 +19,7 @@ fn app(tree: &Tree, near: u64, far: u64) -> Cgroup {
     group
 }
 
-fn told(progress: &[Progress]) -> String {
+fn in_words(progress: &[Progress]) -> String {
     let words = progress.iter().map(|progress| match progress {
         Progress::Moving { app, .. } => format!("moving {}", app.0),
         Progress::Reached { app, .. } => format!("reached {}", app.0),
@@ -33,7 +33,7 @@ fn told(progress: &[Progress]) -> String {
 fn tick<M: Mover>(engine: &mut Engine<M>) -> (String, Next) {
     let mut tell = Vec::new();
     let next = engine.tick(&mut tell);
-    (told(&tell), next)
+    (in_words(&tell), next)
 }
 
 #[test]

@@ -48,7 +48,7 @@ impl Controller {
             ..
         } = &mut self.parts;
         for (id, app) in &mut self.apps {
-            if app.is_told() || now < app.retry_at {
+            if app.is_in_force() || now < app.retry_at {
                 continue;
             }
             // The group has another owner now: the next sweep forgets it, and nothing is written meanwhile.
@@ -64,7 +64,7 @@ impl Controller {
             if !app.cpu_done {
                 app.tell_cpu(groups.as_mut(), is_noted);
             }
-            if !app.is_told() {
+            if !app.is_in_force() {
                 self.counters.refused_writes += 1;
                 app.retry_at = now.saturating_add(RETRY);
             }
@@ -266,7 +266,7 @@ impl super::Trouble {
 }
 
 impl Controlled {
-    fn is_told(&self) -> bool {
+    fn is_in_force(&self) -> bool {
         self.is_sensed && self.tiers_done && self.cpu_done
     }
 

@@ -4,8 +4,8 @@
 
 mod chaos;
 mod files;
+mod reports;
 mod strict;
-mod told;
 mod world;
 
 use super::*;

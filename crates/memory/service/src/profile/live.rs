@@ -254,17 +254,44 @@ mod tests {
 
     const SIZE: u64 = 400 << 20;
 
+    /// A machine of two tiers, and an application that the backend has.
+    fn adopted() -> (Tree, Cgroup, FakeBackend) {
+        let tree = Tree::two_tiers();
+        let cgroup = tree.cgroup("/isolane-mem/redis", &[(0, 400)]);
+        let mut backend = FakeBackend::new();
+        backend.adopt(AppId(1), &cgroup, &[]).unwrap();
+        (tree, cgroup, backend)
+    }
+
+    /// An application of four cores whose clock stands still.
+    fn live<'a>(
+        host: &'a MemoryHost,
+        cgroup: &'a Cgroup,
+        backend: &'a mut FakeBackend,
+        sensors: &'a mut FakeSensors,
+    ) -> LiveApplication<'a> {
+        static GOES_ON: AtomicBool = AtomicBool::new(false);
+        LiveApplication {
+            host,
+            cgroup,
+            app: AppId(1),
+            cores: 4,
+            backend,
+            sensors,
+            periods: 3,
+            patience: 10,
+            stop: &GOES_ON,
+            wait: Box::new(|_| Instant::ZERO),
+        }
+    }
+
     /// Goal: limits reach backend and control group, and what sensors see comes back. Method: a fake machine whose
     /// application gets faster with near memory.
     #[test]
     fn an_application_is_profiled_through_backend_and_sensors() {
-        let tree = Tree::two_tiers();
-        let cgroup = tree.cgroup("/isolane-mem/redis", &[(0, 400)]);
-        let host = tree.host();
-        let app = AppId(1);
-        let mut backend = FakeBackend::new();
+        let (tree, cgroup, mut backend) = adopted();
+        let (host, app) = (tree.host(), AppId(1));
         let mut sensors = FakeSensors::new();
-        backend.adopt(app, &cgroup, &[]).unwrap();
         sensors.adopt(app, &cgroup).unwrap();
         let (world, seen) = (backend.world(), sensors.seen());
         let mut now = Instant::ZERO;
@@ -291,16 +318,8 @@ mod tests {
             now
         });
         let mut live = LiveApplication {
-            host: &host,
-            cgroup: &cgroup,
-            app,
-            cores: 4,
-            backend: &mut backend,
-            sensors: &mut sensors,
-            periods: 3,
-            patience: 10,
-            stop: &AtomicBool::new(false),
             wait,
+            ..live(&host, &cgroup, &mut backend, &mut sensors)
         };
         let objective = Objective::Latency(Duration::from_ns(150));
         let found = search(&mut live, objective, &Settings::default()).unwrap();
@@ -317,13 +336,9 @@ mod tests {
 
     #[test]
     fn an_application_that_ends_is_reported() {
-        let tree = Tree::two_tiers();
-        let cgroup = tree.cgroup("/isolane-mem/redis", &[(0, 400)]);
+        let (tree, cgroup, mut backend) = adopted();
         let host = tree.host();
-        let app = AppId(1);
-        let mut backend = FakeBackend::new();
         let mut sensors = FakeSensors::new();
-        backend.adopt(app, &cgroup, &[]).unwrap();
         backend
             .world()
             .lock()
@@ -333,19 +348,12 @@ mod tests {
         let mut now = Instant::ZERO;
         let stop = AtomicBool::new(false);
         let mut live = LiveApplication {
-            host: &host,
-            cgroup: &cgroup,
-            app,
-            cores: 4,
-            backend: &mut backend,
-            sensors: &mut sensors,
-            periods: 3,
-            patience: 10,
             stop: &stop,
             wait: Box::new(move |length| {
                 now += length;
                 now
             }),
+            ..live(&host, &cgroup, &mut backend, &mut sensors)
         };
         let error = live.measure(Some(Bytes::ZERO), 1_000).unwrap_err();
         assert!(error.is_gone(), "{error}");

@@ -26,6 +26,16 @@ pub struct Load {
     pub far_percent: u32,
 }
 
+impl Load {
+    fn new(victim_far_percent: u32, rate: u32, far_percent: u32) -> Self {
+        Self {
+            victim_far_percent,
+            rate,
+            far_percent,
+        }
+    }
+}
+
 /// What happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Point {
@@ -158,11 +168,7 @@ pub fn search(
     origin: Origin,
 ) -> Result<MachineProfile, MemError> {
     let mut at = |victim_far_percent, rate, far_percent| {
-        let load = Load {
-            victim_far_percent,
-            rate,
-            far_percent,
-        };
+        let load = Load::new(victim_far_percent, rate, far_percent);
         repeated(machine, load, settings.repeats)
     };
     let alone = at(0, 0, 0)?;
@@ -212,11 +218,7 @@ fn sweep_far(
     profile: &mut MachineProfile,
 ) -> Result<(), MemError> {
     let mut at = |victim_far_percent, rate, far_percent| {
-        let load = Load {
-            victim_far_percent,
-            rate,
-            far_percent,
-        };
+        let load = Load::new(victim_far_percent, rate, far_percent);
         repeated(machine, load, settings.repeats)
     };
     let mut curve = vec![full];

@@ -45,7 +45,7 @@ const UNKNOWN: u64 = 1 << 20;
 struct App {
     cgroup: Option<Cgroup>,
     limits: Option<TierLimits>,
-    is_told: bool,
+    is_reported: bool,
 }
 
 #[derive(Debug)]
@@ -179,7 +179,7 @@ impl Backend for FakeMachine {
         let mut state = self.lock();
         let app = state.apps.get_mut(&app).ok_or(MemError::Unknown(app.0))?;
         app.limits = Some(*limits);
-        app.is_told = false;
+        app.is_reported = false;
         Ok(())
     }
 
@@ -188,14 +188,14 @@ impl Backend for FakeMachine {
         let waiting: Vec<AppId> = state
             .apps
             .iter()
-            .filter(|(_, app)| app.limits.is_some() && !app.is_told)
+            .filter(|(_, app)| app.limits.is_some() && !app.is_reported)
             .map(|(id, _)| *id)
             .collect();
         let mut said = Vec::new();
         for app in waiting {
             let held = state.held(&state.apps[&app]);
             if let Some(app) = state.apps.get_mut(&app) {
-                app.is_told = true;
+                app.is_reported = true;
             }
             said.push(Progress::Reached { app, held });
         }

@@ -165,7 +165,7 @@ mod tests {
     use crate::application::Promise;
     use crate::protocol::Limits;
     use crate::protocol::status::TierStatus;
-    use expect_test::expect;
+    use expect_test::expect_file;
 
     fn status() -> Status {
         Status {
@@ -209,76 +209,6 @@ mod tests {
 
     #[test]
     fn samples_have_base_units_and_unknown_values_are_absent() {
-        expect![[r##"
-            # TYPE isolane_memory_steps counter
-            # HELP isolane_memory_steps Periods in which limits were worked out
-            isolane_memory_steps_total 7
-            # TYPE isolane_memory_late_steps counter
-            # HELP isolane_memory_late_steps Periods that came late by more than a period
-            isolane_memory_late_steps_total 0
-            # TYPE isolane_memory_limit_changes counter
-            # HELP isolane_memory_limit_changes Changes of limits
-            isolane_memory_limit_changes_total 0
-            # TYPE isolane_memory_refused_applications counter
-            # HELP isolane_memory_refused_applications Applications that were not admitted
-            isolane_memory_refused_applications_total 0
-            # TYPE isolane_memory_refused_writes counter
-            # HELP isolane_memory_refused_writes Writes that the kernel refused
-            isolane_memory_refused_writes_total 0
-            # TYPE isolane_memory_backend_events counter
-            # HELP isolane_memory_backend_events Events that the mechanism that moves pages reported
-            isolane_memory_backend_events_total{backend="",event="adoption_refused"} 0
-            isolane_memory_backend_events_total{backend="",event="release_refused"} 0
-            isolane_memory_backend_events_total{backend="",event="released"} 0
-            isolane_memory_backend_events_total{backend="",event="stuck"} 0
-            # TYPE isolane_memory_step_max_seconds gauge
-            # UNIT isolane_memory_step_max_seconds seconds
-            # HELP isolane_memory_step_max_seconds Longest step since the start
-            isolane_memory_step_max_seconds 0.0015
-            # TYPE isolane_memory_tier_capacity_bytes gauge
-            # UNIT isolane_memory_tier_capacity_bytes bytes
-            # HELP isolane_memory_tier_capacity_bytes Memory of the tier
-            isolane_memory_tier_capacity_bytes{tier="0"} 10
-            # TYPE isolane_memory_tier_used_bytes gauge
-            # UNIT isolane_memory_tier_used_bytes bytes
-            # HELP isolane_memory_tier_used_bytes Memory in use
-            isolane_memory_tier_used_bytes{tier="0"} 4
-            # TYPE isolane_memory_tier_bandwidth_bytes_per_second gauge
-            # UNIT isolane_memory_tier_bandwidth_bytes_per_second bytes_per_second
-            # HELP isolane_memory_tier_bandwidth_bytes_per_second Bandwidth of the tier
-            # TYPE isolane_memory_application_latency_seconds gauge
-            # UNIT isolane_memory_application_latency_seconds seconds
-            # HELP isolane_memory_application_latency_seconds Mean latency of its memory accesses
-            isolane_memory_application_latency_seconds{application="redis",type="ls"} 0.0000001435
-            # TYPE isolane_memory_application_bandwidth_bytes_per_second gauge
-            # UNIT isolane_memory_application_bandwidth_bytes_per_second bytes_per_second
-            # HELP isolane_memory_application_bandwidth_bytes_per_second Its memory bandwidth
-            # TYPE isolane_memory_application_slo_met gauge
-            # HELP isolane_memory_application_slo_met 1 while its promise is kept
-            isolane_memory_application_slo_met{application="redis",type="ls"} 1
-            # TYPE isolane_memory_application_slo_met_ratio gauge
-            # UNIT isolane_memory_application_slo_met_ratio ratio
-            # HELP isolane_memory_application_slo_met_ratio Share of the periods in which its promise was kept
-            isolane_memory_application_slo_met_ratio{application="redis",type="ls"} 0.75
-            # TYPE isolane_memory_application_cpu_limit_ratio gauge
-            # UNIT isolane_memory_application_cpu_limit_ratio ratio
-            # HELP isolane_memory_application_cpu_limit_ratio Processor time that it may use, of its cores
-            isolane_memory_application_cpu_limit_ratio{application="redis",type="ls"} 0.64
-            # TYPE isolane_memory_application_priority gauge
-            # HELP isolane_memory_application_priority Larger is more important
-            isolane_memory_application_priority{application="redis",type="ls"} 3
-            # TYPE isolane_memory_application_in_trouble gauge
-            # HELP isolane_memory_application_in_trouble 1 while its limits cannot be kept
-            isolane_memory_application_in_trouble{application="redis",type="ls"} 0
-            # TYPE isolane_memory_application_held_bytes gauge
-            # UNIT isolane_memory_application_held_bytes bytes
-            # HELP isolane_memory_application_held_bytes What it holds of a tier
-            isolane_memory_application_held_bytes{application="redis",tier="0"} 3
-            isolane_memory_application_held_bytes{application="redis",tier="1"} 1
-            # TYPE isolane_memory_application_limit_bytes gauge
-            # UNIT isolane_memory_application_limit_bytes bytes
-            # HELP isolane_memory_application_limit_bytes What it may hold of a tier; absent without a limit
-            isolane_memory_application_limit_bytes{application="redis",tier="0"} 5
-        "##]].assert_eq(&families(&status()));
+        expect_file!["../../golden/metrics.txt"].assert_eq(&families(&status()));
     }
 }

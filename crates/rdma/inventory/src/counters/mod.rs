@@ -113,18 +113,25 @@ pub fn read_if(
         values.insert(entry.counter, reading);
     }
     if let Some(flow_control) = &extra.flow_control {
-        let frames = |counts: &[u64]| Reading {
-            value: counts
-                .iter()
-                .fold(0, |sum: u64, count| sum.wrapping_add(*count)),
-            modulus: 0,
-        };
-        let sent = frames(&flow_control.pauses_sent);
-        let received = frames(&flow_control.pauses_received);
-        values.insert(Counter::PriorityPausesSent, sent);
-        values.insert(Counter::PriorityPausesReceived, received);
+        values.extend(pauses(flow_control));
     }
     Snapshot { taken_ns, values }
+}
+
+/// Pauses of all priorities together.
+fn pauses(flow_control: &FlowControl) -> [(Counter, Reading); 2] {
+    let frames = |counts: &[u64]| Reading {
+        value: counts
+            .iter()
+            .fold(0, |sum: u64, count| sum.wrapping_add(*count)),
+        modulus: 0,
+    };
+    let sent = frames(&flow_control.pauses_sent);
+    let received = frames(&flow_control.pauses_received);
+    [
+        (Counter::PriorityPausesSent, sent),
+        (Counter::PriorityPausesReceived, received),
+    ]
 }
 
 /// The network device below a port, which its GIDs name.
@@ -228,4 +235,4 @@ pub fn parse_ethtool(text: &str) -> BTreeMap<String, u64> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

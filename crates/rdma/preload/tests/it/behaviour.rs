@@ -1,10 +1,4 @@
 //! The application's view of a paced queue pair, case by case, over the null provider.
-#![allow(
-    unsafe_code,
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::undocumented_unsafe_blocks
-)]
 
 use crate::null;
 use crate::rig::{self, Rig, Shape, address, lease, pass_time, serial, sge, work};
@@ -24,14 +18,42 @@ fn signalled_write(id: u64, list: &mut [ibv_sge], to: &[u8]) -> ibv_send_wr {
     work(id, IBV_WR_RDMA_WRITE, list, address(to), IBV_SEND_SIGNALED)
 }
 
+/// A paced queue pair, and two buffers of `size` bytes.
+fn ready(rate: u64, burst: u64, size: usize) -> (Rig, Vec<u8>, Vec<u8>) {
+    let rig = Rig::new(Shape::default(), &lease(rate, burst, CHUNK));
+    (rig, bytes(size), vec![0u8; size])
+}
+
+/// Posts a signalled write of `from` to `to`.
+fn write(rig: &Rig, id: u64, from: &[u8], to: &[u8]) {
+    let mut list = [sge(from)];
+    let mut one = signalled_write(id, &mut list, to);
+    rig.post(rig.qp(), &mut one).unwrap();
+}
+
+/// Posts the same write on the first queue pair of each pair.
+fn write_on_all(rig: &Rig, from: &[u8], to: &[u8]) {
+    let mut list = [sge(from)];
+    for (qp, _) in &rig.pairs {
+        let mut one = signalled_write(1, &mut list, to);
+        rig.post(*qp, &mut one).unwrap();
+    }
+}
+
+fn ids(rig: &Rig) -> Vec<u64> {
+    let seen = rig.poll(rig.send_cq, 8);
+    seen.iter().map(|wc| wc.wr_id).collect()
+}
+
+fn statuses(seen: &[ibv_wc]) -> Vec<(u64, ibv_wc_status)> {
+    seen.iter().map(|wc| (wc.wr_id, wc.status)).collect()
+}
+
 #[test]
 fn a_large_write_goes_out_as_chunks_and_completes_once() {
     let _serial = serial();
-    let rig = Rig::new(Shape::default(), &lease(SLOW, 2_000, CHUNK));
-    let (from, to) = (bytes(50_500), vec![0u8; 50_500]);
-    let mut list = [sge(&from)];
-    let mut one = signalled_write(42, &mut list, &to);
-    rig.post(rig.qp(), &mut one).unwrap();
+    let (rig, from, to) = ready(SLOW, 2_000, 50_500);
+    write(&rig, 42, &from, &to);
     assert_eq!(null::provider_requests(rig.qp()), 2, "a burst, and no more");
     rig.settle();
     let seen = rig.poll(rig.send_cq, 3);
@@ -53,11 +75,8 @@ fn a_large_write_goes_out_as_chunks_and_completes_once() {
 #[test]
 fn the_rate_is_the_leases() {
     let _serial = serial();
-    let rig = Rig::new(Shape::default(), &lease(SLOW, 2_000, CHUNK));
-    let (from, to) = (bytes(100_000), vec![0u8; 100_000]);
-    let mut list = [sge(&from)];
-    let mut one = signalled_write(1, &mut list, &to);
-    rig.post(rig.qp(), &mut one).unwrap();
+    let (rig, from, to) = ready(SLOW, 2_000, 100_000);
+    write(&rig, 1, &from, &to);
     for _ in 0..490 {
         pass_time(100_000);
         rig.pump();
@@ -74,13 +93,11 @@ fn the_rate_is_the_leases() {
 fn the_queue_is_full_at_the_requested_depth() {
     let _serial = serial();
     for shimmed in [false, true] {
-        let rig = Rig::new(
-            Shape {
-                shimmed,
-                ..Shape::default()
-            },
-            &lease(SLOW, 10, CHUNK),
-        );
+        let shape = Shape {
+            shimmed,
+            ..Shape::default()
+        };
+        let rig = Rig::new(shape, &lease(SLOW, 10, CHUNK));
         let (from, to) = (bytes(8), vec![0u8; 8]);
         let mut list = [sge(&from)];
         let mut one = signalled_write(1, &mut list, &to);
@@ -108,13 +125,11 @@ fn the_queue_is_full_at_the_requested_depth() {
 fn a_refused_request_in_a_list_is_named() {
     let _serial = serial();
     for shimmed in [false, true] {
-        let rig = Rig::new(
-            Shape {
-                shimmed,
-                ..Shape::default()
-            },
-            &lease(0, 0, CHUNK),
-        );
+        let shape = Shape {
+            shimmed,
+            ..Shape::default()
+        };
+        let rig = Rig::new(shape, &lease(0, 0, CHUNK));
         let (from, to) = (bytes(8), vec![0u8; 8]);
         let mut list = [sge(&from)];
         let mut broken_list = [sge(&from); 5];
@@ -126,7 +141,7 @@ fn a_refused_request_in_a_list_is_named() {
         let refused = (&raw const second).addr();
         assert_eq!(rig.post(rig.qp(), &mut first), Err((refused, libc::EINVAL)));
         rig.settle();
-        let seen: Vec<u64> = rig.poll(rig.send_cq, 8).iter().map(|wc| wc.wr_id).collect();
+        let seen = ids(&rig);
         assert_eq!(seen, [1], "shim: {shimmed}");
     }
 }
@@ -167,7 +182,7 @@ fn a_list_longer_than_promised_goes_where_the_provider_takes_it() {
             "the third waits for the debt"
         );
         rig.settle();
-        let seen: Vec<u64> = rig.poll(rig.send_cq, 8).iter().map(|wc| wc.wr_id).collect();
+        let seen = ids(&rig);
         assert_eq!(seen, [1, 2, 3], "shim: {shimmed}");
         assert_eq!(null::provider_requests(rig.qp()), 3, "each once");
         assert_eq!(to[12_000..], from);
@@ -195,12 +210,9 @@ fn a_refusal_by_the_provider_is_returned_at_once() {
 #[test]
 fn a_refusal_after_the_post_becomes_an_error_completion() {
     let _serial = serial();
-    let rig = Rig::new(Shape::default(), &lease(SLOW, 8, CHUNK));
-    let (from, to) = (bytes(8), vec![0u8; 8]);
-    let mut list = [sge(&from)];
-    for wr_id in 1..=3 {
-        let mut one = signalled_write(wr_id, &mut list, &to);
-        rig.post(rig.qp(), &mut one).unwrap();
+    let (rig, from, to) = ready(SLOW, 8, 8);
+    for id in 1..=3 {
+        write(&rig, id, &from, &to);
     }
     null::refuse(rig.qp(), libc::EIO);
     pass_time(1_000_000);
@@ -210,8 +222,7 @@ fn a_refusal_after_the_post_becomes_an_error_completion() {
         "the first is still on its way"
     );
     rig.settle();
-    let seen = rig.poll(rig.send_cq, 8);
-    let seen: Vec<_> = seen.iter().map(|wc| (wc.wr_id, wc.status)).collect();
+    let seen = statuses(&rig.poll(rig.send_cq, 8));
     let refused = IBV_WC_LOC_QP_OP_ERR;
     assert_eq!(seen, [(1, IBV_WC_SUCCESS), (2, refused), (3, refused)]);
 }
@@ -244,8 +255,7 @@ fn inline_data_may_change_after_the_post() {
 #[test]
 fn an_error_in_the_middle_of_a_message_is_one_completion() {
     let _serial = serial();
-    let rig = Rig::new(Shape::default(), &lease(SLOW, 3_000, CHUNK));
-    let (from, to) = (bytes(20_000), vec![0u8; 20_000]);
+    let (rig, from, to) = ready(SLOW, 3_000, 20_000);
     null::forbid(address(&to) + 5_500, 1);
     for (wr_id, flags) in [(1, 0), (2, IBV_SEND_SIGNALED), (3, 0)] {
         let mut list = [sge(&from)];
@@ -256,7 +266,7 @@ fn an_error_in_the_middle_of_a_message_is_one_completion() {
     let seen = rig.poll(rig.send_cq, 2);
     rig.settle();
     let seen: Vec<_> = [seen, rig.poll(rig.send_cq, 2)].concat();
-    let seen: Vec<_> = seen.iter().map(|wc| (wc.wr_id, wc.status)).collect();
+    let seen = statuses(&seen);
     let flushed = IBV_WC_WR_FLUSH_ERR;
     assert_eq!(
         seen,
@@ -268,8 +278,7 @@ fn an_error_in_the_middle_of_a_message_is_one_completion() {
 #[test]
 fn what_waits_is_flushed_when_the_application_fails_the_queue_pair() {
     let _serial = serial();
-    let rig = Rig::new(Shape::default(), &lease(SLOW, 1_000, CHUNK));
-    let (from, to) = (bytes(5_000), vec![0u8; 5_000]);
+    let (rig, from, to) = ready(SLOW, 1_000, 5_000);
     for wr_id in 1..=4 {
         let mut list = [sge(&from)];
         let mut one = work(wr_id, IBV_WR_RDMA_WRITE, &mut list, address(&to), 0);
@@ -277,16 +286,14 @@ fn what_waits_is_flushed_when_the_application_fails_the_queue_pair() {
     }
     rig::set_state(rig.qp(), IBV_QPS_ERR);
     rig.settle();
-    let seen = rig.poll(rig.send_cq, 8);
-    let seen: Vec<_> = seen.iter().map(|wc| (wc.wr_id, wc.status)).collect();
+    let seen = statuses(&rig.poll(rig.send_cq, 8));
     assert_eq!(seen, [1, 2, 3, 4].map(|wr_id| (wr_id, IBV_WC_WR_FLUSH_ERR)));
 }
 
 #[test]
 fn a_reset_forgets_what_waits_and_the_queue_pair_works_again() {
     let _serial = serial();
-    let rig = Rig::new(Shape::default(), &lease(SLOW, 1_000, CHUNK));
-    let (from, to) = (bytes(5_000), vec![0u8; 5_000]);
+    let (rig, from, to) = ready(SLOW, 1_000, 5_000);
     let mut list = [sge(&from)];
     for _ in 0..16 {
         let mut one = signalled_write(1, &mut list, &to);
@@ -305,7 +312,7 @@ fn a_reset_forgets_what_waits_and_the_queue_pair_works_again() {
     rig::set_state(rig.qp(), IBV_QPS_RTS);
     rig.post(rig.qp(), &mut one).unwrap();
     rig.settle();
-    let seen: Vec<u64> = rig.poll(rig.send_cq, 8).iter().map(|wc| wc.wr_id).collect();
+    let seen = ids(&rig);
     assert_eq!(seen, [7]);
     assert_eq!(from, to);
 }
@@ -321,11 +328,7 @@ fn destroying_a_queue_pair_drops_what_waits() {
         &lease(SLOW, 1_000, CHUNK),
     );
     let (from, to) = (bytes(5_000), vec![0u8; 5_000]);
-    let mut list = [sge(&from)];
-    for (one, _) in &rig.pairs {
-        let mut request = signalled_write(1, &mut list, &to);
-        rig.post(*one, &mut request).unwrap();
-    }
+    write_on_all(&rig, &from, &to);
     let (one, two) = rig.pairs.remove(0);
     assert_eq!(unsafe { exports::ibv_destroy_qp(one) }, 0);
     assert_eq!(unsafe { exports::ibv_destroy_qp(two) }, 0);
@@ -357,12 +360,9 @@ fn the_application_sees_its_own_attributes() {
 #[test]
 fn without_the_daemon_everything_passes() {
     let _serial = serial();
-    let rig = Rig::new(Shape::default(), &lease(SLOW, 1_000, CHUNK));
-    let (from, to) = (bytes(500_000), vec![0u8; 500_000]);
-    let mut list = [sge(&from)];
-    let mut one = signalled_write(1, &mut list, &to);
-    rig.post(rig.qp(), &mut one).unwrap();
-    rig.post(rig.qp(), &mut one).unwrap();
+    let (rig, from, to) = ready(SLOW, 1_000, 500_000);
+    write(&rig, 1, &from, &to);
+    write(&rig, 1, &from, &to);
     rig::process().release("over");
     rig.pump();
     while rig.step(rig.qp(), 1_000) > 0 {
@@ -371,7 +371,7 @@ fn without_the_daemon_everything_passes() {
     assert_eq!(rig.poll(rig.send_cq, 8).len(), 2, "no time has passed");
     assert_eq!(from, to);
     let before = null::provider_requests(rig.qp());
-    rig.post(rig.qp(), &mut one).unwrap();
+    write(&rig, 1, &from, &to);
     assert_eq!(null::provider_requests(rig.qp()), before + 1, "whole");
 }
 
@@ -382,9 +382,7 @@ fn a_lease_that_ran_out_paces_no_more() {
     ending.valid_until_ns = rig::clock() + 1_000;
     let rig = Rig::new(Shape::default(), &ending);
     let (from, to) = (bytes(50_000), vec![0u8; 50_000]);
-    let mut list = [sge(&from)];
-    let mut one = signalled_write(1, &mut list, &to);
-    rig.post(rig.qp(), &mut one).unwrap();
+    write(&rig, 1, &from, &to);
     assert_eq!(null::provider_requests(rig.qp()), 1);
     pass_time(isolane_rdma_session::region::GRACE_NS + 2_000);
     rig.pump();
@@ -399,12 +397,9 @@ fn a_lease_that_ran_out_paces_no_more() {
 fn an_event_of_ours_alone_is_not_seen() {
     let _serial = serial();
     // Spare places are 128, so every 32nd chunk requests a completion.
-    let rig = Rig::new(Shape::default(), &lease(SLOW, 40_000, CHUNK));
-    let (from, to) = (bytes(60_000), vec![0u8; 60_000]);
-    let mut list = [sge(&from)];
+    let (rig, from, to) = ready(SLOW, 40_000, 60_000);
     assert_eq!(unsafe { ibv_req_notify_cq(rig.send_cq, 0) }, 0);
-    let mut one = signalled_write(1, &mut list, &to);
-    rig.post(rig.qp(), &mut one).unwrap();
+    write(&rig, 1, &from, &to);
     rig.step(rig.qp(), 35);
     let (mut cq, mut user) = (std::ptr::null_mut(), std::ptr::null_mut());
     let mut event =
@@ -507,11 +502,7 @@ fn many_queue_pairs_share_the_lease_equally() {
         &lease(SLOW, 2_000, CHUNK),
     );
     let (from, to) = (bytes(200_000), vec![0u8; 200_000]);
-    let mut list = [sge(&from)];
-    for (qp, _) in &rig.pairs {
-        let mut one = signalled_write(1, &mut list, &to);
-        rig.post(*qp, &mut one).unwrap();
-    }
+    write_on_all(&rig, &from, &to);
     for _ in 0..500 {
         pass_time(1_000_000);
         rig.pump();

@@ -1,10 +1,4 @@
 //! The extended calls: arguments arrive unchanged, a batch is posted whole or not at all, an abort leaves nothing.
-#![allow(
-    unsafe_code,
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::undocumented_unsafe_blocks
-)]
 
 use crate::null::{self, Done};
 use crate::rig::{self, Calls, Rig, Shape, address, lease, pass_time, receive, serial, sge, work};

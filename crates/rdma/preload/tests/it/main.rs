@@ -2,12 +2,8 @@
 //!
 //! `immediate`, `latency`, `session` (which forks) and `threads` are separate programs, because a process has one shim
 //! and one set of settings.
-#![allow(
-    unsafe_code,
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::undocumented_unsafe_blocks
-)]
+#![allow(unsafe_code, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::undocumented_unsafe_blocks)]
 
 mod behaviour;
 mod extended;

@@ -5,12 +5,6 @@
 //! some work requests, the application polls some completions, time passes, the pump runs, the lease changes, the
 //! daemon ends. A post on a full queue waits until the application has polled. Sizes are scaled: chunks of 256 to 4,096
 //! bytes represent kilobytes, messages have up to 64 KiB; a few programs use messages of up to 8 MiB.
-#![allow(
-    unsafe_code,
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::undocumented_unsafe_blocks
-)]
 
 use crate::null;
 use crate::rig::{self, Calls, Rig, Shape, address, lease, pass_time, serial, sge};

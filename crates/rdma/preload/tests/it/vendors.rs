@@ -1,10 +1,4 @@
 //! Objects that vendors' functions create, and thread domains.
-#![allow(
-    unsafe_code,
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::undocumented_unsafe_blocks
-)]
 
 use crate::null;
 use crate::rig::{self, Rig, Shape, lease, serial};

@@ -1,11 +1,5 @@
 //! Work that is paced but never split: memory windows, invalidation, XRC, SENDs. Checks order, credit and completions,
 //! by `ibv_post_send` and by the extended calls.
-#![allow(
-    unsafe_code,
-    missing_docs,
-    clippy::unwrap_used,
-    clippy::undocumented_unsafe_blocks
-)]
 
 use crate::null::{self, Done};
 use crate::rig::{Calls, Rig, Shape, address, lease, pass_time, receive, serial, sge, work};

@@ -41,7 +41,7 @@ pub(crate) struct Limiter {
     /// When the receiver of its packets last sent a notification, ps.
     pub(crate) notified_at: u64,
     /// The explicit rate that is on its way to the sender, bit/s.
-    told: u64,
+    explicit: u64,
 }
 
 /// The rate of one sender.

@@ -68,7 +68,7 @@ pub(crate) enum Event {
     /// A policy's timer.
     Policy { host: u8 },
     /// The earliest message between daemons that is still under way arrives.
-    Told { host: u8 },
+    PeerReport { host: u8 },
     /// A queue mapping takes effect.
     Remap { host: u8 },
     /// Something that held a flow's work back may be over.

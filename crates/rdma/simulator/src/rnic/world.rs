@@ -167,7 +167,7 @@ impl World {
             Event::Control { index } => self.control_done(now, index),
             Event::Tenant { tenant, starts } => self.tenant_changes(now, tenant, starts),
             Event::Policy { host } => self.policy_timer(now, usize::from(host)),
-            Event::Told { host } => self.told(now, usize::from(host)),
+            Event::PeerReport { host } => self.peer_reported(now, usize::from(host)),
             Event::Remap { host } => self.remap(usize::from(host), now),
             Event::LookAgain { host, flow } => self.look_again(now, usize::from(host), flow),
             Event::ReceivesKnown { pair, count } => self.receives_known(now, pair, count),

@@ -234,21 +234,13 @@ impl Sample {
 
 impl From<[u64; 6]> for Sample {
     fn from(fields: [u64; 6]) -> Self {
-        let [
-            posted_messages,
-            posted_bytes,
-            received_messages,
-            received_bytes,
-            control_verbs,
-            p99_ns,
-        ] = fields;
         Self {
-            posted_messages,
-            posted_bytes,
-            received_messages,
-            received_bytes,
-            control_verbs,
-            p99_ns,
+            posted_messages: fields[0],
+            posted_bytes: fields[1],
+            received_messages: fields[2],
+            received_bytes: fields[3],
+            control_verbs: fields[4],
+            p99_ns: fields[5],
         }
     }
 }

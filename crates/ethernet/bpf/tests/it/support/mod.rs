@@ -7,7 +7,7 @@
 
 pub(crate) mod departures;
 
-use isolane_ethernet_bpf::bpffs;
+use isolane_ethernet_bpf::{Completion, Dqa, DqaSettings, LoadOptions, bpffs};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -298,4 +298,20 @@ pub(crate) fn packet_socket() -> OwnedFd {
     check(fd).expect("packet socket");
     // SAFETY: just opened, without another owner.
     unsafe { OwnedFd::from_raw_fd(fd) }
+}
+
+/// Loads the programs for the device `t0`, attaches them and lets them steer `tun`.
+pub(crate) fn load(tun: &Tun, queues: u16, pins: &Path, settings: &DqaSettings) -> Dqa {
+    let options = LoadOptions {
+        ifindex: ifindex("t0"),
+        queues,
+        completion: Completion::Freed,
+        hardware_segmentation: true,
+        pins: pins.into(),
+        flows: 0,
+    };
+    let mut dqa = Dqa::load(&options, settings).expect("loads");
+    dqa.attach().expect("attaches");
+    tun.steer(dqa.steering_program());
+    dqa
 }

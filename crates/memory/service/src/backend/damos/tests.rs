@@ -83,14 +83,20 @@ fn quota(tree: &Tree) -> (Result<Engine<Quota>, MemError>, Arc<AtomicU64>) {
     (mover.map(|mover| Engine::new(context, mover)), clock)
 }
 
-#[test]
-fn a_scheme_rests_through_its_first_window_and_then_has_half_of_the_excess() {
-    let tree = tree(2);
+/// An engine that keeps an application of 120 MiB at 60 MiB of near memory.
+fn limited(tree: &Tree) -> (Engine<Quota>, Arc<AtomicU64>) {
     let group = tree.cgroup("/app", &[(0, 120), (1, 0)]);
-    let (engine, clock) = quota(&tree);
+    let (engine, clock) = quota(tree);
     let mut engine = engine.unwrap();
     engine.adopt(APP, group, vec![]).unwrap();
     engine.apply(APP, near(60));
+    (engine, clock)
+}
+
+#[test]
+fn a_scheme_rests_through_its_first_window_and_then_has_half_of_the_excess() {
+    let tree = tree(2);
+    let (mut engine, clock) = limited(&tree);
     let mut tell = Vec::new();
     engine.tick(&mut tell);
     assert_eq!(tree.read(&format!("{KDAMONDS}/0/state")), "on");
@@ -157,11 +163,7 @@ fn a_slow_commit_makes_smaller_windows() {
 #[test]
 fn a_scheme_rests_until_its_quota_is_in_force() {
     let tree = tree(2);
-    let group = tree.cgroup("/app", &[(0, 120), (1, 0)]);
-    let (engine, clock) = quota(&tree);
-    let mut engine = engine.unwrap();
-    engine.adopt(APP, group, vec![]).unwrap();
-    engine.apply(APP, near(60));
+    let (mut engine, clock) = limited(&tree);
     let effective = |index: usize| format!("{CONTEXT}/schemes/{index}/quotas/effective_bytes");
     tree.write(&effective(0), "4096\n");
     tree.write(&effective(1), "0\n");
@@ -183,11 +185,7 @@ fn a_scheme_rests_until_its_quota_is_in_force() {
 #[test]
 fn used_memory_goes_only_when_unused_memory_is_not_enough() {
     let tree = tree(2);
-    let group = tree.cgroup("/app", &[(0, 120), (1, 0)]);
-    let (engine, clock) = quota(&tree);
-    let mut engine = engine.unwrap();
-    engine.adopt(APP, group, vec![]).unwrap();
-    engine.apply(APP, near(60));
+    let (mut engine, clock) = limited(&tree);
     let mut tell = Vec::new();
     let mut seen = Vec::new();
     for round in 0..14 {
@@ -202,11 +200,7 @@ fn used_memory_goes_only_when_unused_memory_is_not_enough() {
 #[test]
 fn a_limit_that_is_kept_lets_its_scheme_rest() {
     let tree = tree(2);
-    let group = tree.cgroup("/app", &[(0, 120), (1, 0)]);
-    let (engine, clock) = quota(&tree);
-    let mut engine = engine.unwrap();
-    engine.adopt(APP, group, vec![]).unwrap();
-    engine.apply(APP, near(60));
+    let (mut engine, clock) = limited(&tree);
     let mut tell = Vec::new();
     for round in 0..3 {
         clock.store(round * 600, Ordering::Relaxed);
@@ -359,11 +353,7 @@ fn no_thread_is_made_that_cannot_be_marked_and_no_mark_is_left_without_one() {
 #[test]
 fn a_failed_commit_begins_with_a_rest_again() {
     let tree = tree(2);
-    let group = tree.cgroup("/app", &[(0, 120), (1, 0)]);
-    let (engine, clock) = quota(&tree);
-    let mut engine = engine.unwrap();
-    engine.adopt(APP, group, vec![]).unwrap();
-    engine.apply(APP, near(60));
+    let (mut engine, clock) = limited(&tree);
     let state = format!("{KDAMONDS}/0/state");
     tree.remove(&state);
     tree.write(&format!("{state}/directory"), "");

@@ -46,7 +46,7 @@ impl World {
 
     /// The daemon sends a sender an explicit rate, bit/s.
     pub(crate) fn tell_rate(&mut self, pair: u32, response: bool, rate: u64) {
-        self.pairs[pair as usize].limiters[usize::from(response)].told = rate;
+        self.pairs[pair as usize].limiters[usize::from(response)].explicit = rate;
     }
 
     /// A sender learns the explicit rate that it was sent; the line's rate frees it.
@@ -58,9 +58,9 @@ impl World {
             queue_pair.host
         });
         let limiter = &mut queue_pair.limiters[usize::from(response)];
-        let told = limiter.told;
-        limiter.point.cap = match told < self.device.link_rate.as_bps() {
-            true => told,
+        let explicit = limiter.explicit;
+        limiter.point.cap = match explicit < self.device.link_rate.as_bps() {
+            true => explicit,
             false => 0,
         };
         self.nics[host].count.notifications_handled += 1;

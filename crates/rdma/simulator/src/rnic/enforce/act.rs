@@ -379,7 +379,7 @@ impl World {
     }
 
     /// A message from another host's daemon.
-    pub(crate) fn told(&mut self, now: u64, host: usize) {
+    pub(crate) fn peer_reported(&mut self, now: u64, host: usize) {
         let Some(mut daemon) = self.enforcer.daemons[host].take() else {
             return;
         };
@@ -443,7 +443,7 @@ impl World {
                     for &peer in &daemon.reports.peers {
                         if let Some(other) = &mut self.enforcer.daemons[usize::from(peer)] {
                             other.inbox.push_back((host as u8, state));
-                            self.schedule(at, Event::Told { host: peer });
+                            self.schedule(at, Event::PeerReport { host: peer });
                         }
                     }
                 }

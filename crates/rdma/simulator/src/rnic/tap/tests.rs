@@ -27,78 +27,25 @@ impl World {
     }
 }
 
-const MIXED: &str = "
-profile = \"cx5-100g-roce\"
-duration = \"1ms\"
-[[tenant]]
-name = \"bulk\"
-class = \"bandwidth\"
-[[tenant.traffic]]
-verb = \"write\"
-size = \"1MiB\"
-queue_pairs = 4
-[[tenant]]
-name = \"reads\"
-class = \"bandwidth\"
-[[tenant.traffic]]
-verb = \"read\"
-size = \"16KiB\"
-queue_pairs = 2
-[[tenant]]
-name = \"sends\"
-class = \"throughput\"
-[[tenant.traffic]]
-verb = \"send\"
-size = 300
-queue_pairs = 2
-post_list = 8
-bidirectional = true
-[[tenant]]
-name = \"adds\"
-class = \"throughput\"
-[[tenant.traffic]]
-verb = \"fetch-add\"
-size = 8
-queue_pairs = 2
-[[tenant]]
-name = \"scattered\"
-class = \"throughput\"
-[[tenant.traffic]]
-verb = \"write\"
-size = 64
-queue_pairs = 16
-memory_regions = 100
-region = \"4MiB\"
-[[tenant]]
-name = \"control\"
-class = \"throughput\"
-[[tenant.control]]
-object = \"memory-region\"
-threads = 4
-objects = 16
-[[tenant]]
-name = \"loop\"
-class = \"bandwidth\"
-[[tenant.traffic]]
-verb = \"write\"
-size = \"64KiB\"
-to = \"a\"
-depth = 4
-";
+const MIXED: &str = include_str!("../../../tests/data/mixed.toml");
 
 fn scenario(text: &str) -> Scenario {
     isolane_rdma_scenario::parse(text, "test.toml", &Library::embedded()).expect("a valid scenario")
 }
 
 fn watched(text: &str) -> World {
-    let scenario = scenario(text);
+    let mut world = with_monitors(&scenario(text));
+    world.run();
+    world
+}
+
+fn with_monitors(scenario: &Scenario) -> World {
     let library = Library::embedded();
     let profile = library
         .profile(&scenario.profile)
         .expect("a shipped profile");
-    let mut world = World::build(&scenario, profile).expect("the policy exists");
+    let mut world = World::build(scenario, profile).expect("the policy exists");
     world.attach_monitors();
-    world.run();
     world
 }
 
@@ -127,12 +74,7 @@ fn every_tenant_is_charged_exactly_what_the_model_moved_for_it() {
 #[test]
 fn what_is_missed_and_what_is_counted_add_up_to_what_was_moved() {
     let scenario = scenario(MIXED);
-    let library = Library::embedded();
-    let profile = library
-        .profile(&scenario.profile)
-        .expect("a shipped profile");
-    let mut world = World::build(&scenario, profile).expect("the policy exists");
-    world.attach_monitors();
+    let mut world = with_monitors(&scenario);
     // One engine is too slow for this bus, and 16 + 16 slots hold only some of the pages.
     let options = MonitorOptions {
         store: StoreSize {
