@@ -266,14 +266,9 @@ fn hardware_that_is_not_on_sale_is_marked_and_advised_on_request_only() {
 fn a_hunt_that_ended_early_has_no_rows_of_question_marks() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().to_str().unwrap();
+    let target = "sim:cx6-200g-roce";
     let hunt = [
-        "hunt",
-        "--target",
-        "sim:cx6-200g-roce",
-        "--budget",
-        "10",
-        "--report",
-        out,
+        "hunt", "--target", target, "--budget", "10", "--report", out,
     ];
     let (text, _) = check(&hunt, 0);
     assert!(!text.lines().any(|line| line.contains(" ?  ?")), "{text}");

@@ -7,10 +7,9 @@
 use super::{FIRST_REPEAT, FeatureSet};
 use crate::bench::{Bench, Stop};
 use crate::monitor::Symptom;
-use crate::region::Region;
 use crate::space::{Allowed, Feature, Point, Space};
 use crate::sprt::Decision;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// One side of a number's range: values from the witness outwards.
 struct Side {
@@ -30,14 +29,7 @@ pub(super) fn limits(
     witness: Point,
     symptom: Symptom,
 ) -> Result<FeatureSet, Stop> {
-    let mut set = FeatureSet {
-        symptom,
-        region: Region::default(),
-        witness,
-        outside: BTreeMap::new(),
-        unsure: Vec::new(),
-        checks: None,
-    };
+    let mut set = FeatureSet::of(symptom, witness);
     let mut unsure = BTreeSet::new();
     choices(bench, space, &mut set, &mut unsure)?;
     let sides = numbers(bench, space, &set.witness, symptom, &mut unsure)?;

@@ -58,6 +58,20 @@ pub struct FeatureSet {
     pub checks: Option<Checks>,
 }
 
+impl FeatureSet {
+    /// A set without conditions.
+    pub fn of(symptom: Symptom, witness: Point) -> Self {
+        Self {
+            symptom,
+            region: Region::default(),
+            witness,
+            outside: BTreeMap::new(),
+            unsure: Vec::new(),
+            checks: None,
+        }
+    }
+}
+
 /// What the verification found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Checks {

@@ -20,7 +20,6 @@ use crate::monitor::Symptom;
 use crate::region::Region;
 use crate::space::{Allowed, Feature, Point, Space};
 use isolane_common_quantities::rng::Stream;
-use std::collections::BTreeMap;
 
 /// Points inside that have to show the symptom one after the other.
 const IN_A_ROW: u32 = 3;
@@ -46,14 +45,7 @@ pub fn rough(
     if !shown[0].present {
         return Ok(None);
     }
-    let set = FeatureSet {
-        symptom,
-        region: Region::default(),
-        witness,
-        outside: BTreeMap::new(),
-        unsure: Vec::new(),
-        checks: None,
-    };
+    let set = FeatureSet::of(symptom, witness);
     let mut rough = Rough {
         bench,
         space,

@@ -37,6 +37,16 @@ fn reduced(target: &Synthetic, seed: u64, index: usize) -> (FeatureSet, u64) {
     )
 }
 
+/// The reduction of `point`, which sends pause frames.
+fn reduce_pauses(
+    bench: &mut Bench<'_>,
+    space: &Space,
+    point: &Point,
+    stream: &mut Stream,
+) -> Option<FeatureSet> {
+    reduce(bench, space, point, Symptom::PauseFrames, stream).unwrap()
+}
+
 #[test]
 fn every_fault_alone_is_found_with_its_conditions_and_no_others() {
     for index in 0..5 {
@@ -95,14 +105,7 @@ fn a_fault_that_shows_nine_times_in_ten_is_still_reduced() {
                     ..crate::synthetic::options(u64::MAX, 1, &NEVER)
                 },
             );
-            let set = reduce(
-                &mut bench,
-                &space,
-                &point,
-                Symptom::PauseFrames,
-                &mut stream,
-            )
-            .unwrap();
+            let set = reduce_pauses(&mut bench, &space, &point, &mut stream);
             let named = set.map(|set| set.region.features.into_keys().collect::<Vec<_>>());
             named != Some(vec![Feature::Service, Feature::PostList, Feature::Depth])
         })
@@ -124,14 +127,7 @@ fn what_was_luck_is_no_anomaly() {
     let (space, mut stream) = (space(), Stream::named(1, "test"));
     let point = inside(&target.faults[0], &space, &mut stream);
     let mut bench = bench(&target, u64::MAX, 1);
-    let set = reduce(
-        &mut bench,
-        &space,
-        &point,
-        Symptom::PauseFrames,
-        &mut stream,
-    )
-    .unwrap();
+    let set = reduce_pauses(&mut bench, &space, &point, &mut stream);
     assert_eq!(set, None);
 }
 
