@@ -54,7 +54,7 @@ impl Pair {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         if !namespaces::is_root() {
             return Err(SoftNicError::Machine(
-                "the soft card makes network namespaces, which needs root; run it with sudo (it changes nothing outside them)"
+                "the NIC in user space makes network namespaces, which needs root; run it with sudo (it changes nothing outside them)"
                     .to_owned(),
             ));
         }

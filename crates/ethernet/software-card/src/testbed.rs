@@ -81,7 +81,7 @@ pub fn run(
     } = study.traffic
     else {
         return Err(SoftNicError::Input(format!(
-            "study `{}` is of a cluster; the soft card joins two hosts: run it in the simulator (--sim)",
+            "study `{}` is of a cluster; the NIC in user space joins two hosts: run it in the simulator (--sim)",
             study.name
         )));
     };

@@ -40,12 +40,12 @@ fn the_exit_status_is_the_programs_own() {
     let stderr = text(&output.stderr);
     assert_eq!(stderr.lines().count(), 2, "{stderr}");
     assert!(
-        stderr.contains("shim /nonexistent/libisolane_shim.so is not there"),
+        stderr.contains("preload library /nonexistent/libisolane_shim.so is not there"),
         "{stderr}"
     );
     assert!(
         stderr.contains(
-            "no daemon listens at /nonexistent/isolaned.sock; start isolaned; it runs unpaced"
+            "no daemon listens at /nonexistent/isolaned.sock; start isolaned; the program runs unpaced"
         ),
         "{stderr}"
     );

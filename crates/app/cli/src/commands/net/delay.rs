@@ -77,7 +77,7 @@ fn weights_and_rest(arguments: &Arguments) -> Result<(Vec<f64>, Vec<f64>)> {
         (Some(weights), _) => numbers("--weights", weights)?,
         (None, Some(phi)) => vec![phi, 1.0],
         (None, None) => bail!(bad(
-            "give --phi WEIGHT of the high of two classes, or --weights W:W:... of any number"
+            "isolane net delay needs --phi WEIGHT of the first of two classes, or --weights W:W:... of all classes, like 8:4:1"
         )),
     };
     if weights.len() < 2 {

@@ -57,32 +57,32 @@ pub(crate) struct Arguments {
     /// Megabytes that each connection of a cluster sends
     #[arg(long, value_name = "MB", requires = "hosts", default_value_t = 100, value_parser = crate::numbers::whole::<u64>(1..=10_000))]
     megabytes: u64,
-    /// Simulate: hosts, cards and switches of the paper
+    /// Simulate: hosts, NICs and switches of the paper
     #[arg(long, conflicts_with = "soft")]
     sim: bool,
-    /// Run real traffic of this kernel over a card in this process (as root); the default
+    /// Run real traffic of this kernel over a NIC in user space, in this process (as root); the default
     #[arg(long)]
     soft: bool,
     /// A few configurations and short runs: under a minute
     #[arg(long)]
     quick: bool,
-    /// So many rounds over the soft card, each configuration once a round beside plain mq: what ours costs in throughput
-    /// and processor time, as medians of ratios
+    /// Rounds over the NIC in user space; each runs every configuration once, beside plain mq. Prints medians of the
+    /// ratios of throughput and processor time
     #[arg(long, value_name = "ROUNDS", conflicts_with_all = ["sim", "hosts", "quick", "seeds"], value_parser = crate::numbers::whole::<u64>(1..=1_000))]
     paired: Option<u64>,
-    /// Runs of each; 5 in the simulator and 1 over the soft card if not given
+    /// Runs of each; 5 in the simulator and 1 over the NIC in user space if not given
     #[arg(long, value_name = "N", value_parser = crate::numbers::whole::<u64>(1..=1_000))]
     seeds: Option<u64>,
     /// Measured time of a run, like 2s
     #[arg(long, value_parser = inputs::duration)]
     duration: Option<Duration>,
-    /// Line rate in Gb/s; 10 in the simulator and 0.5 over the soft card if not given
+    /// Line rate in Gb/s; 10 in the simulator and 0.5 over the NIC in user space if not given
     #[arg(long, value_name = "GBPS", value_parser = crate::numbers::real(0.01..=100.0))]
     rate: Option<f64>,
-    /// Transmit queues of the card
+    /// Transmit queues of the NIC
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = crate::numbers::whole::<u16>(1..=64))]
     queues: u16,
-    /// Check the claims that are made for the soft card instead, one by one
+    /// Check the claims about the NIC in user space instead, one by one
     #[arg(long, conflicts_with_all = ["sim", "configs", "flows", "hosts", "quick", "paired", "report"])]
     check_claims: bool,
     /// With --check-claims: exit with 1 when a claim misses
@@ -137,7 +137,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
 fn plan(arguments: &Arguments) -> Result<Vec<NicStudy>> {
     if !arguments.sim && !arguments.hosts.is_empty() {
         bail!(bad(
-            "--hosts: the soft card joins two hosts; clusters are simulated, so add --sim"
+            "--hosts: the NIC in user space joins two hosts; clusters are simulated, so add --sim"
         ));
     }
     let configs = configs(arguments)?;
@@ -192,7 +192,7 @@ fn configs(arguments: &Arguments) -> Result<Vec<NicConfig>> {
         configs.retain(runs_over_the_soft_card);
         if configs.is_empty() {
             bail!(bad(
-                "--configs: none is left to run over the soft card; add --sim, which models all of them"
+                "--configs: none is left to run over the NIC in user space; add --sim, which models all of them"
             ));
         }
     }
@@ -208,8 +208,8 @@ fn runs_over_the_soft_card(config: &NicConfig) -> bool {
     let is_discipline = matches!(config.qdisc, Qdisc::FqCodel | Qdisc::Fq | Qdisc::Cake);
     if is_discipline {
         output::note(&format!(
-            "left out {}: TUN takes frames at once, so no queueing discipline acts over the soft card; --sim models it, \
-             and `lab/run --only nic` runs it over a virtual machine's card",
+            "left out {}: TUN takes frames at once, so no queueing discipline acts over the NIC in user space; --sim models \
+             it, and `lab/run --only nic` runs it over the NIC of a virtual machine",
             config.name
         ));
     }

@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     }
     if !arguments.stdio {
         bail!(bad(
-            "isolane rdma agent: say --stdio (ssh starts it so), or --listen ADDRESS --identity DIR"
+            "isolane rdma agent needs --stdio (under ssh), or --listen ADDRESS and --identity DIR"
         ));
     }
     let mut options = AgentOptions::of(program);

@@ -110,7 +110,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     match (&arguments.role, arguments.worker) {
         (None, true) => worker(),
         (None, false) => Err(bad(
-            "traffic needs to know its part: server, client, local, or --worker (see --help)",
+            "isolane rdma traffic needs server, client, local or --worker (`isolane rdma traffic --help` says more)",
         )),
         (Some(Role::Server(server)), _) => self::server(server),
         (Some(Role::Client(client)), _) => {

@@ -120,7 +120,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     }
     let end = match arguments.require {
         true => "not started because of --require",
-        false => "it runs unpaced",
+        false => "the program runs unpaced",
     };
     for finding in &plan.obstacles {
         output::note(&format!("isolane rdma run: {}; {end}", finding.text));
@@ -183,7 +183,10 @@ fn plan(arguments: &Arguments, file: &Path, path: Option<&OsStr>) -> Result<Plan
     {
         find(
             "disabled",
-            format!("{} is set, so the shim does nothing", environment::DISABLE),
+            format!(
+                "{} is set, so the preload library does nothing",
+                environment::DISABLE
+            ),
         );
     }
     let socket = match (&arguments.socket, std::env::var_os(environment::SOCKET)) {
@@ -211,7 +214,7 @@ pub(crate) fn shim() -> std::result::Result<PathBuf, String> {
         return match file.is_file() {
             true => Ok(std::path::absolute(&file).unwrap_or(file)),
             false => Err(format!(
-                "the shim {} is not there; correct or unset {}",
+                "the preload library {} is not there; correct or unset {}",
                 file.display(),
                 environment::SHIM
             )),
@@ -233,7 +236,7 @@ pub(crate) fn shim() -> std::result::Result<PathBuf, String> {
                 .map(|file| file.display().to_string())
                 .collect();
             format!(
-                "the shim is not installed ({}); install it, or name it by {}",
+                "the preload library is in none of its places ({}); install it, or name it by {}",
                 places.join(", "),
                 environment::SHIM
             )
@@ -249,7 +252,7 @@ fn preload(shim: &Path, before: Option<&OsStr>) -> Result<String> {
         .any(|&byte| byte == b':' || byte == b' ')
     {
         let text = format!(
-            "the shim's path {} has a space or a colon, which {PRELOAD} cannot hold; move it",
+            "the preload library's path {} has a space or a colon, which {PRELOAD} cannot hold; move it",
             shim.display()
         );
         return Err(BadInput(text).into());

@@ -61,14 +61,16 @@ impl Obstacle {
     /// For people: what it is.
     pub(crate) fn text(self) -> &'static str {
         match self {
-            Self::Static => "is statically linked, so no library can be put before it",
-            Self::Bits32 => "is a 32-bit program, and the shim is a 64-bit library",
-            Self::OtherMachine => "is for another machine than the shim",
-            Self::Musl => "uses musl's loader, and the shim is made for glibc",
-            Self::SetId => "is set-user-id or set-group-id, so the loader ignores the shim",
-            Self::Capabilities => "has file capabilities, so the loader ignores the shim",
+            Self::Static => "is statically linked, so the loader cannot add the preload library",
+            Self::Bits32 => "is a 32-bit program, and the preload library has 64 bits",
+            Self::OtherMachine => "is for another processor than the preload library",
+            Self::Musl => "uses musl's loader, and the preload library needs glibc",
+            Self::SetId => "is set-user-id or set-group-id, so the loader ignores LD_PRELOAD",
+            Self::Capabilities => "has file capabilities, so the loader ignores LD_PRELOAD",
             Self::Unknown => "is neither an ELF program nor a script",
-            Self::Unreadable => "cannot be read, so it is not known whether the shim works with it",
+            Self::Unreadable => {
+                "cannot be read, so it is unknown whether the preload library works with it"
+            }
         }
     }
 
