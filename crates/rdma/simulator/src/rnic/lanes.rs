@@ -27,7 +27,8 @@ pub(crate) const ALL_CLASSES: u16 = u16::MAX;
 pub(crate) struct Engine {
     /// The context it serves, or [`NONE`].
     pub(crate) context: u32,
-    pub(crate) packets_left: u32,
+    /// What is left of the turn: packets, or bytes of frames on a device that prefetches.
+    pub(crate) left: u32,
 }
 
 /// One function's part of one class.
@@ -89,7 +90,7 @@ impl Lanes {
             engines: vec![
                 Engine {
                     context: NONE,
-                    packets_left: 0
+                    left: 0
                 };
                 engines
             ],

@@ -265,8 +265,9 @@ impl World {
             None => {
                 let queue_pair = &mut self.pairs[pair as usize];
                 let turn = (engine, context);
+                let spent = self.device.spent(bytes);
                 let lanes = &mut self.nics[host].lanes;
-                lanes.after_packet(now, lane, turn, served, queue_pair)
+                lanes.after_packet(now, lane, turn, (served, spent), queue_pair)
             }
         };
         if let Some(due) = self.nics[host].lanes.served(now, lane, charged, gone) {

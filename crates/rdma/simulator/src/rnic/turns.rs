@@ -2,7 +2,8 @@
 //!
 //! An engine serves its context packet by packet until the turn is over, then the context goes to the end of the
 //! schedule queue. Engines of a lane take packets in rotation. A turn is `quantum_packets` long and longer by what was
-//! prefetched while the context waited (`transmit` says why).
+//! prefetched while the context waited (`transmit` says why). A device that prefetches counts a turn in bytes, that of so
+//! many full packets: small messages fill it with more packets. A device that does not, counts packets (palos II-B).
 
 use super::device::Device;
 use super::lanes::{Engine, Lane, Lanes, Served};
@@ -31,7 +32,7 @@ impl Lane {
                 fetch_ahead(pairs, &self.ready);
                 *engine = Engine {
                     context,
-                    packets_left: turn_of(device, pairs, now, context),
+                    left: turn_of(device, pairs, now, context),
                 };
             }
             return (turn, engine.context);
@@ -41,19 +42,20 @@ impl Lane {
 }
 
 impl Lanes {
-    /// A step of an engine is over; whether its context, which is of `queue_pair`, has left the lane.
+    /// A step of an engine is over, which took `spent` of the turn; whether its context, which is of `queue_pair`, has left
+    /// the lane.
     #[inline(always)]
     pub(super) fn after_packet(
         &mut self,
         now: u64,
         lane: usize,
         (engine, context): (usize, u32),
-        served: Served,
+        (served, spent): (Served, u32),
         queue_pair: &mut QueuePair,
     ) -> bool {
         let slot = &mut self.lanes[lane].engines[engine];
-        slot.packets_left -= 1;
-        if served == Served::More && slot.packets_left > 0 {
+        slot.left = slot.left.saturating_sub(spent);
+        if served == Served::More && slot.left > 0 {
             return false;
         }
         slot.context = NONE;
@@ -92,7 +94,15 @@ fn fetch_ahead(pairs: &[QueuePair], ready: &VecDeque<u32>) {
     }
 }
 
-/// Packets of a context's turn: the quantum and what was prefetched while it waited.
+impl Device {
+    /// What one packet with `bytes` on the wire takes of a turn.
+    #[inline(always)]
+    pub(super) fn spent(&self, bytes: u64) -> u32 {
+        if self.window == 0 { 1 } else { bytes as u32 }
+    }
+}
+
+/// A context's turn: the quantum and what was prefetched while it waited; packets, or bytes on a device that prefetches.
 #[inline]
 fn turn_of(device: &Device, pairs: &[QueuePair], now: u64, context: u32) -> u32 {
     if device.window == 0 {
@@ -107,5 +117,6 @@ fn turn_of(device: &Device, pairs: &[QueuePair], now: u64, context: u32) -> u32 
     let prefetched = device
         .window
         .min((now - queued_at) / device.pcie.of(1).max(1));
-    device.quantum_packets + (prefetched / u64::from(queue_pair.mtu)) as u32
+    let packets = device.quantum_packets + (prefetched / u64::from(queue_pair.mtu)) as u32;
+    packets.saturating_mul(queue_pair.mtu + device.frame as u32)
 }
