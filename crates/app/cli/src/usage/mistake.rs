@@ -117,7 +117,7 @@ fn bad_choice(error: &clap::Error, command: &Command, object: &str) -> String {
 
 /// A word that begins with a minus and is no option, or a word too many.
 fn unknown(error: &clap::Error, command: &Command, path: &str, object: &str) -> String {
-    let hint = match text(error, ContextKind::SuggestedArg) {
+    let hint = match likely_option(error, command, object) {
         near if near.is_empty() => String::new(),
         near => format!("; did you mean {}?", name(&near)),
     };
@@ -131,6 +131,17 @@ fn unknown(error: &clap::Error, command: &Command, path: &str, object: &str) -> 
         more => format!("{path} takes {more} arguments without an option"),
     };
     format!("{object}: one word too many; {takes}{hint}")
+}
+
+/// The option that is meant: `--report` where other programs say `--out`, else the one of the nearest name.
+fn likely_option(error: &clap::Error, command: &Command, object: &str) -> String {
+    let has_report = command
+        .get_arguments()
+        .any(|one| one.get_long() == Some("report"));
+    match has_report && matches!(object, "--out" | "--output" | "--output-dir" | "-o") {
+        true => "--report".to_owned(),
+        false => text(error, ContextKind::SuggestedArg),
+    }
 }
 
 fn unknown_command(error: &clap::Error, command: &Command, path: &str, name: &str) -> String {

@@ -116,6 +116,10 @@ fn every_error_has_the_same_form() {
             &["isolane: --policy: a value is missing; give one of none,"],
         ),
         (
+            &["hunt", "--target", "sim:cx5-100g-roce", "--out", "x"],
+            &["isolane: --out: isolane hunt has no such option; did you mean --report?"],
+        ),
+        (
             &["sim", &rdma, "more"],
             &["isolane: more: one word too many"],
         ),

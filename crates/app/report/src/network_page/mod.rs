@@ -13,7 +13,7 @@ mod tests;
 mod verdict;
 
 use crate::html::{Opening, Page, escape, nothing};
-use crate::number::{time, whole};
+use crate::number::{bit_rate, time, whole};
 use isolane_network_scenario::model::{FabricScenario, Shape};
 use isolane_study_results::network::FabricResult;
 use std::collections::BTreeSet;
@@ -82,13 +82,19 @@ fn sentence(runs: &[Run<'_>]) -> String {
         .iter()
         .map(|class| class.issued)
         .sum();
+    let control = match policies.as_slice() {
+        ["none"] => "without admission control".to_owned(),
+        policies => format!("under {}", policies.join(", ")),
+    };
+    let transport = match runs[0].result.transport.as_str() {
+        "none" => String::new(),
+        transport => format!(" over {transport}"),
+    };
     format!(
-        "{} calls in {} classes, {} measured, under {} over {}",
+        "{} calls in {} classes, {} measured, {control}{transport}",
         whole(calls),
         runs[0].result.classes.len(),
         time(runs[0].result.measured_s * 1e6),
-        policies.join(", "),
-        runs[0].result.transport
     )
 }
 
@@ -99,7 +105,7 @@ fn opening(runs: &[Run<'_>], verdict: &str) -> String {
     let kicker = format!(
         "{} · {} links · seed {}",
         escape(&shape(first.scenario)),
-        escape(&first.scenario.topology.host_rate.to_string()),
+        bit_rate(first.scenario.topology.host_rate.as_gbps_f64()),
         seeds.join(", ")
     );
     let about = match first.scenario.description.as_str() {

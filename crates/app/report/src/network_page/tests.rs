@@ -32,6 +32,15 @@ fn several_runs_are_side_by_side_on_equal_axes() {
 }
 
 #[test]
+fn a_run_without_admission_control_and_transport_says_so() {
+    let mut plain = result("none");
+    plain.transport = "none".to_owned();
+    let page = page(&[scenario()], &[plain], &[]);
+    assert!(page.contains("measured, without admission control."));
+    assert!(page.contains(" Gb/s links"));
+}
+
+#[test]
 fn no_runs_give_a_page_that_states_it() {
     assert!(page(&[], &[], &[]).contains("nothing to report"));
 }
