@@ -114,7 +114,8 @@ fn rows(text: &mut String, result: &HuntResult, space: &Space, width: Option<usi
             continue;
         };
         let mut row = vec![anomaly.number.to_string()];
-        row.extend(COLUMNS.map(|(_, features)| cell(&set.region, features, space)));
+        let region = set.region.clone().bare(space);
+        row.extend(COLUMNS.map(|(_, features)| cell(&region, features, space)));
         row.push(match &anomaly.harm {
             Some(harm) => format!("{:.0} % kept", harm.retained * 100.0),
             None => anomaly.symptom.name().to_owned(),

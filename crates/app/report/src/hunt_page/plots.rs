@@ -199,8 +199,9 @@ fn places(
     })
 }
 
-/// The conditions of `region`, a row each.
+/// The conditions of `region`, a row each, without those that every workload meets.
 pub(super) fn region(number: u32, region: &Region, space: &Space) -> String {
+    let region = region.clone().bare(space);
     let height = region.features.len() as f64 * ROW + 4.0;
     let label = format!("conditions of anomaly {number}: {}", region.text(space));
     let mut drawing = Drawing::new(WIDTH, height, &label);
