@@ -6,16 +6,17 @@
 //! scheduling, or results would depend on the container.
 //!
 //! Method: time is cut into slots of 512 ps. The next 3,584 to 4,096 of them (about 2 us, more than a hop of a network or
-//! a step of a device takes) form a ring of first-in first-out lists in one slab, with a bitmap of those in use:
-//! scheduling there appends, taking looks for the next set bit. Most slots hold one event, which is taken as it is;
-//! several are moved to an array and sorted when their slot's time comes, stably, so equal times keep their order.
+//! a step of a device takes) form a ring of lists in one slab, the newest event first, with a bitmap of those in use:
+//! scheduling there puts an event in front without a branch, taking looks for the next set bit. Most slots hold one
+//! event, which is taken as it is; several are moved to an array, turned round and sorted when their slot's time comes,
+//! stably, so equal times keep their order.
 //! Later events wait in a second ring, of lists of blocks of 512 slots, 4 ms long, with a bitmap as well; still later ones
 //! in a heap, ordered by time and scheduling number. A block moves to the first ring, and heaped events to the second, as soon as those cover
 //! it, which is before any other event can be filed there: so they keep their place among equals too. Nothing is
 //! allocated once slab, array and heap have grown to the largest number of pending events.
 //!
-//! Speed: a list is the number of its last node, which knows the first, so the rings stay small in a cache. Timers of a
-//! transport and paced senders, some milliseconds ahead and thousands at a time, never see the heap.
+//! Speed: a list is the number of its newest node, so the rings stay small in a cache, and scheduling reads no other
+//! event. Timers of a transport and paced senders, some milliseconds ahead and thousands at a time, never see the heap.
 //!
 //! Units: picoseconds. Limits: 2^32 - 1 pending events; scheduling into the past is our own mistake and panics.
 
@@ -69,9 +70,9 @@ pub struct EventQueue<E> {
     /// One bit per word of `words` that has a bit.
     summary: u64,
     words: Box<[u64; WORDS]>,
-    /// The last node of each slot's list in `near`.
+    /// The newest node of each slot's list in `near`.
     slots: Box<[u32; SLOTS]>,
-    /// The last node of each block's list in `later`.
+    /// The newest node of each block's list in `later`.
     blocks: Box<[u32; BLOCKS]>,
     /// One bit per block in use.
     blocks_used: Box<[u64; BLOCKS / 64]>,
@@ -89,7 +90,7 @@ pub struct EventQueue<E> {
 #[derive(Clone, Copy, Debug)]
 struct Node<E> {
     time: u64,
-    /// In the slab the next of the list, the first behind the last; in `current` the place in the list.
+    /// In the slab the next older of the list; in `current`, while it is sorted, the place in the list.
     next: u32,
     event: E,
 }
@@ -185,7 +186,7 @@ impl<E: Copy> EventQueue<E> {
         if time > self.covered || opened || self.near.free == NIL {
             return self.schedule_apart(time, event);
         }
-        self.append(time, event);
+        self.file(time, event);
     }
 
     /// An event of the past is our own mistake.
@@ -196,7 +197,7 @@ impl<E: Copy> EventQueue<E> {
         panic!("event scheduled at {time} ps, before now = {now} ps");
     }
 
-    /// Files an event that does not go to the end of a slot of the ring, or for which the slab has no free node.
+    /// Files an event that does not go to a slot of the ring, or for which the slab has no free node.
     #[cold]
     #[inline(never)]
     fn schedule_apart(&mut self, time: u64, event: E) {
@@ -205,7 +206,7 @@ impl<E: Copy> EventQueue<E> {
         } else if self.cursor < self.current.len() && time >> SLOT_BITS <= self.open {
             self.schedule_early(time, event);
         } else {
-            self.append(time, event);
+            self.file(time, event);
         }
     }
 
@@ -224,20 +225,20 @@ impl<E: Copy> EventQueue<E> {
                 Some(place) => place,
                 None => self.cover_far(end)?,
             };
-            let tail = self.slots[place];
-            let Node { time, next, event } = self.near.nodes[tail as usize];
-            if next == tail {
+            let newest = self.slots[place];
+            let Node { time, next, event } = self.near.nodes[newest as usize];
+            if next == NIL {
                 if time > end {
                     return None;
                 }
                 self.clear(place);
-                self.near.release(tail, tail);
+                self.near.release(newest, newest);
                 return Some(self.taken(time, event));
             }
             if time >> SLOT_BITS > end >> SLOT_BITS {
                 return None;
             }
-            self.open_slot(place, next, tail);
+            self.open_slot(place, newest);
         }
         let Node { time, event, .. } = self.current[self.cursor];
         if time > end {
@@ -257,8 +258,8 @@ impl<E: Copy> EventQueue<E> {
     #[inline]
     pub fn upcoming_slot(&self) -> Option<&E> {
         self.upcoming().or_else(|| {
-            let tail = self.slots[self.first_place()?];
-            Some(&self.near.nodes[tail as usize].event)
+            let newest = self.slots[self.first_place()?];
+            Some(&self.near.nodes[newest as usize].event)
         })
     }
 
@@ -284,22 +285,20 @@ impl<E: Copy> EventQueue<E> {
         (Instant::from_ps(time), event)
     }
 
-    /// At the end of its slot's list.
+    /// In front of its slot's list.
     #[inline(always)]
-    fn append(&mut self, time: u64, event: E) {
+    fn file(&mut self, time: u64, event: E) {
         let place = (time >> SLOT_BITS) as usize % SLOTS;
-        if self.near.append(&mut self.slots[place], time, event) {
-            self.words[place / 64] |= 1 << (place % 64);
-            self.summary |= 1 << (place / 64);
-        }
+        self.near.push(&mut self.slots[place], time, event);
+        self.words[place / 64] |= 1 << (place % 64);
+        self.summary |= 1 << (place / 64);
     }
 
     fn schedule_far(&mut self, time: u64, event: E) {
         if time <= self.reached() {
             let block = (time >> BLOCK_BITS) as usize % BLOCKS;
-            if self.later.append(&mut self.blocks[block], time, event) {
-                self.blocks_used[block / 64] |= 1 << (block % 64);
-            }
+            self.later.push(&mut self.blocks[block], time, event);
+            self.blocks_used[block / 64] |= 1 << (block % 64);
             self.in_blocks += 1;
             self.blocks_start = self.blocks_start.min(time);
             return;
@@ -317,10 +316,10 @@ impl<E: Copy> EventQueue<E> {
         if time >> SLOT_BITS < self.open {
             for place in self.cursor..self.current.len() {
                 let Node { time, event, .. } = self.current[place];
-                self.append(time, event);
+                self.file(time, event);
             }
             self.cursor = self.current.len();
-            return self.append(time, event);
+            return self.file(time, event);
         }
         let left = &self.current[self.cursor..];
         let place = self.cursor + left.partition_point(|node| node.time <= time);
@@ -330,23 +329,24 @@ impl<E: Copy> EventQueue<E> {
 
     /// Moves a slot's events to `current` in their order.
     #[inline(never)]
-    fn open_slot(&mut self, place: usize, head: u32, tail: u32) {
+    fn open_slot(&mut self, place: usize, newest: u32) {
         self.clear(place);
         self.current.clear();
         self.cursor = 0;
-        let mut index = head;
-        loop {
-            let mut node = self.near.nodes[index as usize];
-            let next = std::mem::replace(&mut node.next, self.current.len() as u32);
+        let (mut index, mut oldest) = (newest, newest);
+        while index != NIL {
+            let node = self.near.nodes[index as usize];
             self.current.push(node);
-            if index == tail {
-                break;
-            }
-            index = next;
+            oldest = index;
+            index = node.next;
         }
-        self.near.release(head, tail);
+        self.near.release(newest, oldest);
+        self.current.reverse();
         self.open = self.current[0].time >> SLOT_BITS;
         if self.current.len() > FEW {
+            for (place, node) in self.current.iter_mut().enumerate() {
+                node.next = place as u32;
+            }
             self.current
                 .sort_unstable_by_key(|node| (node.time, node.next));
             return;
@@ -398,8 +398,8 @@ impl<E: Copy> EventQueue<E> {
         while let Some(block) = self.next_block(first, end) {
             let block = block as usize % BLOCKS;
             self.blocks_used[block / 64] &= !(1 << (block % 64));
-            let tail = std::mem::replace(&mut self.blocks[block], NIL);
-            self.move_block(tail);
+            let newest = std::mem::replace(&mut self.blocks[block], NIL);
+            self.move_block(newest);
         }
         let block = self.next_block(end, u64::MAX);
         self.blocks_start = block.map_or(u64::MAX, |block| block << BLOCK_BITS);
@@ -409,7 +409,7 @@ impl<E: Copy> EventQueue<E> {
             }
             self.far.pop();
             match time <= self.covered {
-                true => self.append(time, event),
+                true => self.file(time, event),
                 false => self.schedule_far(time, event),
             }
         }
@@ -444,20 +444,17 @@ impl<E: Copy> EventQueue<E> {
         None
     }
 
-    /// Moves a list of the second ring to the first.
-    fn move_block(&mut self, tail: u32) {
-        let first = self.later.nodes[tail as usize].next;
-        let mut index = first;
-        loop {
+    /// Moves a list of the second ring to the first, the oldest event first.
+    fn move_block(&mut self, newest: u32) {
+        let oldest = self.later.reverse(newest);
+        let mut index = oldest;
+        while index != NIL {
             let Node { time, next, event } = self.later.nodes[index as usize];
             self.in_blocks -= 1;
-            self.append(time, event);
-            if index == tail {
-                break;
-            }
+            self.file(time, event);
             index = next;
         }
-        self.later.release(first, tail);
+        self.later.release(oldest, newest);
     }
 
     /// The earliest time beyond the first ring.
@@ -467,8 +464,7 @@ impl<E: Copy> EventQueue<E> {
         }
         let block = self.next_block(self.first_block(), u64::MAX);
         let block = block.expect("some block holds what `in_blocks` counts");
-        let tail = self.blocks[block as usize % BLOCKS];
-        Some(self.later.earliest(tail))
+        Some(self.later.earliest(self.blocks[block as usize % BLOCKS]))
     }
 
     /// The first place in use, from now's on and around.
@@ -510,7 +506,7 @@ impl<E: Copy> EventQueue<E> {
     }
 }
 
-/// Lists of events in one slab. A list is the number of its last node, which knows the first.
+/// Lists of events in one slab. A list is the number of its newest node, from which each leads to the next older.
 #[derive(Clone, Debug)]
 struct Lists<E> {
     nodes: Vec<Node<E>>,
@@ -528,22 +524,17 @@ impl<E> Default for Lists<E> {
 }
 
 impl<E: Copy> Lists<E> {
-    /// Adds to the list that ends with `tail`; whether it was empty.
-    #[inline]
-    fn append(&mut self, tail: &mut u32, time: u64, event: E) -> bool {
+    /// Puts an event in front of the list that begins with `newest`.
+    #[inline(always)]
+    fn push(&mut self, newest: &mut u32, time: u64, event: E) {
         if self.free == NIL {
             self.grow(time, event);
         }
         let index = self.free;
-        let last = std::mem::replace(tail, index);
-        let next = match last {
-            NIL => index,
-            last => std::mem::replace(&mut self.nodes[last as usize].next, index),
-        };
+        let next = std::mem::replace(newest, index);
         let node = &mut self.nodes[index as usize];
         self.free = node.next;
         *node = Node { time, next, event };
-        last == NIL
     }
 
     /// One more free node, the only one.
@@ -557,25 +548,34 @@ impl<E: Copy> Lists<E> {
         self.free = index;
     }
 
-    /// The nodes from `first` to `last` of a list are free.
+    /// The nodes of a list from `newest` to `oldest` are free.
     #[inline]
-    fn release(&mut self, first: u32, last: u32) {
-        self.nodes[last as usize].next = self.free;
-        self.free = first;
+    fn release(&mut self, newest: u32, oldest: u32) {
+        self.nodes[oldest as usize].next = self.free;
+        self.free = newest;
     }
 
-    /// The earliest time of the list that ends with `tail`.
-    fn earliest(&self, tail: u32) -> u64 {
-        let mut index = tail;
+    /// Lets each node of a list lead to the next newer; the first of them, the oldest.
+    fn reverse(&mut self, newest: u32) -> u32 {
+        let (mut index, mut newer) = (newest, NIL);
+        while index != NIL {
+            let older = std::mem::replace(&mut self.nodes[index as usize].next, newer);
+            newer = index;
+            index = older;
+        }
+        newer
+    }
+
+    /// The earliest time of the list that begins with `newest`.
+    fn earliest(&self, newest: u32) -> u64 {
+        let mut index = newest;
         let mut earliest = u64::MAX;
-        loop {
+        while index != NIL {
             let node = &self.nodes[index as usize];
             earliest = earliest.min(node.time);
             index = node.next;
-            if index == tail {
-                return earliest;
-            }
         }
+        earliest
     }
 }
 

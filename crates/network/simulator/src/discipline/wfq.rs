@@ -113,13 +113,13 @@ pub(super) fn smallest<T>(
         return None;
     }
     let mut best = among.trailing_zeros() as usize;
-    let mut rest = among & (among - 1);
-    while rest != 0 {
-        let class = rest.trailing_zeros() as usize;
-        rest &= rest - 1;
-        if is_before(value(&classes[class]), value(&classes[best])) {
-            best = class;
-        }
+    let mut least = value(&classes[best]);
+    // Every class up to the last is looked at: which of them hold packets changes too often to be predicted.
+    for class in best + 1..CLASSES_MAX - among.leading_zeros() as usize {
+        let own = value(&classes[class]);
+        let is_less = among >> class & 1 != 0 && is_before(own, least);
+        best = std::hint::select_unpredictable(is_less, class, best);
+        least = std::hint::select_unpredictable(is_less, own, least);
     }
     Some(best)
 }
