@@ -8,7 +8,7 @@
 //! Method: time is cut into slots of 512 ps. The next 3,584 to 4,096 of them (about 2 us, more than a hop of a network or
 //! a step of a device takes) form a ring of lists in one slab, the newest event first, with a bitmap of those in use:
 //! scheduling there puts an event in front without a branch, taking looks for the next set bit. Most slots hold one
-//! event, which is taken as it is; several are moved to an array, turned round and sorted when their slot's time comes,
+//! event, which is taken as it is; several are listed in an array and sorted when their slot's time comes,
 //! stably, so equal times keep their order.
 //! Later events wait in a second ring, of lists of blocks of 512 slots, 4 ms long, with a bitmap as well; still later ones
 //! in a heap, ordered by time and scheduling number. A block moves to the first ring, and heaped events to the second, as soon as those cover
@@ -17,6 +17,8 @@
 //!
 //! Speed: a list is the number of its newest node, so the rings stay small in a cache, and scheduling reads no other
 //! event. Timers of a transport and paced senders, some milliseconds ahead and thousands at a time, never see the heap.
+//! An event is written to memory once and read from there ([`EventQueue::taken`]): where it is copied in pieces that later
+//! reads do not match, the processor waits for each of them.
 //!
 //! Units: picoseconds. Limits: 2^32 - 1 pending events; scheduling into the past is our own mistake and panics.
 
@@ -62,9 +64,11 @@ pub struct EventQueue<E> {
     covered: u64,
     /// The slot (counted from time zero) whose events are in `current`, or the last that was.
     open: u64,
-    /// Events of the open slot in order, those before `cursor` taken.
-    current: Vec<Node<E>>,
+    /// Nodes of the open slot's events in order, those before `cursor` taken.
+    current: Vec<u32>,
     cursor: usize,
+    /// The node of the event that was taken last; free again.
+    last: u32,
     near: Lists<E>,
     pending: usize,
     /// One bit per word of `words` that has a bit.
@@ -90,7 +94,7 @@ pub struct EventQueue<E> {
 #[derive(Clone, Copy, Debug)]
 struct Node<E> {
     time: u64,
-    /// In the slab the next older of the list; in `current`, while it is sorted, the place in the list.
+    /// The next older of the list; while the open slot is sorted, the place in its list.
     next: u32,
     event: E,
 }
@@ -138,6 +142,7 @@ impl<E: Copy> EventQueue<E> {
             open: 0,
             current: Vec::new(),
             cursor: 0,
+            last: NIL,
             near: Lists::default(),
             pending: 0,
             summary: 0,
@@ -175,18 +180,19 @@ impl<E: Copy> EventQueue<E> {
     ///
     /// # Panics
     /// When `time` is before [`EventQueue::now`], or when 2^32 - 1 events already wait.
-    #[inline]
+    #[inline(always)]
     pub fn schedule(&mut self, time: Instant, event: E) {
         let time = time.as_ps();
         if time < self.now {
             self.refuse(time);
         }
         self.pending += 1;
+        let index = self.near.keep(time, event);
         let opened = self.cursor < self.current.len() && time >> SLOT_BITS <= self.open;
-        if time > self.covered || opened || self.near.free == NIL {
-            return self.schedule_apart(time, event);
+        if time > self.covered || opened {
+            return self.file_apart(index);
         }
-        self.file(time, event);
+        self.file(time, index);
     }
 
     /// An event of the past is our own mistake.
@@ -197,17 +203,16 @@ impl<E: Copy> EventQueue<E> {
         panic!("event scheduled at {time} ps, before now = {now} ps");
     }
 
-    /// Files an event that does not go to a slot of the ring, or for which the slab has no free node.
+    /// Files a node that does not go to a slot of the ring.
     #[cold]
     #[inline(never)]
-    fn schedule_apart(&mut self, time: u64, event: E) {
-        if time > self.covered {
-            self.schedule_far(time, event);
-        } else if self.cursor < self.current.len() && time >> SLOT_BITS <= self.open {
-            self.schedule_early(time, event);
-        } else {
-            self.file(time, event);
+    fn file_apart(&mut self, index: u32) {
+        let Node { time, event, .. } = self.near.nodes[index as usize];
+        if time <= self.covered {
+            return self.file_early(time, index);
         }
+        self.near.release(index, index);
+        self.schedule_far(time, event);
     }
 
     /// Takes the earliest event; of equal times the one scheduled first.
@@ -217,41 +222,72 @@ impl<E: Copy> EventQueue<E> {
     }
 
     /// Takes the earliest event as [`EventQueue::pop`] does, unless it is later than `end`.
-    #[inline(always)]
+    #[inline]
     pub fn pop_until(&mut self, end: Instant) -> Option<(Instant, E)> {
-        let end = end.as_ps();
+        let now = self.take_until(end)?;
+        Some((now, self.taken()))
+    }
+
+    /// As [`EventQueue::pop_until`], for loops: the time of the event, which [`EventQueue::taken`] then has.
+    #[inline(always)]
+    pub fn take_until(&mut self, end: Instant) -> Option<Instant> {
+        let index = self.remove_first(end.as_ps())?;
+        let time = self.near.nodes[index as usize].time;
+        self.now = time;
+        self.pending -= 1;
+        if time > self.covered - ((NEAR_BLOCKS - 1) << BLOCK_BITS) {
+            self.cover(time);
+        }
+        // The next event that is scheduled takes the node, so this comes after all that moves events.
+        self.near.release(index, index);
+        self.last = index;
+        Some(Instant::from_ps(time))
+    }
+
+    /// The event that was taken last. Only until the next one is scheduled.
+    ///
+    /// # Panics
+    /// When none was taken yet.
+    #[inline(always)]
+    pub fn taken(&self) -> E {
+        self.near.nodes[self.last as usize].event
+    }
+
+    /// Takes the node of the earliest event out of its list, unless it is later than `end`.
+    #[inline(always)]
+    fn remove_first(&mut self, end: u64) -> Option<u32> {
         if self.cursor == self.current.len() {
             let place = match self.first_place() {
                 Some(place) => place,
                 None => self.cover_far(end)?,
             };
             let newest = self.slots[place];
-            let Node { time, next, event } = self.near.nodes[newest as usize];
-            if next == NIL {
-                if time > end {
+            let node = &self.near.nodes[newest as usize];
+            if node.next == NIL {
+                if node.time > end {
                     return None;
                 }
                 self.clear(place);
-                self.near.release(newest, newest);
-                return Some(self.taken(time, event));
+                return Some(newest);
             }
-            if time >> SLOT_BITS > end >> SLOT_BITS {
+            if node.time >> SLOT_BITS > end >> SLOT_BITS {
                 return None;
             }
             self.open_slot(place, newest);
         }
-        let Node { time, event, .. } = self.current[self.cursor];
-        if time > end {
+        let index = self.current[self.cursor];
+        if self.near.nodes[index as usize].time > end {
             return None;
         }
         self.cursor += 1;
-        Some(self.taken(time, event))
+        Some(index)
     }
 
     /// A waiting event that will be taken soon, not necessarily the next one: callers can prefetch its memory.
     #[inline]
     pub fn upcoming(&self) -> Option<&E> {
-        self.current.get(self.cursor).map(|node| &node.event)
+        let index = self.current.get(self.cursor)?;
+        Some(&self.near.nodes[*index as usize].event)
     }
 
     /// Like [`EventQueue::upcoming`], but also searches the next slot in use, which takes longer.
@@ -265,8 +301,8 @@ impl<E: Copy> EventQueue<E> {
 
     /// The time of the earliest event, without taking it.
     pub fn peek_time(&self) -> Option<Instant> {
-        if let Some(node) = self.current.get(self.cursor) {
-            return Some(Instant::from_ps(node.time));
+        if let Some(index) = self.current.get(self.cursor) {
+            return Some(Instant::from_ps(self.near.nodes[*index as usize].time));
         }
         let earliest = match self.first_place() {
             Some(place) => self.near.earliest(self.slots[place]),
@@ -275,29 +311,26 @@ impl<E: Copy> EventQueue<E> {
         Some(Instant::from_ps(earliest))
     }
 
-    #[inline]
-    fn taken(&mut self, time: u64, event: E) -> (Instant, E) {
-        self.now = time;
-        self.pending -= 1;
-        if time > self.covered - ((NEAR_BLOCKS - 1) << BLOCK_BITS) {
-            self.cover(time);
-        }
-        (Instant::from_ps(time), event)
-    }
-
     /// In front of its slot's list.
     #[inline(always)]
-    fn file(&mut self, time: u64, event: E) {
+    fn file(&mut self, time: u64, index: u32) {
         let place = (time >> SLOT_BITS) as usize % SLOTS;
-        self.near.push(&mut self.slots[place], time, event);
+        self.near.put_in_front(&mut self.slots[place], index);
         self.words[place / 64] |= 1 << (place % 64);
         self.summary |= 1 << (place / 64);
+    }
+
+    /// In front of its slot's list, from another part of the queue.
+    fn refile(&mut self, time: u64, event: E) {
+        let index = self.near.keep(time, event);
+        self.file(time, index);
     }
 
     fn schedule_far(&mut self, time: u64, event: E) {
         if time <= self.reached() {
             let block = (time >> BLOCK_BITS) as usize % BLOCKS;
-            self.later.push(&mut self.blocks[block], time, event);
+            let index = self.later.keep(time, event);
+            self.later.put_in_front(&mut self.blocks[block], index);
             self.blocks_used[block / 64] |= 1 << (block % 64);
             self.in_blocks += 1;
             self.blocks_start = self.blocks_start.min(time);
@@ -312,53 +345,55 @@ impl<E: Copy> EventQueue<E> {
     }
 
     /// Into the open slot, or before it (when [`EventQueue::pop_until`] has opened one and taken nothing).
-    fn schedule_early(&mut self, time: u64, event: E) {
-        if time >> SLOT_BITS < self.open {
-            for place in self.cursor..self.current.len() {
-                let Node { time, event, .. } = self.current[place];
-                self.file(time, event);
-            }
-            self.cursor = self.current.len();
-            return self.file(time, event);
+    fn file_early(&mut self, time: u64, index: u32) {
+        let nodes = &self.near.nodes;
+        if time >> SLOT_BITS == self.open {
+            let left = &self.current[self.cursor..];
+            let earlier = left.partition_point(|&other| nodes[other as usize].time <= time);
+            self.current.insert(self.cursor + earlier, index);
+            return;
         }
-        let left = &self.current[self.cursor..];
-        let place = self.cursor + left.partition_point(|node| node.time <= time);
-        let next = NIL;
-        self.current.insert(place, Node { time, next, event });
+        for place in self.cursor..self.current.len() {
+            let index = self.current[place];
+            self.file(self.near.nodes[index as usize].time, index);
+        }
+        self.cursor = self.current.len();
+        self.file(time, index);
     }
 
-    /// Moves a slot's events to `current` in their order.
+    /// Lists a slot's events in `current` in their order.
     #[inline(never)]
     fn open_slot(&mut self, place: usize, newest: u32) {
         self.clear(place);
         self.current.clear();
         self.cursor = 0;
-        let (mut index, mut oldest) = (newest, newest);
+        let nodes = &mut self.near.nodes;
+        self.open = nodes[newest as usize].time >> SLOT_BITS;
+        let mut index = newest;
         while index != NIL {
-            let node = self.near.nodes[index as usize];
-            self.current.push(node);
-            oldest = index;
-            index = node.next;
+            self.current.push(index);
+            index = nodes[index as usize].next;
         }
-        self.near.release(newest, oldest);
         self.current.reverse();
-        self.open = self.current[0].time >> SLOT_BITS;
         if self.current.len() > FEW {
-            for (place, node) in self.current.iter_mut().enumerate() {
-                node.next = place as u32;
+            for (place, &index) in self.current.iter().enumerate() {
+                nodes[index as usize].next = place as u32;
             }
-            self.current
-                .sort_unstable_by_key(|node| (node.time, node.next));
+            self.current.sort_unstable_by_key(|&index| {
+                let node = &nodes[index as usize];
+                (node.time, node.next)
+            });
             return;
         }
         for sorted in 1..self.current.len() {
-            let node = self.current[sorted];
+            let index = self.current[sorted];
+            let time = nodes[index as usize].time;
             let mut place = sorted;
-            while place > 0 && self.current[place - 1].time > node.time {
+            while place > 0 && nodes[self.current[place - 1] as usize].time > time {
                 self.current[place] = self.current[place - 1];
                 place -= 1;
             }
-            self.current[place] = node;
+            self.current[place] = index;
         }
     }
 
@@ -409,7 +444,7 @@ impl<E: Copy> EventQueue<E> {
             }
             self.far.pop();
             match time <= self.covered {
-                true => self.file(time, event),
+                true => self.refile(time, event),
                 false => self.schedule_far(time, event),
             }
         }
@@ -451,7 +486,7 @@ impl<E: Copy> EventQueue<E> {
         while index != NIL {
             let Node { time, next, event } = self.later.nodes[index as usize];
             self.in_blocks -= 1;
-            self.file(time, event);
+            self.refile(time, event);
             index = next;
         }
         self.later.release(oldest, newest);
@@ -524,28 +559,38 @@ impl<E> Default for Lists<E> {
 }
 
 impl<E: Copy> Lists<E> {
-    /// Puts an event in front of the list that begins with `newest`.
+    /// Keeps an event in a node that is in no list yet.
+    ///
+    /// # Panics
+    /// When 2^32 - 1 nodes are in use.
     #[inline(always)]
-    fn push(&mut self, newest: &mut u32, time: u64, event: E) {
-        if self.free == NIL {
-            self.grow(time, event);
-        }
+    fn keep(&mut self, time: u64, event: E) -> u32 {
         let index = self.free;
-        let next = std::mem::replace(newest, index);
+        if index == NIL {
+            let next = NIL;
+            self.nodes.push(Node { time, next, event });
+            return self.last();
+        }
         let node = &mut self.nodes[index as usize];
         self.free = node.next;
-        *node = Node { time, next, event };
+        node.time = time;
+        node.event = event;
+        index
     }
 
-    /// One more free node, the only one.
+    /// The number of the newest node of the slab.
     #[cold]
     #[inline(never)]
-    fn grow(&mut self, time: u64, event: E) {
-        let index = u32::try_from(self.nodes.len()).expect("fewer than 2^32 pending events");
+    fn last(&self) -> u32 {
+        let index = u32::try_from(self.nodes.len() - 1).expect("fewer than 2^32 pending events");
         assert!(index != NIL, "more than 2^32 - 1 pending events");
-        let next = NIL;
-        self.nodes.push(Node { time, next, event });
-        self.free = index;
+        index
+    }
+
+    /// Puts a node in front of the list that begins with `newest`.
+    #[inline(always)]
+    fn put_in_front(&mut self, newest: &mut u32, index: u32) {
+        self.nodes[index as usize].next = std::mem::replace(newest, index);
     }
 
     /// The nodes of a list from `newest` to `oldest` are free.

@@ -86,7 +86,8 @@ pub fn run_with(
     let until = world.measure.until;
     let mut warm = false;
     let mut steps = 0_u32;
-    while let Some((now, event)) = world.events.pop_until(until) {
+    while let Some(now) = world.events.take_until(until) {
+        let event = world.events.taken();
         if !warm && now >= world.measure.from {
             warm = true;
             world.measure.busy_before = world.hosts[0].busy();

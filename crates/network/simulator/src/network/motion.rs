@@ -15,13 +15,13 @@ impl Network {
             if let Some(host) = self.idle.pop() {
                 return Step::Idle(host);
             }
-            let Some((now, event)) = self.events.pop_until(end) else {
+            let Some(now) = self.events.take_until(end) else {
                 self.assert_conservation();
                 return Step::Over;
             };
             self.counts.events += 1;
             self.fetch_ahead();
-            match event {
+            match self.events.taken() {
                 Event::Arrive(id, node) => {
                     self.counts.on_wire -= 1;
                     if node.0 < self.topology.hosts {

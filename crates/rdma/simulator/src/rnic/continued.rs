@@ -338,9 +338,9 @@ impl World {
     pub(super) fn run_until(&mut self, end: Duration) -> u64 {
         let end = Instant::ZERO + end;
         let mut events = 0;
-        while let Some((now, event)) = self.queue.pop_until(end) {
+        while let Some(now) = self.queue.take_until(end) {
             self.look_ahead();
-            self.handle(now.as_ps(), event);
+            self.handle(now.as_ps(), self.queue.taken());
             events += 1;
         }
         events

@@ -98,10 +98,10 @@ impl World {
     /// Takes one event; false at the end of the run.
     #[inline]
     pub(crate) fn step(&mut self) -> bool {
-        match self.queue.pop() {
-            Some((now, event)) if now.as_ps() <= self.end => {
+        match self.queue.take_until(Instant::MAX) {
+            Some(now) if now.as_ps() <= self.end => {
                 self.look_ahead();
-                self.handle(now.as_ps(), event);
+                self.handle(now.as_ps(), self.queue.taken());
                 true
             }
             _ => false,
@@ -120,7 +120,7 @@ impl World {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     pub(crate) fn schedule(&mut self, at: u64, event: Event) {
         self.queue.schedule(Instant::from_ps(at), event);
     }
@@ -129,7 +129,7 @@ impl World {
     #[inline(always)]
     pub(super) fn handle(&mut self, now: u64, event: Event) {
         if self.trace.is_some() {
-            self.trace_event(now, &event);
+            self.trace_event(now, event);
         }
         match event {
             Event::Transmit { host } => self.transmit(now, usize::from(host)),

@@ -25,12 +25,12 @@ impl World {
     }
 
     /// An event begins: whom it is for, and what it ends for a followed message.
-    pub(crate) fn trace_event(&mut self, now: u64, event: &Event) {
+    pub(crate) fn trace_event(&mut self, now: u64, event: Event) {
         let Some(mut tracer) = self.trace.take() else {
             return;
         };
         tracer.begins(now);
-        match *event {
+        match event {
             Event::Doorbell { pair, .. }
             | Event::Fetched { pair, .. }
             | Event::Resolved { pair, .. }
@@ -46,7 +46,7 @@ impl World {
             | Event::Notified { pair, .. }
             | Event::Unpaced { pair, .. } => {
                 tracer.acts(pair);
-                self.trace_pair(now, &mut tracer, pair, event);
+                self.trace_pair(now, &mut tracer, pair, &event);
             }
             Event::Control { index } => tracer.acts_for(self.loops[index as usize].tenant),
             Event::Tenant { tenant, .. } => tracer.acts_for(tenant),
