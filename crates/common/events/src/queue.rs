@@ -187,12 +187,14 @@ impl<E: Copy> EventQueue<E> {
             self.refuse(time);
         }
         self.pending += 1;
-        let index = self.near.keep(time, event);
         let opened = self.cursor < self.current.len() && time >> SLOT_BITS <= self.open;
-        if time > self.covered || opened {
+        if time > self.covered || opened || self.near.free == NIL {
+            let index = self.near.keep(time, event);
             return self.file_apart(index);
         }
-        self.file(time, index);
+        let place = (time >> SLOT_BITS) as usize % SLOTS;
+        self.near.push(&mut self.slots[place], time, event);
+        self.mark(place);
     }
 
     /// An event of the past is our own mistake.
@@ -203,16 +205,19 @@ impl<E: Copy> EventQueue<E> {
         panic!("event scheduled at {time} ps, before now = {now} ps");
     }
 
-    /// Files a node that does not go to a slot of the ring.
+    /// Files a node that does not go to a slot of the ring, or that is new in the slab.
     #[cold]
     #[inline(never)]
     fn file_apart(&mut self, index: u32) {
         let Node { time, event, .. } = self.near.nodes[index as usize];
-        if time <= self.covered {
-            return self.file_early(time, index);
+        if time > self.covered {
+            self.near.release(index, index);
+            self.schedule_far(time, event);
+        } else if self.cursor < self.current.len() && time >> SLOT_BITS <= self.open {
+            self.file_early(time, index);
+        } else {
+            self.file(time, index);
         }
-        self.near.release(index, index);
-        self.schedule_far(time, event);
     }
 
     /// Takes the earliest event; of equal times the one scheduled first.
@@ -231,8 +236,7 @@ impl<E: Copy> EventQueue<E> {
     /// As [`EventQueue::pop_until`], for loops: the time of the event, which [`EventQueue::taken`] then has.
     #[inline(always)]
     pub fn take_until(&mut self, end: Instant) -> Option<Instant> {
-        let index = self.remove_first(end.as_ps())?;
-        let time = self.near.nodes[index as usize].time;
+        let (time, index) = self.remove_first(end.as_ps())?;
         self.now = time;
         self.pending -= 1;
         if time > self.covered - ((NEAR_BLOCKS - 1) << BLOCK_BITS) {
@@ -253,34 +257,35 @@ impl<E: Copy> EventQueue<E> {
         self.near.nodes[self.last as usize].event
     }
 
-    /// Takes the node of the earliest event out of its list, unless it is later than `end`.
+    /// Takes the earliest event out of its list, unless it is later than `end`: its time and its node.
     #[inline(always)]
-    fn remove_first(&mut self, end: u64) -> Option<u32> {
+    fn remove_first(&mut self, end: u64) -> Option<(u64, u32)> {
         if self.cursor == self.current.len() {
             let place = match self.first_place() {
                 Some(place) => place,
                 None => self.cover_far(end)?,
             };
             let newest = self.slots[place];
-            let node = &self.near.nodes[newest as usize];
-            if node.next == NIL {
-                if node.time > end {
+            let Node { time, next, .. } = self.near.nodes[newest as usize];
+            if next == NIL {
+                if time > end {
                     return None;
                 }
                 self.clear(place);
-                return Some(newest);
+                return Some((time, newest));
             }
-            if node.time >> SLOT_BITS > end >> SLOT_BITS {
+            if time >> SLOT_BITS > end >> SLOT_BITS {
                 return None;
             }
             self.open_slot(place, newest);
         }
         let index = self.current[self.cursor];
-        if self.near.nodes[index as usize].time > end {
+        let time = self.near.nodes[index as usize].time;
+        if time > end {
             return None;
         }
         self.cursor += 1;
-        Some(index)
+        Some((time, index))
     }
 
     /// A waiting event that will be taken soon, not necessarily the next one: callers can prefetch its memory.
@@ -316,6 +321,12 @@ impl<E: Copy> EventQueue<E> {
     fn file(&mut self, time: u64, index: u32) {
         let place = (time >> SLOT_BITS) as usize % SLOTS;
         self.near.put_in_front(&mut self.slots[place], index);
+        self.mark(place);
+    }
+
+    /// The slot is in use.
+    #[inline(always)]
+    fn mark(&mut self, place: usize) {
         self.words[place / 64] |= 1 << (place % 64);
         self.summary |= 1 << (place / 64);
     }
@@ -559,6 +570,15 @@ impl<E> Default for Lists<E> {
 }
 
 impl<E: Copy> Lists<E> {
+    /// Puts an event in front of the list that begins with `newest`. There is a free node.
+    #[inline(always)]
+    fn push(&mut self, newest: &mut u32, time: u64, event: E) {
+        let node = &mut self.nodes[self.free as usize];
+        let next = std::mem::replace(newest, self.free);
+        self.free = node.next;
+        *node = Node { time, next, event };
+    }
+
     /// Keeps an event in a node that is in no list yet.
     ///
     /// # Panics

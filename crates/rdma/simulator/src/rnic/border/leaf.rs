@@ -109,7 +109,7 @@ impl Leaf {
 impl World {
     /// `event` is what a frame of `bytes` does when it arrives at `arrives` on an empty network: schedules it, or hands
     /// the frame out.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn send_frame(
         &mut self,
         ends: (usize, usize),
@@ -117,13 +117,18 @@ impl World {
         arrives: u64,
         event: Event,
     ) {
-        let (from, to) = ends;
-        if self.border.is_none() || from == to {
+        if self.border.is_none() || ends.0 == ends.1 {
             self.schedule(arrives, event);
-            return;
+        } else {
+            self.hand_out(ends, bytes, arrives, event);
         }
+    }
+
+    /// A frame goes to the network behind the border.
+    #[inline(never)]
+    fn hand_out(&mut self, (from, to): (usize, usize), bytes: u64, arrives: u64, event: Event) {
         let marks = self.device.congestion && matches!(event, Event::Packet { .. });
-        let border = self.border.as_mut().expect("checked above");
+        let border = self.border.as_mut().expect("frames leave over a border");
         let id = border.free.pop().unwrap_or_else(|| {
             border.events.push(event);
             border.events.len() as u32 - 1
