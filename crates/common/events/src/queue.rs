@@ -22,7 +22,10 @@
 //!
 //! Units: picoseconds. Limits: 2^32 - 1 pending events; scheduling into the past is our own mistake and panics.
 
+mod lists;
+
 use isolane_common_quantities::units::Instant;
+use lists::{Lists, NIL, Node};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
@@ -41,8 +44,6 @@ const NEAR_BLOCKS: u64 = (SLOTS as u64) >> (BLOCK_BITS - SLOT_BITS);
 const BLOCKS: usize = 1 << 14;
 /// Up to this many events, insertion sorts faster than anything else.
 const FEW: usize = 16;
-/// The end of a list, or an empty one.
-const NIL: u32 = u32::MAX;
 
 /// An event queue for events of type `E`.
 ///
@@ -89,14 +90,6 @@ pub struct EventQueue<E> {
     far: BinaryHeap<Far<E>>,
     /// Events that ever went to `far`.
     far_count: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Node<E> {
-    time: u64,
-    /// The next older of the list; while the open slot is sorted, the place in its list.
-    next: u32,
-    event: E,
 }
 
 /// An event beyond the rings; the earliest is the greatest.
@@ -549,98 +542,6 @@ impl<E: Copy> EventQueue<E> {
         if *word == 0 {
             self.summary &= !(1 << (place / 64));
         }
-    }
-}
-
-/// Lists of events in one slab. A list is the number of its newest node, from which each leads to the next older.
-#[derive(Clone, Debug)]
-struct Lists<E> {
-    nodes: Vec<Node<E>>,
-    /// First node that is in no list.
-    free: u32,
-}
-
-impl<E> Default for Lists<E> {
-    fn default() -> Self {
-        Self {
-            nodes: Vec::new(),
-            free: NIL,
-        }
-    }
-}
-
-impl<E: Copy> Lists<E> {
-    /// Puts an event in front of the list that begins with `newest`. There is a free node.
-    #[inline(always)]
-    fn push(&mut self, newest: &mut u32, time: u64, event: E) {
-        let node = &mut self.nodes[self.free as usize];
-        let next = std::mem::replace(newest, self.free);
-        self.free = node.next;
-        *node = Node { time, next, event };
-    }
-
-    /// Keeps an event in a node that is in no list yet.
-    ///
-    /// # Panics
-    /// When 2^32 - 1 nodes are in use.
-    #[inline(always)]
-    fn keep(&mut self, time: u64, event: E) -> u32 {
-        let index = self.free;
-        if index == NIL {
-            let next = NIL;
-            self.nodes.push(Node { time, next, event });
-            return self.last();
-        }
-        let node = &mut self.nodes[index as usize];
-        self.free = node.next;
-        node.time = time;
-        node.event = event;
-        index
-    }
-
-    /// The number of the newest node of the slab.
-    #[cold]
-    #[inline(never)]
-    fn last(&self) -> u32 {
-        let index = u32::try_from(self.nodes.len() - 1).expect("fewer than 2^32 pending events");
-        assert!(index != NIL, "more than 2^32 - 1 pending events");
-        index
-    }
-
-    /// Puts a node in front of the list that begins with `newest`.
-    #[inline(always)]
-    fn put_in_front(&mut self, newest: &mut u32, index: u32) {
-        self.nodes[index as usize].next = std::mem::replace(newest, index);
-    }
-
-    /// The nodes of a list from `newest` to `oldest` are free.
-    #[inline]
-    fn release(&mut self, newest: u32, oldest: u32) {
-        self.nodes[oldest as usize].next = self.free;
-        self.free = newest;
-    }
-
-    /// Lets each node of a list lead to the next newer; the first of them, the oldest.
-    fn reverse(&mut self, newest: u32) -> u32 {
-        let (mut index, mut newer) = (newest, NIL);
-        while index != NIL {
-            let older = std::mem::replace(&mut self.nodes[index as usize].next, newer);
-            newer = index;
-            index = older;
-        }
-        newer
-    }
-
-    /// The earliest time of the list that begins with `newest`.
-    fn earliest(&self, newest: u32) -> u64 {
-        let mut index = newest;
-        let mut earliest = u64::MAX;
-        while index != NIL {
-            let node = &self.nodes[index as usize];
-            earliest = earliest.min(node.time);
-            index = node.next;
-        }
-        earliest
     }
 }
 
