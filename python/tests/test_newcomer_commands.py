@@ -46,6 +46,23 @@ def test_mistakes_at_plan(words: list[str], said: str, capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
+    ("main", "words", "said"),
+    [
+        (planner.main, ["plan", QUERY, "--infr", TIERS], "isolane edge plan: --infr: no such option or one word too many; did you mean --infra?"),
+        (pipeline.main, ["run"], "isolane edge run: the following arguments are required: plan"),
+        (pipeline.main, ["run", "p.json", "--tiers", "foo"], "isolane edge run: --tiers: invalid choice: 'foo'"),
+        (pipeline.main, ["watch", "p.json", "--query", QUERY, "q.yaml"], "isolane edge watch: q.yaml: no such option or one word too many"),
+    ],
+)
+def test_mistakes_of_words(main: object, words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words)  # type: ignore[operator]
+    assert ended.value.code == 2
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1, err
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (["run", "PLAN", "--move", "detector=mec@nan"], "nan s is outside the run"),

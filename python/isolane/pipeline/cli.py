@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any
 
 from isolane import allowed
+from isolane.arguments import Parser
 from isolane.pipeline import clock, kubernetes, lab, live, rayserve
 from isolane.pipeline.deployment import Deployment, from_plan
 from isolane.pipeline.operator import OperatorError
@@ -42,7 +43,7 @@ ENDED_BY = 128
 
 def parser() -> argparse.ArgumentParser:
     """All arguments."""
-    top = argparse.ArgumentParser(prog="isolane edge", description="Runs what `isolane edge plan` decided.", epilog=ENDS, allow_abbrev=False)
+    top = Parser(prog="isolane edge", description="Runs what `isolane edge plan` decided.", epilog=ENDS, allow_abbrev=False)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     run = commands.add_parser("run", help="run a plan on its workload and say what became of each item", allow_abbrev=False)

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Sequence
 
 from isolane import allowed
+from isolane.arguments import Parser
 from isolane.planner import beyond, formats
 from isolane.planner.claims import cli as claims
 from isolane.planner.model import Infrastructure, Launcher, Order, PlanError, Query
@@ -41,7 +42,7 @@ ENDINGS = ("", ".json.gz", ".json")
 
 def parser() -> argparse.ArgumentParser:
     """The arguments."""
-    top = argparse.ArgumentParser(prog="isolane edge", description="Plans live ML queries.", allow_abbrev=False)
+    top = Parser(prog="isolane edge", description="Plans live ML queries.", allow_abbrev=False)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     plan = commands.add_parser(
         "plan",
@@ -240,7 +241,7 @@ def as_text(planned: Planned, query: Query, infrastructure: Infrastructure) -> s
     lines += [
         "",
         f"  accuracy   {plan.accuracy:8.3f}      at least {query.accuracy_min:g}",
-        f"  latency    {plan.latency_ms:8.1f} ms   at most {query.latency_max_ms:g} ms (99th percentile {plan.latency_p99_ms:.1f})",
+        f"  latency    {plan.latency_ms:8.1f} ms   at most {query.latency_max_ms:g} ms (99th percentile {plan.latency_p99_ms:.1f} ms)",
         f"  network    {shares(plan.network_share)}",
         f"  cores      {shares(plan.compute_share)}",
         f"  GPUs       {shares(plan.gpu_share)}",

@@ -62,7 +62,9 @@ def read_text(path: pathlib.Path) -> str:
     """A text file, or an error that names it."""
     try:
         return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
+        raise PlanError(f"{path}: cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
         raise PlanError(f"{path}: cannot be read: {error}") from error
 
 
