@@ -41,7 +41,7 @@ const PROCESSES: Kind = count(1, PROCESSES_MAX);
 pub(crate) const TOP: &[Key] = &[
     key("name", Kind::Text, "name in reports; the file's stem unless given"),
     key("description", Kind::Text, "what the experiment shows"),
-    required("profile", Kind::Text, "device profile of all hosts"),
+    required("profile", Kind::Text, "device profile of all hosts (`isolane catalog profiles` lists them)"),
     key("topology", Kind::Choice(&["back-to-back", "switch"]), "how the hosts are joined"),
     key("warmup", ANY_TIME, "time before measuring starts (200us)"),
     key("duration", SOME_TIME, "measured time (2ms)"),

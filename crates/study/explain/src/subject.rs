@@ -68,10 +68,7 @@ impl Subject {
         }
         let pattern = attacker.unwrap_or(tenants::ALL_OTHERS);
         if attackers.is_empty() {
-            return Err(ExplainError::NotApplicable {
-                profile: profile.name.clone(),
-                reason: "a tenant does not attack itself".to_owned(),
-            });
+            return Err(ExplainError::NoAttacker(victim.info.name));
         }
         let attacker = one("attacker", pattern, attackers, |plan| &plan.info.name)?;
         if scenario.network.is_some() {
