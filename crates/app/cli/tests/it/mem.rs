@@ -219,7 +219,7 @@ fn mistakes_end_with_two_and_say_what_is_allowed() {
     check(&run("--slo-latency 160"), "has no unit");
     check(&run("--slo-latency 160ns"), "--priority is missing");
     check(&run("--slo-bandwidth 40Gb/s --priority 1"), "is in bits");
-    check(&run("--priority 1"), "say what it is promised");
+    check(&run("--priority 1"), "an objective is missing");
     check(&run("--type ls --priority 1"), "needs --slo-latency");
     check(
         &run("--slo-latency 160ns --priority 1 --local-max 25%"),
@@ -244,7 +244,7 @@ fn mistakes_end_with_two_and_say_what_is_allowed() {
     );
     check(
         &["mem", "plan", "--memory", "5GiB", "--priority", "1"],
-        "say what it is promised",
+        "an objective is missing",
     );
     check(
         &["mem", "bench", "latency", "--cores", "2"],

@@ -56,6 +56,9 @@ fn a_program_that_is_not_there_ends_in_127_and_one_that_is_none_in_126() {
     let missing = run(&["no-such-program-here"], &[NO_SHIM]);
     assert_eq!(missing.status.code(), Some(127));
     assert!(text(&missing.stderr).contains("no such program"));
+    let misspelt = run(&["--clas", "latency", "--", "true"], &[NO_SHIM]);
+    assert_eq!(misspelt.status.code(), Some(127));
+    assert!(text(&misspelt.stderr).contains("--clas: neither an option of isolane rdma run"));
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("text");
     fs::write(&file, "hello").unwrap();

@@ -22,7 +22,12 @@ pub(crate) fn read(given: &Path) -> Result<HuntResult> {
     }
     let text = inputs::read(path)?;
     let version: serde_json::Value = serde_json::from_str(&text)
-        .with_context(|| format!("{} is not the result of a hunt", path.display()))
+        .with_context(|| {
+            format!(
+                "{}: not the result of a hunt (give the folder of `isolane hunt --report`)",
+                path.display()
+            )
+        })
         .map_err(|error| bad(format!("{error:#}")))?;
     let found = version["version"].as_u64();
     if found != Some(u64::from(HUNT_VERSION)) {

@@ -127,12 +127,12 @@ impl Options {
             (Some("bi"), ..) => return Err(bad("--type bi needs --slo-bandwidth, like 40GB/s")),
             (None, ..) => {
                 return Err(bad(
-                    "say what it is promised: --slo-latency 160ns, --slo-bandwidth 40GB/s, or --type best-effort",
+                    "an objective is missing: give --slo-latency 160ns, --slo-bandwidth 40GB/s, or --type best-effort",
                 ));
             }
             (Some(kind), ..) => {
                 return Err(bad(format!(
-                    "--type {kind} promises nothing: leave --slo-latency and --slo-bandwidth out"
+                    "--type {kind} has no objective: leave --slo-latency and --slo-bandwidth out"
                 )));
             }
         };

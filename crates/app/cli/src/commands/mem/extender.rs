@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const AFTER: &str = "\
 Nodes need a fresh summary in their annotation, by a timer on each of them:
   kubectl annotate --overwrite node NODE isolane.dev/machine=\"$(isolane mem status --summary)\"
-The scheduler's configuration names this address: urlPrefix http://ADDRESS, filterVerb filter, prioritizeVerb prioritize,
+The scheduler's configuration names this address: urlPrefix http://ADDRESS, filterVerb filter, prioritizeVerb prioritize, \
 nodeCacheCapable false.";
 
 /// Arguments of `isolane mem extender`.

@@ -256,7 +256,7 @@ fn text(profile: &AppProfile) -> String {
     };
     match profile.admissible {
         false => format!(
-            "inadmissible: alone and without limits it gets {best}; promise less, or take another machine\n"
+            "inadmissible: alone and without limits it gets {best}; choose a weaker objective or another machine\n"
         ),
         true => format!(
             "needs {} of near memory and {:.1} % of its processor time; holds {}, gets {best} without limits\n",

@@ -32,31 +32,31 @@ use std::time::Duration;
 const AFTER: &str = "\
 Exit codes:
   0    done
-  1    the answer is no: refused for want of memory or bandwidth; plan: the promise would not be kept
-  2    a mistake: no such application, a value out of range, a name or priority that another application has
-  3    the machine cannot: no service, no tiers, no privilege, a promise better than the hardware
+  1    the answer is no: too little memory or bandwidth; plan: an objective would be missed
+  2    a mistake: no such application, a value out of range, a name or priority in use
+  3    the machine cannot: no service, no tiers, no privilege, an objective beyond the hardware
   130  interrupted";
 
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = AFTER)]
 pub(crate) enum Arguments {
-    /// See interference in this machine's memory, and Mercury end it: 30 seconds, no root, no service, no tiers
+    /// Show how programs here slow each other's memory accesses, and how Mercury ends it; 30 seconds, no root
     Try(demonstration::Arguments),
-    /// Run a command as an application with a promise
+    /// Run a command as an application with an objective
     Run(Box<run::Arguments>),
-    /// Put an application of a file, or a pod, under control
+    /// Control an application that a file describes, or a pod
     Submit(submit::Arguments),
-    /// Let an application go: no more limits, it keeps running
+    /// Remove the limits of an application, which continues to run
     Remove(remove::Arguments),
-    /// Show applications, promises, memory, limits and why they changed
+    /// Show applications, objectives, memory, limits, and why limits changed
     Status(status::Arguments),
-    /// Watch the same
+    /// Show the view of `status` again and again
     Top(top::Arguments),
-    /// Say whether this machine can take an application, and who would yield what
+    /// Say whether this machine can run an application, and what other applications would lose
     Plan(plan::Arguments),
-    /// Find the least near memory and processor time with which a command alone keeps its promise
+    /// Find the least near memory and processor time with which a command alone meets its objective
     Measure(Box<measure::Arguments>),
-    /// Find the bandwidth and the rate of hint faults at which this machine's applications begin to suffer
+    /// Find the bandwidth and the rate of hint faults above which applications slow each other
     MeasureMachine(measure_machine::Arguments),
     /// Measure latency and bandwidth of this machine's memory
     Bench(bench::Arguments),

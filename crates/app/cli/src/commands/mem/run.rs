@@ -22,7 +22,7 @@ pub(crate) struct Arguments {
     place: Place,
     #[command(flatten)]
     options: Options,
-    /// Do not run it where its promise is not expected to be kept (exit code 1)
+    /// Do not run a command that is expected to miss its objective (exit code 1)
     #[arg(long)]
     require: bool,
     /// Print the request without sending it, and exit

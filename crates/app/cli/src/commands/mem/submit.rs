@@ -29,7 +29,7 @@ pub(crate) struct Arguments {
     /// The file is a pod with annotations isolane.dev/...
     #[arg(long)]
     pod: bool,
-    /// Do not start a command where its promise is not expected to be kept (exit code 1)
+    /// Do not start a command that is expected to miss its objective (exit code 1)
     #[arg(long)]
     require: bool,
     /// Read the file, print the request without sending it, and exit

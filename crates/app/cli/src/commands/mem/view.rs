@@ -42,10 +42,10 @@ fn applications(status: &Status) -> String {
     let headings = [
         "application",
         "prio",
-        "promise",
+        "objective",
         "measured",
         "from",
-        "kept",
+        "met",
         "near",
         "far",
         "near limit",
@@ -189,7 +189,7 @@ pub(super) fn lacks(lacks: &Lacks) -> String {
         )
     });
     let parts: Vec<String> = [local, rate].into_iter().flatten().collect();
-    format!("its promise lacks {}", parts.join(" and "))
+    format!("its objective lacks {}", parts.join(" and "))
 }
 
 /// One line on how an application was taken in.
@@ -210,7 +210,7 @@ pub(super) fn admission(admission: &Admission) -> String {
         .collect();
     if !names.is_empty() {
         text.push_str(&format!(
-            "; {} yield{}",
+            "; {} lose{}",
             names.join(", "),
             if names.len() == 1 { "s" } else { "" }
         ));
@@ -222,7 +222,7 @@ pub(super) fn admission(admission: &Admission) -> String {
 pub(super) fn submission(submission: &Submission) -> String {
     let application = &submission.application;
     format!(
-        "{}: type {}, promise {}, priority {}, memory {}, in {}\n",
+        "{}: type {}, objective {}, priority {}, memory {}, in {}\n",
         application.name,
         application.promise.kind(),
         promise(application.promise),
@@ -240,7 +240,7 @@ pub(super) fn planned(name: &str, planned: &Planned) -> String {
         return format!("no: {}\n", refused.message);
     }
     let mut text = match &planned.lacks {
-        None => format!("yes: {name} could run with its promise kept"),
+        None => format!("yes: {name} can run and meet its objective"),
         Some(missing) => format!("no: {name} could run, but {}", lacks(missing)),
     };
     if let Some(allowed) = &planned.limits {
@@ -248,17 +248,17 @@ pub(super) fn planned(name: &str, planned: &Planned) -> String {
     }
     text.push('\n');
     if planned.yields.is_empty() {
-        return text + "no application would yield anything\n";
+        return text + "no other application would lose anything\n";
     }
     let mut table = Table::new(
         "lrrrrll",
         &[
-            "who yields",
-            "near",
-            "then",
-            "cpu %",
-            "then",
-            "its promise",
+            "loses",
+            "near now",
+            "near then",
+            "cpu % now",
+            "cpu % then",
+            "its objective",
             "why",
         ],
     );
@@ -271,8 +271,8 @@ pub(super) fn planned(name: &str, planned: &Planned) -> String {
             percent(&given.before),
             percent(&given.after),
             match given.keeps_promise {
-                Some(true) => "kept",
-                Some(false) => "breaks",
+                Some(true) => "met",
+                Some(false) => "missed",
                 None => "unknown",
             }
             .to_owned(),
@@ -290,13 +290,13 @@ pub(super) fn planned(name: &str, planned: &Planned) -> String {
     let (broken, unknown) = (those(Some(false)), those(None));
     if !broken.is_empty() {
         text.push_str(&format!(
-            "the promise of {} would break\n",
-            broken.join(" and of ")
+            "the objective would be missed by {}\n",
+            broken.join(" and ")
         ));
     }
     if !unknown.is_empty() {
         text.push_str(&format!(
-            "whether {} would keep theirs is not known: they are neither measured nor profiled\n",
+            "not known for {}, neither measured nor profiled: whether the objective would be met\n",
             unknown.join(" and ")
         ));
     }

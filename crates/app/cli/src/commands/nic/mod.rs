@@ -23,7 +23,7 @@ Exit codes:
   0    done
   1    advise: something should be changed; status: the device is not attached
   2    a mistake on the command line: no such device, attached already, a value out of range
-  3    the machine cannot: no card or one transmit queue, no privilege, no BPF; nothing is changed then
+  3    the machine cannot: no NIC, one transmit queue, no privilege or no BPF; nothing changed
   130  interrupted";
 
 #[derive(Debug, clap::Subcommand)]

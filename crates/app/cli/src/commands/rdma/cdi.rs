@@ -21,7 +21,7 @@ const FILE: &str = "isolane.dev-rdma.json";
 
 /// What the help of the command ends with.
 const AFTER: &str = "\
-A container with the CDI device isolane.dev/rdma=paced has LD_PRELOAD set, and the library and the daemon's socket mounted
+A container with the CDI device isolane.dev/rdma=paced has LD_PRELOAD set, and the library and the daemon's socket mounted \
 read-only.
 
 Exit codes:

@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 
 /// What the help of the command ends with.
 const AFTER: &str = "\
-Control verbs are held back for programs started by `isolane rdma run --enforce` and for containers whose seccomp profile
+Control verbs are held back for programs started by `isolane rdma run --enforce` and for containers whose seccomp profile \
 names the agent's socket (--print-seccomp shows what to add to it). Needs root.
 
 Exit codes:

@@ -21,7 +21,7 @@ enum Question {
     Lab(Box<lab::Arguments>),
     /// Compare the class of calls with the code point (DSCP) of their packets in a capture
     Misaligned(misaligned::Arguments),
-    /// Serve tenants' quotas of admitted calls, show them, change them
+    /// Run the quota server, print the quotas of tenants, or change one
     Quota(quota::Arguments),
     /// A client or server of the lab, with JSON on stdin and stdout
     #[command(hide = true)]

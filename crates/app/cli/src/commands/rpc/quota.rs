@@ -17,12 +17,12 @@ use std::path::PathBuf;
 
 /// What the help of the command ends with.
 const AFTER: &str = "\
-The server promises each tenant admitted bytes per second in a class, never more together than the network admits under
-any traffic; clients are programs with the admission library. Guide: docs/guides/quota.md.
+The server guarantees each tenant a rate of admitted calls in a class. The guarantees together never exceed what the \
+network admits under any traffic. Clients are programs with the admission library. Guide: docs/guides/quota.md.
 
 Exit codes:
   0  done
-  1  the server rejects the request: the answer has the reason with the arithmetic, or the server needs its key
+  1  the server rejects the request and prints the sum, or the server needs its key
   2  a mistake in the file or on the command line
   3  the server cannot be reached, or cannot listen or write";
 
@@ -36,15 +36,15 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum What {
-    /// Serve until stopped
+    /// Run the server until it is stopped
     Serve {
-        /// Groups, classes, tenants, and where promises are kept
+        /// Groups, classes, tenants, and where leases are stored (TOML)
         file: PathBuf,
-        /// Check the file, show what can be promised, and end
+        /// Check the file, print the largest guarantees, and end
         #[arg(long)]
         check: bool,
     },
-    /// Show what can be promised, who asks and who has what
+    /// Print the largest guarantees, and the rates that each client requests and may use
     Show {
         #[command(flatten)]
         server: ServerArgument,
@@ -52,7 +52,7 @@ enum What {
         #[arg(long)]
         json: bool,
     },
-    /// Add a tenant, or change its weight or guarantee: what is not given stays
+    /// Add a tenant, or change its weight or guarantee; values that you do not give stay
     Set {
         #[command(flatten)]
         server: ServerArgument,
@@ -64,10 +64,10 @@ enum What {
         /// The class
         #[arg(long)]
         class: String,
-        /// Its weight for what no guarantee takes (1 for a new one)
+        /// Its weight for the rate that no guarantee uses (1 for a new tenant)
         #[arg(long, value_parser = crate::numbers::whole::<u32>(1..=1_000_000))]
         weight: Option<u32>,
-        /// What it gets whenever it asks, like 2Gb/s (nothing for a new one)
+        /// Rate that is available to it at any time, like 2Gb/s (none for a new tenant)
         #[arg(long, value_name = "RATE")]
         guarantee: Option<String>,
         /// Print JSON
@@ -97,7 +97,7 @@ impl ServerArgument {
                 Err(bad(format!("--key-file: {error}")))
             }
             answer => answer.with_context(|| {
-                format!("no answer from the quota server at {server}; is `isolane rpc quota serve` running there?")
+                format!("no answer from the quota server at {server} (start one there with `isolane rpc quota serve FILE`)")
             }),
         }
     }

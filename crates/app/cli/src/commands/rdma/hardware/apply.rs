@@ -13,7 +13,7 @@ use isolane_rdma_hardware::record::Record;
 
 /// What the help of the command ends with.
 const AFTER: &str = "\
-Each previous value is written to a journal before it is changed, and each new value is read back. If a setting fails, all
+Each previous value is written to a journal before it is changed, and each new value is read back. If a setting fails, all \
 previous values are restored. `isolane rdma rollback` restores them later, also after a kill of this command. Needs root.
 
 Exit codes:

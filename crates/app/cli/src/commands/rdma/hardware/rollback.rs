@@ -14,7 +14,7 @@ use serde::Serialize;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  every object has its previous value, or nothing was changed
-  1  another program changed an object since; it is left as it is, and so is its entry in the journal
+  1  another program changed an object since; the object and its journal entry stay
   2  a mistake on the command line
   3  no privilege, a damaged journal, or a value that cannot be restored";
 

@@ -120,7 +120,14 @@ impl Caller {
 /// of shells.
 pub(crate) fn found(verb: &str, name: &OsStr) -> Result<PathBuf, Status> {
     find(name, std::env::var_os("PATH").as_deref()).map_err(|error| {
-        output::note(&format!("isolane {verb}: {error}"));
+        let text = match name.as_bytes().first() {
+            Some(b'-') => format!(
+                "{}: neither an option of isolane {verb} nor a program (`isolane {verb} --help` says more)",
+                name.to_string_lossy()
+            ),
+            _ => error.to_string(),
+        };
+        output::note(&format!("isolane {verb}: {text}"));
         Status::Exit(match error {
             NotFound::Missing(_) => MISSING,
             NotFound::NotExecutable(_) => NOT_EXECUTABLE,

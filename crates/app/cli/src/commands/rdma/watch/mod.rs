@@ -23,7 +23,7 @@ const OVER: &str = "\x1b[H\x1b[J";
 
 /// What the help of the command ends with.
 const AFTER: &str = "\
-Reads counters and the kernel's list of RDMA objects; opens no device and changes nothing. Listing the objects makes the
+Reads counters and the kernel's list of RDMA objects; opens no device and changes nothing. Listing the objects makes the \
 driver query each queue pair: with thousands of queue pairs use --no-users or a long --interval.
 
 Exit codes:
