@@ -188,7 +188,7 @@ pub(crate) fn settings_of(path: &Path) -> Option<String> {
 /// A short name for the build whose executable has these bytes.
 pub fn build_of(executable: &[u8]) -> String {
     let mut hash = Fnv::default();
-    hash.write(executable);
+    hash.write_words(executable);
     format!("{:016x}", hash.finish())
 }
 
