@@ -377,9 +377,9 @@ fn a_terminated_audit_leaves_a_readable_part_and_resumes() {
             "--policies",
             "none",
             "--victims",
-            "*_ib_write_bw,small_tput_ib_send_bw",
+            "large_bw_ib_write_bw,small_tput_ib_send_bw",
             "--attackers",
-            "*write*,Cache-ctrl*",
+            "BW-1MB_ib_write_bw,Cache-ctrl_num*",
             "--seeds",
             "2",
             "--duration",
@@ -401,7 +401,7 @@ fn a_terminated_audit_leaves_a_readable_part_and_resumes() {
         .unwrap();
     let journal = Path::new(out).join("journal.jsonl");
     let runs = || fs::read_to_string(&journal).map_or(0, |text| text.lines().count());
-    while runs() < 30 && child.try_wait().unwrap().is_none() {
+    while runs() < 8 && child.try_wait().unwrap().is_none() {
         std::thread::yield_now();
     }
     let terminated = Command::new("kill").arg(child.id().to_string()).status();
@@ -415,7 +415,7 @@ fn a_terminated_audit_leaves_a_readable_part_and_resumes() {
     assert!(stderr.contains("--resume"), "{stderr}");
     let part = json(&fs::read_to_string(Path::new(out).join("audit.json")).unwrap());
     assert_eq!(part["progress"]["partial"], true);
-    assert!(part["cells"].as_array().unwrap().len() < 4 * 17);
+    assert!(part["cells"].as_array().unwrap().len() < 2 * 5);
 
     let resumed = arguments(&["--resume", "--json"]);
     let resumed: Vec<&str> = resumed.iter().map(String::as_str).collect();
