@@ -95,7 +95,7 @@ pub const MECHANISMS: [Mechanism; 14] = [
     },
     Mechanism {
         name: "remote-socket",
-        remedy: "buffers and threads on the card's own NUMA node (numactl --cpunodebind --membind)",
+        remedy: "buffers and threads on the NIC's own NUMA node (numactl --cpunodebind --membind)",
         removal: &[("microarchitecture", "remote_socket_gbps", AMPLE)],
     },
     Mechanism {

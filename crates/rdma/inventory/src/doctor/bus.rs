@@ -79,7 +79,7 @@ fn width(root: &Root, device: &str, folder: &str) -> Check {
         (true, None) => Check::warn(
             NAME,
             format!("{seen}: the bus is the limit"),
-            "nothing to set: it is the card's own most; count with the bus's rate",
+            "nothing to set: it is the NIC's own maximum; count with the rate of the bus",
         ),
         (false, Some(most)) => Check::ok(NAME, format!("{seen}; the device can do {most}")),
         (false, None) => Check::ok(NAME, seen),

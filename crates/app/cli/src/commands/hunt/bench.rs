@@ -272,7 +272,7 @@ fn duration(new: &[Race], before: usize, took: Duration, jobs: usize) -> String 
     let experiments: u64 = new.iter().map(|race| race.spent.experiments).sum();
     let seconds = took.as_secs_f64();
     format!(
-        "isolane: {} hunts of {experiments} experiments took {:.1} minutes, {jobs} at once ({:.1} experiments/s); {before} \
+        "isolane: hunts run: {}, {experiments} experiments in all, {:.1} minutes, {jobs} at once ({:.1} experiments/s); {before} \
          were done before",
         new.len(),
         seconds / 60.0,
