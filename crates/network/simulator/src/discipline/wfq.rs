@@ -112,11 +112,12 @@ pub(super) fn smallest<T>(
     if among == 0 {
         return None;
     }
-    let mut best = among.trailing_zeros() as usize;
-    let mut least = value(&classes[best]);
+    let first = among.trailing_zeros() as usize;
+    let end = CLASSES_MAX - among.leading_zeros() as usize;
+    let (mut best, mut least) = (first, value(&classes[first]));
     // Every class up to the last is looked at: which of them hold packets changes too often to be predicted.
-    for class in best + 1..CLASSES_MAX - among.leading_zeros() as usize {
-        let own = value(&classes[class]);
+    for (class, own) in classes.iter().enumerate().take(end).skip(first + 1) {
+        let own = value(own);
         let is_less = among >> class & 1 != 0 && is_before(own, least);
         best = std::hint::select_unpredictable(is_less, class, best);
         least = std::hint::select_unpredictable(is_less, own, least);
