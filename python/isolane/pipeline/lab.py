@@ -316,9 +316,9 @@ async def one_query(
             worth(deployed, ended, query, slow, accuracy, runner.options.deadline_s)
             for deployed, ended, accuracy in zip((first, runner.deployment), seen[1:], accuracies, strict=True)
         )
-        periods = [period_line(one).strip() for one in watcher.periods[-2:]]
+        newest = [period_line(one).strip() for one in watcher.periods[-2:]]
     before, during, after = (summarize(len(ended), ended).document() for ended in seen)
-    said = f"seen last: {' / '.join(periods)}"
+    said = f"seen last: {' / '.join(newest)}"
     return Outcome(query.name, arguments.factor, link, before, during, after, lost, session.events, lines, (old, new), said, used)
 
 
