@@ -5,6 +5,7 @@ use crate::bench::{Bench, Stop};
 use crate::mfs::reverts::{self, reverts};
 use crate::mfs::triage::{Triage, triage, widened};
 use crate::mfs::{FeatureSet, Merged, merge, reduce, rough};
+use crate::monitor::Symptom;
 use crate::region::Region;
 use crate::rule::Rule;
 use crate::search;
@@ -64,7 +65,8 @@ impl Run<'_> {
                 .map(|one| one.set.as_ref())
                 .collect();
             let found = (&anomaly.point, anomaly.symptom);
-            let told = match triage(bench, self.space, found, &mild, &known) {
+            let border = self.stages.border;
+            let told = match triage(bench, self.space, found, &mild, (&known, border)) {
                 Ok(told) => told,
                 Err(stop) => return Err(Box::new((anomaly, stop))),
             };
@@ -75,11 +77,11 @@ impl Run<'_> {
                 }
                 Triage::Behind(index, region, point, symptom) => {
                     self.met_at_border(index, region);
-                    if let Some(measured) = bench.recall(&point) {
-                        anomaly.judgement = bench.judge(&point, measured);
-                        anomaly.counters.clone_from(&measured.counters);
-                    }
-                    (anomaly.point, anomaly.symptom) = (point, symptom);
+                    shown_by(bench, &mut anomaly, point, symptom);
+                }
+                Triage::Beside(point) => {
+                    let symptom = anomaly.symptom;
+                    shown_by(bench, &mut anomaly, point, symptom);
                 }
                 Triage::New => {}
             }
@@ -252,6 +254,16 @@ impl Run<'_> {
         Harm::of(owed, point, bench.recall(point)?)
     }
 }
+
+/// `anomaly` is shown by `point`, which was run, from now on.
+fn shown_by(bench: &Bench<'_>, anomaly: &mut Anomaly, point: Point, symptom: Symptom) {
+    if let Some(measured) = bench.recall(&point) {
+        anomaly.judgement = bench.judge(&point, measured);
+        anomaly.counters.clone_from(&measured.counters);
+    }
+    (anomaly.point, anomaly.symptom) = (point, symptom);
+}
+
 /// The conditions of `anomaly`, where they were tested.
 fn tested_set(anomaly: &Anomaly) -> Option<&FeatureSet> {
     anomaly.set.as_ref().filter(|set| set.checks.is_some())

@@ -4,13 +4,16 @@
 //! a reduction of each takes ten runs. Method: the workload is projected onto a known anomaly: the mild workload of its
 //! service with only those features that the known anomaly names, as the new workload has them. If that shows the symptom,
 //! the workload is the known anomaly, whose region then takes in the projection. What is left of the workload without
-//! those features is run once, since a second anomaly may hide behind the first. Limits: single runs; the two known
-//! anomalies that share most with the workload are tried. Source: ours; deduplication by signature is what fuzzers do.
+//! those features is run once, since a second anomaly may hide behind the first. A projection outside of the known region may
+//! show an anomaly that needs fewer features: each factor of it is taken back once, and where the symptom stays, it is one.
+//! Limits: single runs; the two known anomalies that share most with the workload are tried. Source: ours; deduplication by
+//! signature is what fuzzers do.
 
 use super::{FIRST_REPEAT, FeatureSet};
 use crate::bench::{Bench, Stop};
 use crate::monitor::Symptom;
 use crate::region::Region;
+use crate::space::factor::REVERTED;
 use crate::space::{Allowed, Feature, Point, Space};
 
 /// Known anomalies that a workload is projected onto.
@@ -23,11 +26,14 @@ pub enum Triage {
     Known(usize, Region),
     /// The known anomaly with this index, and behind it a workload that shows a symptom without its features.
     Behind(usize, Region, Point, Symptom),
+    /// None that is known; this simpler workload shows it too.
+    Beside(Point),
     /// None that is known.
     New,
 }
 
-/// Holds `point`, which shows `symptom`, against `known`; `mild` is the mild workload of its service.
+/// Holds `point`, which shows `symptom`, against `known`; `mild` is the mild workload of its service. With `border`, what is
+/// beside a known region is looked at more closely.
 ///
 /// # Errors
 /// As [`Bench::measure`].
@@ -36,7 +42,7 @@ pub fn triage(
     space: &Space,
     (point, symptom): (&Point, Symptom),
     mild: &Point,
-    known: &[Option<&FeatureSet>],
+    (known, border): (&[Option<&FeatureSet>], bool),
 ) -> Result<Triage, Stop> {
     for index in candidates((point, symptom), mild, known) {
         let set = known[index].expect("candidates have conditions");
@@ -49,6 +55,12 @@ pub fn triage(
         };
         if seen(bench, &projected)? != Some(symptom) {
             continue;
+        }
+        if border
+            && !set.region.has(&projected)
+            && let Some(simpler) = simpler(bench, space, (&projected, symptom), mild, known)?
+        {
+            return Ok(Triage::Beside(simpler));
         }
         let region = widened(&set.region, &projected);
         let others = Feature::ALL
@@ -68,6 +80,30 @@ pub fn triage(
         return Ok(Triage::Known(index, region));
     }
     Ok(Triage::New)
+}
+
+/// `point`, which is beside a known region, with one factor mild, where that shows the symptom outside of all known regions:
+/// the known anomaly needs all of its features, so this is another one.
+fn simpler(
+    bench: &mut Bench<'_>,
+    space: &Space,
+    (point, symptom): (&Point, Symptom),
+    mild: &Point,
+    known: &[Option<&FeatureSet>],
+) -> Result<Option<Point>, Stop> {
+    for factor in REVERTED.into_iter().filter(|one| one.deviates(point, mild)) {
+        let Some(next) = space.revert(point, mild, factor) else {
+            continue;
+        };
+        let mut sets = known.iter().flatten();
+        if *mild != next
+            && !sets.any(|set| set.region.has(&next))
+            && seen(bench, &next)? == Some(symptom)
+        {
+            return Ok(Some(next));
+        }
+    }
+    Ok(None)
 }
 
 fn seen(bench: &mut Bench<'_>, point: &Point) -> Result<Option<Symptom>, Stop> {
@@ -191,7 +227,7 @@ mod tests {
         };
         let found = (&again, Symptom::PauseFrames);
         let known = [Some(&set)];
-        let told = triage(&mut bench, &space, found, &mild, &known).unwrap();
+        let told = triage(&mut bench, &space, found, &mild, (&known, false)).unwrap();
         let Triage::Known(0, region) = told else {
             panic!("{told:?}");
         };
@@ -202,11 +238,56 @@ mod tests {
             ..again
         };
         let found = (&both, Symptom::PauseFrames);
-        let told = triage(&mut bench, &space, found, &mild, &known).unwrap();
+        let told = triage(&mut bench, &space, found, &mild, (&known, true)).unwrap();
         let Triage::Behind(0, _, rest, Symptom::PauseFrames) = told else {
             panic!("{told:?}");
         };
         assert_eq!((rest.memory_b, rest.depth), (1, mild.depth));
+    }
+
+    /// The known anomaly needs pairs and depth; with SENDs pairs suffice, which a projection onto both alone does not tell.
+    #[test]
+    fn beside_a_known_region_an_anomaly_that_needs_less_is_another() {
+        let pairs = (Feature::QueuePairs, Allowed::Range(32, 20_000));
+        let deep = (Feature::Depth, Allowed::Range(512, 4_096));
+        let sends = (Feature::Service, Allowed::Set(vec![1]));
+        let target = Synthetic {
+            faults: vec![
+                fault(Symptom::PauseFrames, &[deep, pairs.clone()]),
+                fault(Symptom::PauseFrames, &[sends, pairs]),
+            ],
+            ..Synthetic::default()
+        };
+        let space = space();
+        let mut bench = bench(&target, u64::MAX, 1);
+        let writes = space.mild(0)[0].clone();
+        let start = Start {
+            point: &Point {
+                depth: 4_096,
+                queue_pairs: 128,
+                ..writes.clone()
+            },
+            symptom: Symptom::PauseFrames,
+            mild: &writes,
+            known: &[],
+        };
+        let set = reverts(&mut bench, &space, &start).unwrap();
+        let mild = space.mild(1)[0].clone();
+        let point = Point {
+            depth: 1_024,
+            receive_depth: 2_048,
+            queue_pairs: 256,
+            ..mild.clone()
+        };
+        let found = (&point, Symptom::PauseFrames);
+        let known = [Some(&set)];
+        let told = triage(&mut bench, &space, found, &mild, (&known, true)).unwrap();
+        let Triage::Beside(simpler) = told else {
+            panic!("{told:?}");
+        };
+        assert_eq!((simpler.queue_pairs, simpler.depth), (256, mild.depth));
+        let told = triage(&mut bench, &space, found, &mild, (&known, false)).unwrap();
+        assert!(matches!(told, Triage::Known(0, _)), "{told:?}");
     }
 
     #[test]
@@ -220,7 +301,7 @@ mod tests {
             ..mild.clone()
         };
         let found = (&point, Symptom::PauseFrames);
-        let told = triage(&mut bench, &space, found, &mild, &[]).unwrap();
+        let told = triage(&mut bench, &space, found, &mild, (&[], true)).unwrap();
         assert_eq!((told, bench.spent().experiments), (Triage::New, 0));
     }
 }

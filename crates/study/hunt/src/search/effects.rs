@@ -6,7 +6,8 @@
 //! the levels is fitted to the scores by backfitting. Plain means per level would not do: proposals set many raising levels together, and
 //! a level that got among them by chance would keep its high mean. A level that lies more than three standard errors above the mean of its feature raises the
 //! counter. A proposal takes a given workload and moves most of the features that have such a level to it, mostly to the end of
-//! a number's range. Limits: effects are taken as independent; a counter that moves at a cliff only says nothing before.
+//! a number's range. What excludes a level makes room for it (`space/place.rs`), unless it is at such a level itself. Limits:
+//! effects are taken as independent; a counter that moves at a cliff only says nothing before.
 //! Source: the analysis of factorial designs (Box, Hunter and Hunter); backfitting by Breiman and Friedman (1985).
 
 use crate::space::{Allowed, Feature, Point, Space};
@@ -145,28 +146,26 @@ impl Effects {
         if raising.is_empty() {
             return None;
         }
+        let mut open: Vec<(Feature, usize)> =
+            raising.iter().map(|(&f, &level)| (f, level)).collect();
         let mut point = start.clone();
-        let receives =
-            |feature: &Feature| matches!(feature, Feature::ReceiveDepth | Feature::ReceiveBatch);
-        if raising.keys().any(receives)
-            && !point.has_receives()
-            && !raising.contains_key(&Feature::Service)
-        {
-            let mut services = space.allowed(Feature::Service).grid();
-            services.retain(|&service| Feature::Service.set(&point, service).has_receives());
-            if !services.is_empty() {
-                let service = services[stream.below(services.len() as u64) as usize];
-                point = space
-                    .changed(&point, Feature::Service, service)
-                    .unwrap_or(point);
-            }
-        }
-        for (&feature, &wanted) in &raising {
-            if stream.chance(1, LEFT_OUT_ONE_IN) {
+        let mut done: Vec<(Feature, usize)> = Vec::new();
+        while !open.is_empty() {
+            let wanted = open.swap_remove(stream.below(open.len() as u64) as usize);
+            // A service that is wanted itself does not change for the sake of receives.
+            let idle = !wanted.0.is_active(&point) && raising.contains_key(&Feature::Service);
+            if idle || stream.chance(1, LEFT_OUT_ONE_IN) {
                 continue;
             }
-            let next = moved(space, &point, (feature, wanted), stream);
-            point = next.unwrap_or(point);
+            let next = moved(space, &point, wanted, stream);
+            let keeps = |next: &Point| {
+                let mut all = done.iter();
+                all.all(|&(f, kept)| f.is_active(next) && level(space, f, f.of(next)) == kept)
+            };
+            if let Some(next) = next.filter(keeps) {
+                point = next;
+                done.push(wanted);
+            }
         }
         (point != *start).then_some(point)
     }
@@ -180,69 +179,6 @@ struct Fit {
     counts: Vec<f64>,
     /// What the model leaves unexplained.
     variance: f64,
-}
-
-/// The sound point with the most of one counter, and the changes of one feature that were not tried from there.
-#[derive(Clone, Debug)]
-pub(super) struct Summit {
-    score: f64,
-    point: Point,
-    untried: Vec<(Feature, usize)>,
-}
-
-/// Summits of all counters: each is left by one change at a time, none twice, until a change gives more.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Summits(Vec<Option<Summit>>);
-
-impl Summits {
-    /// Takes in the `values` of all counters at the sound `point`.
-    pub(super) fn learn(&mut self, space: &Space, point: &Point, values: &[f64]) {
-        self.0.resize(values.len(), None);
-        for (summit, &score) in self.0.iter_mut().zip(values) {
-            let more = summit.as_ref().is_none_or(|summit| score > summit.score);
-            if score > 0.0 && more {
-                *summit = Some(Summit {
-                    score,
-                    point: point.clone(),
-                    untried: changes(space, point),
-                });
-            }
-        }
-    }
-
-    /// A change of the summit of `counter` that was not tried; none where there is none.
-    pub(super) fn step(
-        &mut self,
-        space: &Space,
-        counter: usize,
-        stream: &mut Stream,
-    ) -> Option<Point> {
-        let summit = self.0.get_mut(counter)?.as_mut()?;
-        while !summit.untried.is_empty() {
-            let place = stream.below(summit.untried.len() as u64) as usize;
-            let (feature, wanted) = summit.untried.swap_remove(place);
-            if let Some(point) = moved(space, &summit.point, (feature, wanted), stream) {
-                return Some(point);
-            }
-        }
-        None
-    }
-}
-
-/// Every level of every feature that `point` does not have.
-fn changes(space: &Space, point: &Point) -> Vec<(Feature, usize)> {
-    let mut all = Vec::new();
-    for feature in Feature::ALL {
-        let levels = space.allowed(feature).grid().into_iter();
-        let mut levels: Vec<usize> = levels.map(|v| level(space, feature, v)).collect();
-        levels.dedup();
-        let own = level(space, feature, feature.of(point));
-        // Within the level of a number there are other values, which may be what is missing.
-        let number = matches!(space.allowed(feature), Allowed::Range(..));
-        levels.retain(|&level| number || level != own);
-        all.extend(levels.into_iter().map(|level| (feature, level)));
-    }
-    all
 }
 
 /// `point` with a value of the level `wanted` for `feature`.
@@ -261,30 +197,9 @@ fn moved(
         (LAST, true) => grid[grid.len() - 1],
         _ => grid[stream.below(grid.len() as u64) as usize],
     };
-    match feature {
-        Feature::Smallest | Feature::Largest => sized(space, point, feature, value),
-        _ => space.changed(point, feature, value),
-    }
-    .filter(|next| next != point)
-}
-
-/// `point` whose smallest or largest element has `value`, mixed where the other end stays.
-fn sized(space: &Space, point: &Point, feature: Feature, value: u64) -> Option<Point> {
-    let mut next = point.clone();
-    if next.is_uniform() {
-        if next.requests.iter().map(Vec::len).sum::<usize>() < 2 {
-            let own = next.requests[0][0];
-            next.requests = vec![vec![own, own]];
-        }
-        let first = next.requests.iter_mut().flatten().next()?;
-        *first = value;
-    } else {
-        next = feature.set(&next, value);
-    }
-    // A repair holds the largest element.
-    let largest = Feature::Largest.of(&next).next_power_of_two();
-    let length = next.region_bytes.max(largest);
-    space.changed(&next, Feature::RegionBytes, length)
+    space
+        .placed(point, feature, value)
+        .filter(|next| next != point)
 }
 
 /// The level of `value`.

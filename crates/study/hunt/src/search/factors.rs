@@ -6,18 +6,20 @@
 //! * *isolation*: the mild workload of every service; then topologies until every pair of their levels was seen once (a
 //!   covering array of strength two), with services in turn; then every other factor alone, for every service;
 //! * *search*: three proposals of sixteen are a uniform point, or a mild workload with one to six deviating factors;
-//! * *feedback*: eleven of sixteen are a uniform point with the levels of features that raise a counter (`effects`). One changes
-//!   one feature of the sound workload with the highest value of a counter. One starts at a sound workload whose counters
-//!   reached a level that its service had not shown before (powers of two, or twentieths of the bounds), the one that was
-//!   used least of five, and deviates it by one or two factors or carries it to another service. Of two counters the one is followed that
-//!   more lately reached a new maximum or led to a new anomaly.
+//! * *feedback*: twelve of sixteen are a uniform point with the levels of features that raise a counter (`effects`). One starts
+//!   at a sound workload whose counters reached a level that its service had not shown before (powers of two, or twentieths of
+//!   the bounds), the one that was used least of five, and deviates it by one or two factors or carries it to another service.
+//!   Of two counters the one is raised that more lately reached a new maximum; one that led to a new anomaly is raised less.
+//!
+//! Uniform points are those of `coverage`, which show rare pairs of values.
 //!
 //! A workload in a known region is mostly left out: the more sound workloads were met in a region, the less, since such a
 //! region is too broad and may hide another anomaly. The searcher knows no anomaly by name. Limits: shares are round numbers, chosen on
 //! planted devices ([`crate::planted`]). Source: covering arrays by Cohen et al. (AETG, 1997); seeds by coverage as fuzzers
 //! keep them.
 
-use super::effects::{Effects, Summits};
+use super::coverage::Coverage;
+use super::effects::Effects;
 use super::{Ground, Observed, Searcher, Stages};
 use crate::space::factor::{Factor, VARIED};
 use crate::space::{Feature, Point};
@@ -34,7 +36,7 @@ const ATTEMPTS_MAX: usize = 400;
 const SEEDS: u64 = 5;
 /// One proposal in so many of the others is a uniform point, after isolation.
 const UNIFORM_ONE_IN: u64 = 2;
-/// Turns of proposals after isolation: one deviates a seed, one climbs, those below [`OTHERS`] raise a counter.
+/// Turns of proposals after isolation: one deviates a seed, those below [`OTHERS`] raise a counter.
 const SHARES: u64 = 16;
 /// The first turn that follows no counter.
 const OTHERS: u64 = 13;
@@ -42,6 +44,8 @@ const OTHERS: u64 = 13;
 const INSIDE_ONE_IN: u64 = 12;
 /// Number of drawn topologies; the one with most new pairs is taken.
 const TOPOLOGIES: usize = 32;
+/// Proposals without effect that a counter is charged with once it led to a new anomaly.
+const FOUND: u64 = 20;
 /// Levels of a ratio from 0 to 1.
 const RATIO_LEVELS: f64 = 20.0;
 
@@ -68,8 +72,8 @@ pub struct Factors {
     seeds: Vec<Seed>,
     /// Anomalous and sound workloads that were met in each known region.
     inside: Vec<[u64; 2]>,
+    coverage: Coverage,
     effects: Effects,
-    summits: Summits,
     /// Proposals that followed each objective since it last led to more of its counter or to an anomaly.
     barren: Vec<u64>,
     /// The most of each objective in a sound workload.
@@ -89,8 +93,8 @@ impl Factors {
             seen: BTreeSet::new(),
             seeds: Vec::new(),
             inside: Vec::new(),
+            coverage: Coverage::default(),
             effects: Effects::default(),
-            summits: Summits::default(),
             barren: Vec::new(),
             most: Vec::new(),
             pending: BTreeMap::new(),
@@ -197,7 +201,6 @@ impl Factors {
             let turn = self.stream.below(SHARES);
             let point = match turn {
                 0 => self.grown(ground),
-                1 => self.climbed(ground),
                 turn if turn < OTHERS => self.raised(ground),
                 _ => None,
             };
@@ -206,12 +209,22 @@ impl Factors {
             }
         }
         if self.stream.chance(1, UNIFORM_ONE_IN) {
-            return ground.space.draw(&mut self.stream).ok();
+            return self.uniform(ground);
         }
         let all = ground.mild_of_all();
         let mild = all.get(self.stream.below(all.len().max(1) as u64) as usize)?;
         let count = 1 + self.stream.below(FACTORS_MAX);
         Some(self.deviated(ground, mild.clone(), mild, count))
+    }
+
+    /// A uniform point, one with rare pairs of values where that stage takes part.
+    fn uniform(&mut self, ground: &Ground<'_>) -> Option<Point> {
+        let covering = self.stages.coverage.then(|| {
+            let is_fresh = |point: &Point| ground.is_fresh(point);
+            self.coverage.draw(ground.space, is_fresh, &mut self.stream)
+        });
+        let point = covering.flatten();
+        point.or_else(|| ground.space.draw(&mut self.stream).ok())
     }
 
     /// Of two objectives the one that led somewhere more lately.
@@ -234,18 +247,11 @@ impl Factors {
 
     /// A uniform point with the levels that raise a counter.
     fn raised(&mut self, ground: &Ground<'_>) -> Option<Point> {
-        let start = ground.space.draw(&mut self.stream).ok()?;
+        let start = self.uniform(ground)?;
         let objective = self.objective();
         let point = self
             .effects
             .raised(ground.space, &start, objective, &mut self.stream);
-        self.follows(point, objective)
-    }
-
-    /// One change of the point with the most of a counter.
-    fn climbed(&mut self, ground: &Ground<'_>) -> Option<Point> {
-        let objective = self.objective();
-        let point = self.summits.step(ground.space, objective, &mut self.stream);
         self.follows(point, objective)
     }
 
@@ -353,7 +359,9 @@ impl Searcher for Factors {
             let pending = self.pending.remove(&seen.point);
             if let Some(objective) = pending {
                 let more = values[objective] > self.most[objective];
-                if more || (seen.anomalous && discovered) {
+                if seen.anomalous && discovered {
+                    self.barren[objective] += FOUND;
+                } else if more {
                     self.barren[objective] = 0;
                 }
             }
@@ -362,9 +370,9 @@ impl Searcher for Factors {
                     *most = most.max(*value);
                 }
             }
+            self.coverage.learn(ground.space, &seen.point);
             self.effects.learn(ground.space, &seen.point, &values);
             if !seen.anomalous {
-                self.summits.learn(ground.space, &seen.point, &values);
                 self.learn(ground, seen);
             }
         }

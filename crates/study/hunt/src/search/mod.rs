@@ -4,6 +4,7 @@
 //! searcher, never to the machine, and every searcher draws from named streams of its own: the same seed and the same
 //! results lead to the same proposals. Source: collie 3.5.1 (annealing), 3.7.2 (its rivals).
 
+mod coverage;
 mod effects;
 
 pub mod anneal;
@@ -27,7 +28,14 @@ use isolane_common_quantities::rng::Stream;
 /// Names of the searchers.
 pub const NAMES: [&str; 6] = ["anneal", "random", "bayes", "evolve", "screen", "factors"];
 /// The stages of `factors` that an ablation may leave out.
-pub const STAGES: [&str; 4] = ["isolation", "feedback", "triage", "reverts"];
+pub const STAGES: [&str; 6] = [
+    "isolation",
+    "coverage",
+    "feedback",
+    "triage",
+    "border",
+    "reverts",
+];
 /// Draws for a point outside all known anomalies before the space counts as searched through.
 const DRAWS_MAX: u32 = 2_000;
 /// Experiments after which a searcher that follows one counter at a time takes the next: as many as an annealing
@@ -51,10 +59,14 @@ pub struct Ground<'a> {
 pub struct Stages {
     /// One factor at a time first.
     pub isolation: bool,
-    /// Sound workloads with new counter levels are built upon.
+    /// Uniform points show rare pairs of values.
+    pub coverage: bool,
+    /// Counters and sound workloads with new counter levels are built upon.
     pub feedback: bool,
     /// A finding is held against the known anomalies before it is reduced.
     pub triage: bool,
+    /// As a part of that, what is beside a known region may be another anomaly.
+    pub border: bool,
     /// A reduction takes back what deviates; without it, it is the one of the other searchers.
     pub reverts: bool,
 }
@@ -63,8 +75,10 @@ impl Default for Stages {
     fn default() -> Self {
         Self {
             isolation: true,
+            coverage: true,
             feedback: true,
             triage: true,
+            border: true,
             reverts: true,
         }
     }
@@ -77,8 +91,10 @@ impl Stages {
         for name in without {
             match name {
                 "isolation" => stages.isolation = false,
+                "coverage" => stages.coverage = false,
                 "feedback" => stages.feedback = false,
                 "triage" => stages.triage = false,
+                "border" => stages.border = false,
                 "reverts" => stages.reverts = false,
                 _ => {}
             }

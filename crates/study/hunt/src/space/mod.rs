@@ -14,6 +14,7 @@ pub mod point;
 pub mod restrict;
 
 mod mutate;
+mod place;
 mod rules;
 
 #[cfg(test)]
