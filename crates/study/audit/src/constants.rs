@@ -106,8 +106,7 @@ pub fn settling(policy: &PolicySpec, profile: &Profile) -> Duration {
 
 /// The same of one part. A hardware queue's mapping takes milliseconds to change. Harmonic learns of an excess after
 /// T_basic at most and needs several batches until a tenant has its rate. The NIC's limiters take the ticks of fast
-/// recovery for each batch. The first batches find alpha at one and cut a connection to nearly nothing: it then regains its part
-/// of the link in steps of hyper increase, one a tick. Working sets of queue pairs change twice.
+/// recovery for each batch. Working sets of queue pairs change twice.
 fn settling_of(part: &str, policy: &PolicySpec, profile: &Profile) -> Duration {
     match part {
         "hw-priority" => {
@@ -115,13 +114,10 @@ fn settling_of(part: &str, policy: &PolicySpec, profile: &Profile) -> Duration {
             us(2.0 * once.unwrap_or_else(|| profile.value("host", "reconfigure_us")))
         }
         "harmonic" => {
-            let congestion = |name| profile.value("congestion", name);
-            let tick = congestion("increase_us");
-            let recovery = us(tick * congestion("fast_steps"));
+            let tick = profile.value("congestion", "increase_us");
+            let recovery = us(tick * profile.value("congestion", "fast_steps"));
             let slowest = harmonic_period(policy).max(recovery);
-            // Two tenants have half of the link each.
-            let steps = profile.value("link", "rate_gbps") * 1e3 / 2.0 / congestion("hyper_mbps");
-            us((HARMONIC_BATCHES * slowest.as_us_f64()).max(tick * steps))
+            us(HARMONIC_BATCHES * slowest.as_us_f64())
         }
         "isolane-sw" => SLICE_BESIDE_LATENCY * 2,
         _ => Duration::ZERO,
