@@ -158,7 +158,7 @@ fn an_address_that_others_reach_needs_a_key() {
         (
             "0.0.0.0:7480",
             None,
-            "quota.toml:2: listen = \"0.0.0.0:7480\": other machines reach it",
+            "quota.toml:1: listen = \"0.0.0.0:7480\": other machines reach it",
         ),
         ("[::]:7480", None, "add key_file = \"/path\""),
         ("0.0.0.0:7480", Some("key"), "must be an absolute path"),
