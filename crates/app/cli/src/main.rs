@@ -44,7 +44,7 @@ use std::process::ExitCode;
 
 /// What `isolane --help` ends with.
 const EXIT_CODES: &str = "\
-Exit codes: 0 done; 1 the answer is no; 2 wrong usage or bad input; \
+Exit codes: 0 done; 1 the answer is no; 2 wrong usage or bad input;
 3 the machine cannot; 130 interrupted. Results go to stdout, the rest to stderr.";
 
 /// Finds workloads that break isolation, shows who hurts whom, enforces objectives
