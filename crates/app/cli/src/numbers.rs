@@ -4,26 +4,12 @@
 //! messages are Rust's; [`allowed`] says the same of them by the type of the option.
 
 use clap::Arg;
-use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::builder::TypedValueParser;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use std::any::TypeId;
 use std::ffi::OsStr;
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
-
-/// Parses one of the words of `choices` as its value.
-pub(crate) fn choice<T, const N: usize>(
-    choices: [(&'static str, T); N],
-) -> impl TypedValueParser<Value = T>
-where
-    T: Clone + Send + Sync + 'static,
-{
-    let words = PossibleValuesParser::new(choices.each_ref().map(|(word, _)| *word));
-    words.map(move |word| {
-        let found = choices.iter().find(|(known, _)| *known == word);
-        found.expect("clap accepts no other word").1.clone()
-    })
-}
 
 /// A whole number within a range.
 #[derive(Clone, Debug)]

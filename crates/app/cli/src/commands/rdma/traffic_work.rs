@@ -1,8 +1,8 @@
 //! The options of `isolane rdma traffic`, as the jobs of its two ends.
 
 use crate::inputs::{bad, scenario_text};
-use crate::numbers::choice;
 use anyhow::{Result, bail};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use isolane_common_quantities::units::{BitRate, Bytes, Duration};
 use isolane_common_toml_input::quantity;
 use isolane_rdma_scenario::Overrides;
@@ -155,6 +155,18 @@ pub(crate) struct Traffic {
 /// Messages in turn.
 #[derive(Clone, Debug)]
 struct Pattern(Vec<Message>);
+
+/// Parses one of the words of `choices` as its value.
+fn choice<T, const N: usize>(choices: [(&'static str, T); N]) -> impl TypedValueParser<Value = T>
+where
+    T: Clone + Send + Sync + 'static,
+{
+    let words = PossibleValuesParser::new(choices.each_ref().map(|(word, _)| *word));
+    words.map(move |word| {
+        let found = choices.iter().find(|(known, _)| *known == word);
+        found.expect("clap accepts no other word").1.clone()
+    })
+}
 
 const OPERATIONS: [(&str, Operation); 6] = [
     ("write", Operation::Write),
