@@ -1,7 +1,7 @@
 //! The page of a comparison of searchers: anomalies found over the budget, and when the n-th was.
 
 use crate::html::{Opening, Page, escape, figure, listed};
-use crate::number::{significant, whole};
+use crate::number::{fixed, whole};
 use crate::svg::{INKS, LinePlot, LineSeries};
 use isolane_study_hunt::compare::{Comparison, Contestant, Race, median_time};
 use std::fmt::Write;
@@ -58,7 +58,7 @@ fn verdict(comparison: &Comparison) -> String {
     means.sort_by(|one, other| other.0.total_cmp(&one.0));
     let parts: Vec<String> = means
         .iter()
-        .map(|(mean, name)| format!("{} with {name}", significant(*mean, 2)))
+        .map(|(mean, name)| format!("{} with {name}", fixed(*mean, 1)))
         .collect();
     format!(
         "Of {} a hunt finds {} on average.",
@@ -75,7 +75,7 @@ fn there_are(comparison: &Comparison) -> String {
     let races = &comparison.races;
     let sum: u32 = races.iter().map(|race| race.mechanisms).sum();
     let mean = f64::from(sum) / races.len().max(1) as f64;
-    format!("{} planted mechanisms", significant(mean, 2))
+    format!("{} planted mechanisms", fixed(mean, 1))
 }
 
 fn found_mean(races: &[&Race]) -> f64 {
@@ -139,7 +139,7 @@ fn table(comparison: &Comparison) -> String {
     let mut rows = String::new();
     let means: String = all
         .iter()
-        .map(|one| cell(&significant(found_mean(&races(comparison, one)), 2)))
+        .map(|one| cell(&fixed(found_mean(&races(comparison, one)), 1)))
         .collect();
     writeln!(rows, "<tr><th scope=\"row\">found, mean</th>{means}</tr>")
         .expect("writing to a String succeeds");
@@ -187,6 +187,14 @@ mod tests {
         }
         let text = page(&comparison);
         assert!(text.contains("Of 9.0 planted mechanisms a hunt finds 9.0 with anneal"));
+        for race in &mut comparison.races {
+            race.mechanisms = 23;
+        }
+        comparison.races[0].mechanisms = 22;
+        assert!(
+            !page(&comparison).contains("Of 23 planted"),
+            "a mean is not rounded up"
+        );
         assert_eq!(text.matches("<td class=\"n\">900</td>").count(), 1);
     }
 }
