@@ -44,7 +44,7 @@ pub fn embed(value: &Value) -> String {
     out
 }
 
-/// Appends formatted text.
+/// Appends formatted text to `out`, as `write!` does, which cannot fail for a string.
 pub fn push(out: &mut String, arguments: std::fmt::Arguments<'_>) {
     out.write_fmt(arguments)
         .expect("writing to a String succeeds");

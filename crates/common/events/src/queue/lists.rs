@@ -7,7 +7,7 @@
 /// The end of a list, or an empty one.
 pub(super) const NIL: u32 = u32::MAX;
 
-/// The slab.
+/// The slab that holds the events of all lists.
 #[derive(Clone, Debug)]
 pub(super) struct Lists<E> {
     pub(super) nodes: Vec<Node<E>>,

@@ -17,7 +17,7 @@ const PLACED: usize = 3;
 /// Values of two features, as places in their grids.
 type Pair = [(Feature, usize); 2];
 
-/// See the module.
+/// How often the search met each pair of values of two features.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Coverage {
     /// How often each pair was met.
