@@ -105,7 +105,7 @@ fn load(
     let mut dqa = load_programs(system, device, journal)?;
     if journal.options.weights == Weights::Cgroup {
         let queues = shared_queues(journal);
-        Containers::default().refresh(&mut dqa, containers, queues)?;
+        Containers::default().refresh(system, &mut dqa, containers, queues)?;
     }
     queues::clear(system, &device.name, &journal.maps)?;
     Ok(dqa.attach()?)

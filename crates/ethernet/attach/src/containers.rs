@@ -2,7 +2,8 @@
 //!
 //! Method: the policy [`pools::divide`] gives each container queues in proportion to its weight. The programs in the
 //! kernel restrict its flows to these queues and divide its weight among the backlogged flows, so a container gains
-//! nothing by opening more flows. The children of a slice change; the controller calls [`Containers::refresh`]. Units:
+//! nothing by opening more flows. A program at each container's cgroup notes its flows, so that they keep their container
+//! after routing. The children of a slice change; the controller calls [`Containers::refresh`]. Units:
 //! weights as in `cpu.weight`, 1 to 10,000. Limits: version 2 cgroups only, because the kernel identifies a socket only
 //! by these; at most 256.
 
@@ -13,6 +14,8 @@ use isolane_ethernet_bpf::{Dqa, QueueSnapshot};
 use isolane_ethernet_policy::titan::{QueueSet, pools};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 
 /// A cgroup with a weight.
@@ -33,12 +36,14 @@ pub struct Containers {
 }
 
 impl Containers {
-    /// Updates the programs: `now` are the containers, `queues` the queues to divide among them.
+    /// Updates the programs: `now` are the containers, `queues` the queues to divide among them. A cgroup that takes no
+    /// program of ours is tried again at the next call; [`not_carried`] names it.
     ///
     /// # Errors
     /// More containers than the programs' maps hold.
     pub fn refresh(
         &mut self,
+        system: &System,
         dqa: &mut Dqa,
         now: &[Container],
         queues: QueueSet,
@@ -50,16 +55,19 @@ impl Containers {
             .zip(sets)
             .map(|(container, set)| (container.cgroup, (flow_weight(container.weight), set)))
             .collect();
-        let gone = self
-            .known
-            .keys()
-            .filter(|cgroup| !wanted.contains_key(cgroup));
-        for cgroup in gone {
-            dqa.remove_container(*cgroup)?;
+        // An earlier controller may have known others.
+        let known = self.known.keys().copied().chain(dqa.carried());
+        for cgroup in known.filter(|cgroup| !wanted.contains_key(cgroup)) {
+            dqa.remove_container(cgroup)?;
         }
         for (cgroup, (weight, set)) in &wanted {
             if self.known.get(cgroup) != Some(&(*weight, *set)) {
                 dqa.set_container(*cgroup, *weight, *set)?;
+            }
+        }
+        for container in now.iter().filter(|one| !dqa.carries(one.cgroup)) {
+            if let Ok(directory) = File::open(system.cgroups().path(&container.path)) {
+                let _ = dqa.carry(container.cgroup, directory.as_fd());
             }
         }
         self.known = wanted;
@@ -73,6 +81,12 @@ impl Containers {
         let own: Vec<u64> = queues.iter().map(|queue| queue.weight).collect();
         pools::loads(&holders, &flows, &own)
     }
+}
+
+/// The containers whose cgroup takes no program of ours. Their routed flows weigh one each.
+pub fn not_carried(dqa: &Dqa, now: &[Container]) -> Vec<String> {
+    let refused = now.iter().filter(|one| !dqa.carries(one.cgroup));
+    refused.map(|one| one.path.clone()).collect()
 }
 
 /// The containers named by `options`, each once, in order of their paths.

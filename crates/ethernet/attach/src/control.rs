@@ -357,8 +357,9 @@ impl Controller {
         let Ok(now) = containers::list(&self.system, &self.journal.options) else {
             return Ok(());
         };
+        let queues = shared_queues(&self.journal);
         self.containers
-            .refresh(&mut self.dqa, &now, shared_queues(&self.journal))
+            .refresh(&self.system, &mut self.dqa, &now, queues)
     }
 
     /// Updates the programs after a change of the number of queues. With one queue they step aside.

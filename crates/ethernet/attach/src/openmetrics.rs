@@ -72,6 +72,7 @@ fn written(reports: &[Report]) -> Families {
             ("dropped", events.dropped),
             ("healed", events.healed),
             ("evicted", events.evicted),
+            ("carried", events.carried),
         ] {
             family.sample(&[("device", &report.device), ("event", &event)], count);
         }
@@ -115,6 +116,7 @@ mod tests {
                 weight: 2.5,
                 sent_bytes: 0,
             }],
+            not_carried: Vec::new(),
             flows_known: 2,
             flows: Vec::new(),
             events: Events {

@@ -9,11 +9,12 @@
 //! ms is an upper bound of what a capture on the wire would show. The completion program runs for every packet that the
 //! machine frees, so its cost is reported per run, and summed per packet of this device.
 
+use crate::containers;
 use crate::effect::Aside;
 use crate::error::NicError;
 use crate::journal::Journal;
 use crate::link::{self, Route, Sizes};
-use crate::options::Options;
+use crate::options::{Options, Weights};
 use crate::system::System;
 use isolane_common_quantities::stats::fairness::{FairShare, SentTable, WeightedBytes, jain_index};
 use isolane_common_quantities::units;
@@ -64,6 +65,8 @@ pub struct Report {
     pub segments_reduced: bool,
     /// Reports of the queues.
     pub queues: Vec<QueueReport>,
+    /// Containers whose cgroup takes no program of ours; their routed flows weigh one each.
+    pub not_carried: Vec<String>,
     /// Number of flows with an entry.
     pub flows_known: usize,
     /// Flows with outstanding packets, or that sent during the measurement, largest first.
@@ -130,6 +133,8 @@ pub struct Events {
     pub healed: u64,
     /// Flows that lost their table entry to another flow.
     pub evicted: u64,
+    /// Choices for routed flows whose container was noted at the container's cgroup.
+    pub carried: u64,
 }
 
 /// Fairness among busy flows.
@@ -351,6 +356,7 @@ fn assemble(
         sizes,
         segments_reduced: journal.sizes.is_some(),
         queues: queues.collect(),
+        not_carried: not_carried(system, dqa, journal),
         flows_known: known.len(),
         flows,
         events: Events {
@@ -363,10 +369,20 @@ fn assemble(
             dropped: counters.dropped,
             healed: counters.healed,
             evicted: counters.evicted,
+            carried: counters.carried,
         },
         fairness: samples.as_ref().map(Samples::fairness),
         cost,
     })
+}
+
+fn not_carried(system: &System, dqa: &Dqa, journal: &Journal) -> Vec<String> {
+    if journal.options.weights != Weights::Cgroup {
+        return Vec::new();
+    }
+    // A named container that has ended has no flows.
+    let now = containers::list(system, &journal.options).unwrap_or_default();
+    containers::not_carried(dqa, &now)
 }
 
 fn flow_report(flow: &FlowSnapshot, sent_bytes: u64) -> FlowReport {

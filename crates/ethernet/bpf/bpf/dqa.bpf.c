@@ -11,6 +11,7 @@
  *   `completed` and `dropped` (tracepoints) run when the kernel frees a packet. For devices that only pass packets to
  *   a peer, `handed_over` and `dropped_before` run instead.
  *   `steer` (socket filter) returns the decision of `egress` to a TUN device.
+ *   `carry` (cgroup_skb, in containers.h) notes the container of packets that will be routed.
  * A counted packet carries its number in `tc_index`. Completion reads the number with one load: it marks the packet as
  * ours, and it shows which completions the programs missed. Copies for packet sockets carry the number too; completion
  * ignores them by their packet type.
@@ -20,7 +21,7 @@
  * Limits: 64 queues. The kernel chooses the queue of a flow that has no entry in the table, and of all flows while no
  * packet completes.
  */
-#include "flows.h"
+#include "containers.h"
 
 /* Differentiated services code point of an IP packet, 64 of anything else. */
 verified_apart u32 code_point(struct __sk_buff *skb)
@@ -42,26 +43,6 @@ verified_apart u32 code_point(struct __sk_buff *skb)
 static always_inline bool is_urgent(u32 point)
 {
 	return point == 46 || point == 48 || point == 56;
-}
-
-/* The container of a flow: the container of its socket's cgroup, or of the closest ancestor that has one. */
-verified_apart u32 find_container(struct __sk_buff *skb, struct dqa_flow *flow)
-{
-	if (!flow)
-		return 0;
-	flow->owner = packet_cgroup(skb);
-	if (!flow->owner)
-		return 0;
-	for (int level = 8; level > 0; level--) {
-		u64 cgroup = packet_ancestor_cgroup(skb, level);
-		u32 *index = cgroup ? map_lookup(&container_of, &cgroup) : 0;
-
-		if (index) {
-			flow->owner = cgroup;
-			return *index + 1;
-		}
-	}
-	return 0;
 }
 
 /*

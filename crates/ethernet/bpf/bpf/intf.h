@@ -19,6 +19,8 @@
 #define DQA_SETS 4096
 #define DQA_CPUS_MAX 512
 #define DQA_CONTAINERS_MAX 256
+/* Routed flows whose container is known: as many as the default table has flows. */
+#define DQA_CARRIED_MAX 16384
 #define DQA_NO_QUEUE 0xffffffffu
 
 /* `dqa_config.enabled`: off; the queue of least load; or a queue by the flow's hash, as the kernel does, to compare. */
@@ -152,7 +154,8 @@ struct dqa_counters {
 	unsigned long long recovered;
 	unsigned long long unknown;
 	unsigned long long evicted;
-	unsigned long long reserved[3];
+	unsigned long long carried;
+	unsigned long long reserved[2];
 };
 
 _Static_assert(sizeof(struct dqa_flow) == 64, "a flow is one cache line");

@@ -31,7 +31,7 @@ enum { false, true };
 #define __uint(name, value) int (*name)[value]
 #define __type(name, type) typeof(type) *name
 
-enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_PERCPU_ARRAY = 6 };
+enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_PERCPU_ARRAY = 6, MAP_LRU_HASH = 9 };
 #define MAP_MMAPABLE (1u << 10)
 
 /* Continue with the next filter, or send the packet if there is none; drop the packet. */
@@ -127,6 +127,7 @@ enum skb_drop_reason {
 #define is_reason(reason, name) (reason_exists(name) && (reason) == reason_value(name))
 
 static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
+static long (*const map_update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
 static u32 (*const this_cpu)(void) = (void *)8;
 static u32 (*const packet_hash)(struct __sk_buff *packet) = (void *)34;
 static long (*const read_packet_from)(const void *packet, u32 offset, void *to, u32 bytes, u32 from) = (void *)68;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
 /*
- * The maps: fixed arrays that user space also maps into its memory, an index of containers, counters per processor.
+ * The maps: fixed arrays that user space also maps into its memory, an index of containers, the containers of routed flows,
+ * counters per processor.
  */
 #ifndef ISOLANE_MAPS_H
 #define ISOLANE_MAPS_H
@@ -46,6 +47,14 @@ struct {
 	__type(key, u64);
 	__type(value, u32);
 } container_of SEC(".maps");
+
+/* The cgroup of the container of each flow that may be routed, by the hash of its packets. */
+struct {
+	__uint(type, MAP_LRU_HASH);
+	__uint(max_entries, DQA_CARRIED_MAX);
+	__type(key, u32);
+	__type(value, u64);
+} carried SEC(".maps");
 
 struct {
 	__uint(type, MAP_PERCPU_ARRAY);

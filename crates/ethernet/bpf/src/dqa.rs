@@ -4,6 +4,7 @@
 //! works on the pinned objects, in any process. Order matters: completions are attached before egress counts the first
 //! packet, and egress goes before completions do. Units: as in [`crate::settings`].
 
+mod carry;
 mod hand;
 
 use crate::intf::{self, Config, Container, Flow, State};
@@ -65,7 +66,7 @@ impl Dqa {
         if pins.join(EGRESS).exists() {
             return Err(EbpfError::Exists { path: pins.clone() });
         }
-        let loaded = load_and_pin(options).and_then(|()| {
+        let loaded = load_and_pin(options, settings.weights).and_then(|()| {
             let mut dqa = Self::open(pins)?;
             dqa.configure(options)?;
             dqa.set(settings)?;
@@ -318,11 +319,12 @@ impl Dqa {
             .map_err(EbpfError::kernel(format!("note the container {cgroup}")))
     }
 
-    /// Forgets a container; its flows weigh one each from their next backlog on. Unknown ones are no error.
+    /// Forgets a container, and no longer notes its packets; its flows weigh one each from their next backlog on. Unknown ones are no error.
     ///
     /// # Errors
     /// Missing privileges.
     pub fn remove_container(&mut self, cgroup: u64) -> Result<(), EbpfError> {
+        self.stop_carrying(cgroup);
         let Some(index) = self.container(cgroup)? else {
             return Ok(());
         };
@@ -484,7 +486,7 @@ const _: () = assert!(WeightSource::Dscp as u32 == 1);
 const _: () = assert!(WeightSource::Containers as u32 == 2);
 
 /// Loads maps and the programs that this device's completions need, and pins them.
-fn load_and_pin(options: &LoadOptions) -> Result<(), EbpfError> {
+fn load_and_pin(options: &LoadOptions, weights: WeightSource) -> Result<(), EbpfError> {
     let refused = |error: &dyn std::error::Error| EbpfError::Refused {
         reason: chain(error),
     };
@@ -513,7 +515,9 @@ fn load_and_pin(options: &LoadOptions) -> Result<(), EbpfError> {
         (completed.0, completed.1, "completed"),
         (dropped.0, dropped.1, "dropped"),
     ];
-    for (name, tracepoint, pin) in programs {
+    let carry =
+        (weights == WeightSource::Containers).then_some((carry::PROGRAM, "", carry::PROGRAM));
+    for (name, tracepoint, pin) in programs.into_iter().chain(carry) {
         let program = object
             .program_mut(name)
             .expect("the object has this program");
@@ -521,7 +525,8 @@ fn load_and_pin(options: &LoadOptions) -> Result<(), EbpfError> {
             Program::SchedClassifier(program) => program.load(),
             Program::SocketFilter(program) => program.load(),
             Program::BtfTracePoint(program) => program.load(tracepoint, &btf),
-            _ => unreachable!("the object has three kinds of programs"),
+            Program::CgroupSkb(program) => program.load(),
+            _ => unreachable!("the object has four kinds of programs"),
         }
         .map_err(|error| refused(&error))?;
         program
@@ -549,7 +554,8 @@ fn make_directory(path: &Path) -> Result<(), EbpfError> {
 
 /// Removes our pins and their directory; what others put there stays.
 fn remove_pins(pins: &Path) {
-    let programs = [EGRESS, STEER, "completed", "dropped"];
+    carry::remove_links(pins);
+    let programs = [EGRESS, STEER, "completed", "dropped", carry::PROGRAM];
     let links = ["completed_link", "dropped_link"];
     for name in links.iter().chain(&programs).chain(&MAPS) {
         let _ = std::fs::remove_file(pins.join(name));

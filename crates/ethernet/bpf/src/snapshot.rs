@@ -124,6 +124,8 @@ pub struct DqaCounters {
     pub unknown: u64,
     /// Flows that lost their entry to another.
     pub evicted: u64,
+    /// Flows without a socket at the device whose container was noted at the container's cgroup ([`crate::Dqa::carry`]).
+    pub carried: u64,
 }
 
 impl DqaCounters {
@@ -144,6 +146,7 @@ impl DqaCounters {
             recovered: next(),
             unknown: next(),
             evicted: next(),
+            carried: next(),
         }
     }
 }

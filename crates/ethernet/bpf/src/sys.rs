@@ -16,7 +16,12 @@ const OBJECT_PIN: i32 = 6;
 const OBJECT_GET: i32 = 7;
 const INFO_BY_FD: i32 = 15;
 const RAW_TRACEPOINT_OPEN: i32 = 17;
+const LINK_CREATE: i32 = 28;
 const ENABLE_STATS: i32 = 32;
+const LINK_DETACH: i32 = 34;
+
+/// The hook of packets that sockets of a cgroup send.
+const CGROUP_EGRESS: u32 = 1;
 
 /// `struct bpf_prog_info` has grown to this; offsets of what we read.
 const INFO_BYTES: usize = 232;
@@ -94,6 +99,25 @@ pub(crate) fn pin(fd: BorrowedFd<'_>, path: &Path) -> io::Result<()> {
 pub(crate) fn attach_tracepoint(program: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     // SAFETY: no pointers: the program knows its tracepoint.
     unsafe { Attributes::new().fd(8, program).open(RAW_TRACEPOINT_OPEN) }
+}
+
+/// Runs a program on the packets that sockets of a cgroup send, for as long as the link lives. Programs of others stay.
+pub(crate) fn attach_cgroup(
+    program: BorrowedFd<'_>,
+    cgroup: BorrowedFd<'_>,
+) -> io::Result<OwnedFd> {
+    let attributes = Attributes::new()
+        .fd(0, program)
+        .fd(4, cgroup)
+        .word(8, CGROUP_EGRESS);
+    // SAFETY: no pointers.
+    unsafe { attributes.open(LINK_CREATE) }
+}
+
+/// Ends a link at once. Without this call the kernel ends a link some time after its last pin.
+pub(crate) fn detach_link(link: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: no pointers.
+    unsafe { Attributes::new().fd(0, link).call(LINK_DETACH) }.map(drop)
 }
 
 /// Reads a value; `value` is as long as the map's values, for every possible processor if they are per processor.

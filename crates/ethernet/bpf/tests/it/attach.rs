@@ -4,12 +4,13 @@
 //! Goal: a device's data path neither depends on a process nor loses what others put there, and is never a dead link.
 #![allow(unsafe_code)]
 
-use crate::support::{Tun, command, ifindex, in_lab, ip, packet_socket, veth};
+use crate::support::{Host, Tun, command, ifindex, in_lab, ip, packet_socket, programs_of, veth};
 use isolane_ethernet_bpf::{
     Completion, Dqa, DqaSettings, EbpfError, Gate, LoadOptions, QueueSet, WEIGHT_ONE, WeightSource,
 };
 use std::io::{BufRead, BufReader};
 use std::net::UdpSocket;
+use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -327,34 +328,33 @@ fn a_full_queue_holds_back_who_has_his_part() {
     });
 }
 
-#[test]
-fn flows_of_a_container_share_its_weight_and_its_queues() {
-    let root = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"];
-    let root = root
-        .iter()
-        .find(|root| Path::new(root).join("cgroup.procs").exists());
-    let Some(root) = root else {
-        println!("skipped: flows_of_a_container needs cgroup version 2");
-        return;
-    };
-    in_lab("containers", |pins| {
-        let group = Path::new(root).join(format!("isolane-test-{}", std::process::id()));
-        std::fs::create_dir(&group).expect("a cgroup");
-        let id = std::fs::metadata(&group).expect("exists").ino();
-        let settings = DqaSettings {
-            weights: WeightSource::Containers,
-            ..DqaSettings::default()
-        };
-        let (tun, mut dqa, _) = tun(pins, &settings, 0, 0);
-        dqa.set_container(id, 4 * WEIGHT_ONE, QueueSet(0b11))
-            .expect("room");
-        // A socket belongs to the cgroup of the process that makes it.
-        let script = "import socket,sys\n\
-            a=[socket.socket(socket.AF_INET,socket.SOCK_DGRAM) for _ in range(4)]\n\
-            [(s.connect(('10.2.0.2',6000+i)),s.send(b'x'*200)) for i,s in enumerate(a)]\n";
+/// Where cgroup version 2 is mounted.
+fn cgroups() -> Option<&'static Path> {
+    let roots = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup"].map(Path::new);
+    roots
+        .into_iter()
+        .find(|root| root.join("cgroup.procs").exists())
+}
+
+/// A cgroup, removed when dropped; its processes have ended by then.
+struct Group(std::path::PathBuf);
+
+impl Group {
+    fn make(root: &Path, name: &str) -> Self {
+        let path = root.join(format!("isolane-{name}-{}", std::process::id()));
+        std::fs::create_dir(&path).expect("a cgroup");
+        Self(path)
+    }
+
+    fn id(&self) -> u64 {
+        std::fs::metadata(&self.0).expect("exists").ino()
+    }
+
+    /// Runs a Python script in it, after `enter`. A socket belongs to the cgroup of the process that makes it.
+    fn python(&self, enter: &str, script: &str) {
         let join = format!(
-            "echo $$ > {}/cgroup.procs && exec python3 -",
-            group.display()
+            "echo $$ > {}/cgroup.procs && exec {enter} python3 -",
+            self.0.display()
         );
         let mut shell = Command::new("sh")
             .args(["-c", &join])
@@ -364,9 +364,38 @@ fn flows_of_a_container_share_its_weight_and_its_queues() {
         let mut input = shell.stdin.take().expect("piped");
         std::io::Write::write_all(&mut input, script.as_bytes()).expect("a script");
         drop(input);
-        let ended = shell.wait().expect("ends");
-        std::fs::remove_dir(&group).expect("the cgroup is empty");
-        assert!(ended.success());
+        assert!(shell.wait().expect("ends").success());
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// Sends one packet on each of four connected sockets.
+const FOUR_FLOWS: &str = "import socket\n\
+    a=[socket.socket(socket.AF_INET,socket.SOCK_DGRAM) for _ in range(4)]\n\
+    [(s.connect(('10.2.0.2',6000+i)),s.send(b'x'*200)) for i,s in enumerate(a)]\n";
+
+#[test]
+fn flows_of_a_container_share_its_weight_and_its_queues() {
+    let Some(root) = cgroups() else {
+        println!("skipped: flows_of_a_container needs cgroup version 2");
+        return;
+    };
+    in_lab("containers", |pins| {
+        let group = Group::make(root, "test");
+        let id = group.id();
+        let settings = DqaSettings {
+            weights: WeightSource::Containers,
+            ..DqaSettings::default()
+        };
+        let (tun, mut dqa, _) = tun(pins, &settings, 0, 0);
+        dqa.set_container(id, 4 * WEIGHT_ONE, QueueSet(0b11))
+            .expect("room");
+        group.python("", FOUR_FLOWS);
         let flows: Vec<_> = dqa.flows().iter().filter(|flow| flow.owner == id).collect();
         let mut weights: Vec<u32> = flows.iter().map(|flow| flow.weight / 4).collect();
         weights.sort_unstable();
@@ -378,6 +407,67 @@ fn flows_of_a_container_share_its_weight_and_its_queues() {
         dqa.remove_container(id).expect("known");
         dqa.remove_container(id).expect("unknown is no error");
         dqa.detach().expect("detaches");
+    });
+}
+
+/// Goal: a container in a routed network namespace has its weight, and detach leaves nothing at its cgroup.
+#[test]
+fn routed_flows_keep_their_container() {
+    let Some(root) = cgroups() else {
+        println!("skipped: routed_flows needs cgroup version 2");
+        return;
+    };
+    in_lab("routed_flows", |pins| {
+        let groups = ["routed", "noted"].map(|name| Group::make(root, name));
+        let settings = DqaSettings {
+            weights: WeightSource::Containers,
+            ..DqaSettings::default()
+        };
+        let (tun, mut dqa, _) = tun(pins, &settings, 0, 0);
+        let inner = Host::new();
+        let path = inner.path();
+        ip(&format!("link add c1 type veth peer name c0 netns {path}"));
+        ip("addr add 10.3.0.1/24 dev c1");
+        ip("link set c1 up");
+        std::fs::write("/proc/sys/net/ipv4/ip_forward", "1").expect("of this namespace");
+        inner.run(|| {
+            ip("addr add 10.3.0.2/24 dev c0");
+            ip("link set c0 up");
+            ip("route add default via 10.3.0.1");
+        });
+        let enter = format!("nsenter --net={path}");
+        for group in &groups {
+            dqa.set_container(group.id(), 2 * WEIGHT_ONE, QueueSet(0))
+                .expect("room");
+        }
+        let noted = std::fs::File::open(&groups[1].0).expect("its directory");
+        dqa.carry(groups[1].id(), noted.as_fd()).expect("attaches");
+        dqa.carry(groups[1].id(), noted.as_fd())
+            .expect("again is no error");
+        assert_eq!(dqa.carried(), [groups[1].id()]);
+        // Without the program at its cgroup, a routed container is unknown: the error that this mends.
+        groups[0].python(&enter, FOUR_FLOWS);
+        assert!(
+            dqa.flows()
+                .iter()
+                .all(|flow| flow.owner == 0 && flow.weight == WEIGHT_ONE)
+        );
+        assert_eq!(read_all(&tun), 4);
+        groups[1].python(&enter, FOUR_FLOWS);
+        let flows = dqa.flows().iter();
+        let flows: Vec<_> = flows.filter(|flow| flow.owner == groups[1].id()).collect();
+        let mut weights: Vec<u32> = flows.iter().map(|flow| flow.weight / 2).collect();
+        weights.sort_unstable();
+        assert_eq!(weights, [256, 341, 512, 1024]);
+        assert_eq!(dqa.counters().expect("readable").carried, 4);
+        assert_eq!(read_all(&tun), 4);
+        let reopened = Dqa::open(pins).expect("pinned");
+        assert!(reopened.carries(groups[1].id()) && !reopened.carries(groups[0].id()));
+        assert_eq!(programs_of(noted.as_fd()), 1);
+        dqa.detach().expect("detaches");
+        drop(reopened);
+        assert!(!pins.exists(), "nothing is left behind");
+        assert_eq!(programs_of(noted.as_fd()), 0);
     });
 }
 

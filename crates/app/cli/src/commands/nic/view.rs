@@ -150,7 +150,17 @@ fn remarks(report: &Report) -> String {
         Some(told) => text.push_str(&format!("Queue weights go to the device by {told}\n")),
         None => text.push_str("The device takes no queue weights: it serves its queues in turn\n"),
     }
+    if !report.not_carried.is_empty() {
+        text.push_str(&format!(
+            "Routed flows of {} weigh one each: another program has the cgroup alone (`bpftool cgroup show`)\n",
+            report.not_carried.join(", ")
+        ));
+    }
     let counts = [
+        (
+            events.carried,
+            "times a routed flow had the weight of its container",
+        ),
         (
             events.stood_aside,
             "packets were left to the kernel, as the device reported nothing sent",
@@ -208,6 +218,7 @@ mod tests {
             aside: None,
             segments_reduced: false,
             queues: vec![queue(0, 1), queue(1, 2)],
+            not_carried: vec!["/a.slice/b".to_owned()],
             flows_known: 5,
             flows: vec![FlowReport {
                 hash: 0xabc,
@@ -247,6 +258,7 @@ Fairness over 2.00 s: 1 busy flows, NFM 0.2500 at 1 ms and - at 1 s (0 is fair),
 
 5 flows known; a queue was chosen 10 times, kept 90 times
 The device takes no queue weights: it serves its queues in turn
+Routed flows of /a.slice/b weigh one each: another program has the cgroup alone (`bpftool cgroup show`)
 2 times the kernel used another queue than the assigned one (an XPS map, another program)
 ";
         assert_eq!(text(&report, false), want);

@@ -268,6 +268,20 @@ pub(crate) fn out_of_order() -> [u64; 3] {
     })
 }
 
+/// How many programs run on the packets that sockets of this cgroup send.
+pub(crate) fn programs_of(cgroup: impl AsRawFd) -> u32 {
+    const PROG_QUERY: i32 = 16;
+    const CGROUP_EGRESS: u32 = 1;
+    // The descriptor, the hook, two flags, the pointer to a list, its length; then the kernel's answer.
+    let mut attributes = [cgroup.as_raw_fd() as u32, CGROUP_EGRESS, 0, 0, 0, 0, 0, 0];
+    let bytes = size_of_val(&attributes);
+    // SAFETY: without a list, the kernel only writes the number of programs.
+    let result =
+        unsafe { libc::syscall(libc::SYS_bpf, PROG_QUERY, attributes.as_mut_ptr(), bytes) };
+    check(result as i32).expect("BPF_PROG_QUERY");
+    attributes[6]
+}
+
 /// Sends a frame as it is through a device.
 pub(crate) fn send_frame(device: &str, frame: &[u8]) {
     let socket = packet_socket();
