@@ -21,6 +21,8 @@ type Admission struct {
 	// sweeping lets one caller at a time search for idle destinations; swept is the time of the last search.
 	sweeping sync.Mutex
 	swept    atomic.Uint64
+	// hosts has the ports of [Aequitas2].
+	hosts hosts
 	// leases has one entry per group and class with an objective; quotaRuns is true while a goroutine renews them.
 	leases    []lease
 	quotaRuns atomic.Bool
@@ -39,6 +41,8 @@ type settings struct {
 // destination is the state of one destination.
 type destination struct {
 	cells []cell
+	// host has the ports of its host, with Aequitas2 only.
+	host *host
 	// group is its index among the groups, -1 for none.
 	group    int
 	lastCall atomic.Uint64
@@ -47,6 +51,7 @@ type destination struct {
 type cell struct {
 	mutex  sync.Mutex
 	state  admitState
+	level  channel
 	counts Counts
 }
 
@@ -121,6 +126,9 @@ func (a *Admission) Reconfigure(config Config) error {
 	if !same {
 		return fmt.Errorf("isolane: class (number, name, DSCP) cannot change while the program runs; restart it to apply the change")
 	}
+	if next.Algorithm != now.Algorithm {
+		return fmt.Errorf("isolane: the algorithm cannot change while the program runs; restart it to apply the change")
+	}
 	if !slices.Equal(next.Groups, now.Groups) || (next.Quota == nil) != (now.Quota == nil) ||
 		next.Quota != nil && *next.Quota != *now.Quota {
 		return fmt.Errorf("isolane: groups and quota cannot change while the program runs; restart it to apply the change")
@@ -165,7 +173,7 @@ func (a *Admission) Decide(to string, class int, bytes int) Verdict {
 	}
 	// A call within the lease is admitted regardless of the probability: a guarantee covers all admitted traffic.
 	leased := at.group >= 0 && a.lease(at.group, class).take(uint64(max(bytes, 0)), now/psPerNs)
-	if cell.state.decide(&config.options[class], now, a.random()) || leased {
+	if admitted := a.admits(at, class, &config.options[class], now, verdict.mtus, leased); admitted {
 		if leased {
 			cell.counts.Leased++
 		}
@@ -178,6 +186,15 @@ func (a *Admission) Decide(to string, class int, bytes int) Verdict {
 	}
 	verdict.Class, verdict.Downgraded = lowest, true
 	return verdict
+}
+
+// admits decides by the algorithm; the cell's lock is held.
+func (a *Admission) admits(at *destination, class int, o *options, now uint64, mtus uint32, leased bool) bool {
+	cell := &at.cells[class]
+	if at.host == nil {
+		return cell.state.decide(o, now, a.random()) || leased
+	}
+	return leased || cell.level.decide(o, at.host.ports[class].currentGap(), now, mtus)
 }
 
 // Complete learns from a call that ended latency after it was passed to its connection.
@@ -217,8 +234,13 @@ func (a *Admission) learn(verdict Verdict, latency time.Duration, mtus uint32) {
 	cell := &verdict.at.cells[verdict.Class]
 	cell.mutex.Lock()
 	defer cell.mutex.Unlock()
-	cell.state.complete(options, a.now(), took, mtus)
-	if options.meets(took, mtus) {
+	now, met := a.now(), options.meets(took, mtus)
+	if host := verdict.at.host; host == nil {
+		cell.state.complete(options, now, took, mtus)
+	} else {
+		host.ports[verdict.Class].complete(options, now, took, met, cell.level.rate.gap(now, options.rateWindow))
+	}
+	if met {
 		cell.counts.Met++
 	} else {
 		cell.counts.Missed++
@@ -243,10 +265,21 @@ func (a *Admission) Probability(to string, class int) float64 {
 	if !ok || class < 0 || class >= len(found.(*destination).cells) {
 		return 1
 	}
-	cell := &found.(*destination).cells[class]
+	at := found.(*destination)
+	cell := &at.cells[class]
 	cell.mutex.Lock()
 	defer cell.mutex.Unlock()
-	return float64(cell.state.probability) / float64(one)
+	return at.probability(a.config.Load(), class)
+}
+
+// probability is the part of its calls that a class admits; the cell's lock is held.
+func (d *destination) probability(config *settings, class int) float64 {
+	cell := &d.cells[class]
+	parts := cell.state.probability
+	if d.host != nil && class < len(config.options) {
+		parts = cell.level.probability(&config.options[class], d.host.ports[class].currentGap())
+	}
+	return float64(parts) / float64(one)
 }
 
 // Report is the state of one destination and class, for metrics.
@@ -269,7 +302,7 @@ func (a *Admission) Reports() []Report {
 			reports = append(reports, Report{
 				Destination: name.(string),
 				Class:       config.Classes[i].Name,
-				Probability: float64(cell.state.probability) / float64(one),
+				Probability: at.probability(config, i),
 				Counts:      cell.counts,
 			})
 			cell.mutex.Unlock()
@@ -282,8 +315,11 @@ func (a *Admission) Reports() []Report {
 
 // Forget removes a destination that has departed.
 func (a *Admission) Forget(to string) {
-	if _, was := a.known.LoadAndDelete(to); was {
+	if gone, was := a.known.LoadAndDelete(to); was {
 		a.count.Add(-1)
+		if gone.(*destination).host != nil {
+			a.hosts.part(hostOf(to))
+		}
 	}
 }
 
@@ -306,10 +342,15 @@ func (a *Admission) destination(to string, config *settings) *destination {
 	for i := range made.cells {
 		made.cells[i].state = newAdmitState(now)
 	}
+	if config.Algorithm == Aequitas2 {
+		made.host = a.hosts.join(hostOf(to), len(config.options), now)
+	}
 	// Two callers may both find the last free entry: concurrent callers can exceed the bound by their number.
 	found, was := a.known.LoadOrStore(to, made)
 	if !was {
 		a.count.Add(1)
+	} else if made.host != nil {
+		a.hosts.part(hostOf(to))
 	}
 	return found.(*destination)
 }

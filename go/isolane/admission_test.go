@@ -199,7 +199,10 @@ func TestTheSettingsFileOfTheOtherLanguagesIsRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	high := Class{Name: "high", DSCP: 46, TargetPerMTU: 15 * time.Microsecond, Percentile: 99, Alpha: 0.02, Beta: 0.01, Floor: 0.1}
+	high := Class{
+		Name: "high", DSCP: 46, TargetPerMTU: 15 * time.Microsecond, Percentile: 99, Alpha: 0.02, Beta: 0.01, Floor: 0.1,
+		Cut: defaultCut,
+	}
 	if config.Mode != Shadow || config.MTUBytes != 4096 || config.IdleAfter != 30*time.Second || config.Classes[0] != high {
 		t.Fatalf("%+v", config)
 	}

@@ -26,6 +26,8 @@ type options struct {
 	decrement    uint64 // parts of 2^32 for each MTU of a miss
 	floor        uint64 // parts of 2^32
 	idleAfter    uint64 // ps
+	// For Aequitas2: the window of rates and the longest gap in ps, the cut and the allowed misses in parts of 2^32.
+	rateWindow, longestGap, cut, allowed uint64
 }
 
 // incrementWindow is target / (1 - percentile / 100), in which about one miss is allowed (line 4).

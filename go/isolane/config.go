@@ -31,6 +31,16 @@ func (m Mode) String() string {
 	}
 }
 
+// Algorithm selects how calls are admitted.
+type Algorithm int
+
+const (
+	// Aequitas is the paper's algorithm 2: an admit probability for each destination and class.
+	Aequitas Algorithm = iota
+	// Aequitas2 has a level for each host and class; docs/internals/calls.md explains it.
+	Aequitas2
+)
+
 // Class is one class of the network and its parameters.
 type Class struct {
 	// Name of the class in applications and metrics.
@@ -45,14 +55,19 @@ type Class struct {
 	Alpha float64
 	// Beta is its decrease per MTU of a miss; 0.01 if zero.
 	Beta float64
-	// Floor is the smallest admit probability; 0.1 if zero.
+	// Floor is the smallest admit probability; 0.1 if zero. With Aequitas2 it is the smallest level, in MTUs for each
+	// TargetPerMTU; 0.01 if zero.
 	Floor float64
+	// Cut is the relative change of the level by one congestion, for Aequitas2 only; 0.0625 if zero.
+	Cut float64
 }
 
 // Config is the operator's configuration. A zero field takes its default.
 type Config struct {
 	// Mode selects whether decisions are applied.
 	Mode Mode
+	// Algorithm selects how calls are admitted.
+	Algorithm Algorithm
 	// MTUBytes is the payload of one packet; 1460 if zero.
 	MTUBytes int
 	// IdleAfter is how long a destination without calls keeps its state and its entry; a minute if zero.
@@ -106,7 +121,12 @@ func (c Config) withDefaults() Config {
 		orFloat(&class.Percentile, 99.9)
 		orFloat(&class.Alpha, 0.01)
 		orFloat(&class.Beta, 0.01)
-		orFloat(&class.Floor, 0.1)
+		floor := 0.1
+		if c.Algorithm == Aequitas2 {
+			floor = defaultFloor2
+		}
+		orFloat(&class.Floor, floor)
+		orFloat(&class.Cut, defaultCut)
 	}
 	return c
 }
@@ -118,6 +138,9 @@ func (c Config) check() error {
 	}
 	if c.Mode < Enforce || c.Mode > Off {
 		return fmt.Errorf("isolane: mode %d; give Enforce, Shadow or Off", c.Mode)
+	}
+	if c.Algorithm < Aequitas || c.Algorithm > Aequitas2 {
+		return fmt.Errorf("isolane: algorithm %d; give Aequitas or Aequitas2", c.Algorithm)
 	}
 	if c.MTUBytes < 64 || c.MTUBytes > 65_535 {
 		return fmt.Errorf("isolane: MTUBytes is %d; give the payload of a packet, 64 to 65535", c.MTUBytes)
@@ -167,7 +190,7 @@ func (c Class) check(lowest bool) error {
 	steps := []struct {
 		name  string
 		value float64
-	}{{"Alpha", c.Alpha}, {"Beta", c.Beta}, {"Floor", c.Floor}}
+	}{{"Alpha", c.Alpha}, {"Beta", c.Beta}, {"Floor", c.Floor}, {"Cut", c.Cut}}
 	for _, step := range steps {
 		if !(step.value > 0 && step.value <= 1) || partsOf(step.value) == 0 {
 			return fmt.Errorf("%s is %v; give a value above 0 and at most 1", step.name, step.value)
@@ -185,5 +208,9 @@ func (c Class) options(idleAfter time.Duration) options {
 		decrement:    partsOf(c.Beta),
 		floor:        partsOf(c.Floor),
 		idleAfter:    ps(idleAfter),
+		rateWindow:   saturatingMul(ps(c.TargetPerMTU), rateTargets),
+		longestGap:   longestGap(ps(c.TargetPerMTU), partsOf(c.Floor)),
+		cut:          partsOf(c.Cut),
+		allowed:      allowedOf(c.Percentile),
 	}
 }

@@ -18,10 +18,12 @@ type fileClass struct {
 	Alpha        *float64 `toml:"alpha"`
 	Beta         *float64 `toml:"beta"`
 	Floor        *float64 `toml:"floor"`
+	Cut          *float64 `toml:"cut"`
 }
 
 type file struct {
 	Mode            string      `toml:"mode"`
+	Algorithm       string      `toml:"algorithm"`
 	MTUBytes        int         `toml:"mtu_bytes"`
 	IdleAfter       string      `toml:"idle_after"`
 	DestinationsMax int         `toml:"destinations_max"`
@@ -29,6 +31,7 @@ type file struct {
 	Alpha           *float64    `toml:"alpha"`
 	Beta            *float64    `toml:"beta"`
 	Floor           *float64    `toml:"floor"`
+	Cut             *float64    `toml:"cut"`
 	Classes         []fileClass `toml:"class"`
 	Groups          []fileGroup `toml:"group"`
 	Quota           *fileQuota  `toml:"quota"`
@@ -65,6 +68,13 @@ func ParseConfig(text string) (Config, error) {
 	default:
 		return Config{}, fmt.Errorf("isolane: settings: mode is %q; give enforce, shadow or off", read.Mode)
 	}
+	switch read.Algorithm {
+	case "", "aequitas":
+	case "aequitas-2":
+		config.Algorithm = Aequitas2
+	default:
+		return Config{}, fmt.Errorf("isolane: settings: algorithm is %q; give aequitas or aequitas-2", read.Algorithm)
+	}
 	if config.IdleAfter, err = duration("idle_after", read.IdleAfter); err != nil {
 		return Config{}, err
 	}
@@ -94,7 +104,8 @@ func (c fileClass) class(read file, lowest bool) (Class, error) {
 	if err != nil {
 		return Class{}, err
 	}
-	if own := c.Percentile != 0 || c.Alpha != nil || c.Beta != nil || c.Floor != nil; lowest && own {
+	own := c.Percentile != 0 || c.Alpha != nil || c.Beta != nil || c.Floor != nil || c.Cut != nil
+	if lowest && own {
 		return Class{}, fmt.Errorf("isolane: settings: the last class, %q, promises nothing; it takes name and dscp only", c.Name)
 	}
 	class := Class{Name: c.Name, DSCP: *c.DSCP, TargetPerMTU: target, Percentile: c.Percentile}
@@ -106,7 +117,9 @@ func (c fileClass) class(read file, lowest bool) (Class, error) {
 		{"alpha", c.Alpha, read.Alpha, &class.Alpha},
 		{"beta", c.Beta, read.Beta, &class.Beta},
 		{"floor", c.Floor, read.Floor, &class.Floor},
+		{"cut", c.Cut, read.Cut, &class.Cut},
 	}
+	second := read.Algorithm == "aequitas-2"
 	for _, step := range steps {
 		value := step.own
 		if value == nil {
@@ -114,6 +127,10 @@ func (c fileClass) class(read file, lowest bool) (Class, error) {
 		}
 		if value == nil {
 			continue
+		}
+		if unused := (step.key == "cut") != second; unused && step.key != "floor" {
+			return Class{}, fmt.Errorf("isolane: settings: %s has no effect with this algorithm; remove the key: alpha and beta are "+
+				"for aequitas, cut is for aequitas-2", step.key)
 		}
 		if partsOf(*value) == 0 {
 			return Class{}, fmt.Errorf("isolane: settings: %s is %v; give a value above 0 and at most 1", step.key, *value)

@@ -198,6 +198,22 @@ def test_the_servers_own_time_is_not_the_networks(server: Server) -> None:
     assert admission.probability(server.address, 0) == 1.0
 
 
+def test_the_second_algorithm_gives_a_class_a_level() -> None:
+    """A miss gives the class a level, and a large call uses the level up for minutes."""
+    settings = SETTINGS.replace("alpha = 0.01\nbeta = 0.01\n", 'algorithm = "aequitas-2"\n').replace("15us", "100us")
+    admission = rpc.Admission(settings)
+    assert admission.decide("host:1", 0, 1).ran == 0
+    begin = time.monotonic_ns()
+    while time.monotonic_ns() - begin < 1_000_000:
+        pass
+    missed = admission.decide("host:2", 0, 1)
+    admission.complete(missed.ticket, 200e-6)
+    assert admission.decide("host:1", 0, 1_000 * 100_000).ran == 0
+    assert admission.decide("host:1", 0, 1).ran == 2
+    with pytest.raises(ValueError, match="alpha = 0.01: has no effect"):
+        rpc.Admission('algorithm = "aequitas-2"\n' + SETTINGS)
+
+
 def test_shadow_mode_reports_and_does_not_act(server: Server) -> None:
     admission = rpc.Admission('mode = "shadow"\n' + SETTINGS)
     overload(admission, server.address)

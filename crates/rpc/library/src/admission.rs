@@ -116,7 +116,11 @@ impl Admission {
     /// When the settings do not have the class.
     #[inline]
     pub fn decide(&self, ask: Ask<'_>) -> Verdict {
-        self.table.decide(ask, clock::coarse_ns(), clock::random())
+        let now_ns = match self.table.needs_exact_time() {
+            true => clock::fine_ns(),
+            false => clock::coarse_ns(),
+        };
+        self.table.decide(ask, now_ns, clock::random())
     }
 
     /// Reports the end of a call, `latency` after it was passed to the transport; `docs/internals/rpc.md` says what to

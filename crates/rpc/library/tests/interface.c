@@ -1,4 +1,5 @@
 /* What a C program does with the library, and what it must survive. Prints one line and ends with 0 if all is well. */
+#define _POSIX_C_SOURCE 200809L
 #include "isolane_rpc.h"
 
 #include <math.h>
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 _Static_assert(sizeof(isolane_rpc_decision) == 16, "size");
 _Static_assert(offsetof(isolane_rpc_decision, ticket) == 0, "ticket");
@@ -74,6 +76,29 @@ static void a_destructor_calls(void) {
     CHECK(pthread_key_delete(key) == 0);
 }
 
+/* With aequitas-2 a miss gives the class a level, and a large call uses the level up for minutes. */
+static void the_second_algorithm_decides(void) {
+    static const char text[] = "algorithm = \"aequitas-2\"\n"
+                               "[[class]]\nname = \"high\"\ndscp = 46\ntarget_per_mtu = \"100us\"\n"
+                               "[[class]]\nname = \"low\"\ndscp = 8\n";
+    isolane_rpc *rpc = isolane_rpc_open(text, sizeof text - 1);
+    CHECK(rpc != NULL);
+    isolane_rpc_decision first, missed, large, next;
+    CHECK(isolane_rpc_decide(rpc, host, sizeof host - 1, 0, 1, &first) == ISOLANE_RPC_OK);
+    struct timespec begin, now;
+    CHECK(clock_gettime(CLOCK_MONOTONIC, &begin) == 0);
+    do
+        CHECK(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
+    while ((now.tv_sec - begin.tv_sec) * 1000000000LL + now.tv_nsec - begin.tv_nsec < 1000000);
+    CHECK(isolane_rpc_decide(rpc, host, sizeof host - 1, 0, 1, &missed) == ISOLANE_RPC_OK);
+    CHECK(!first.downgraded && !missed.downgraded);
+    CHECK(isolane_rpc_complete(rpc, missed.ticket, 200000) == ISOLANE_RPC_OK);
+    CHECK(isolane_rpc_decide(rpc, host, sizeof host - 1, 0, 1460ULL * 100000, &large) == ISOLANE_RPC_OK);
+    CHECK(isolane_rpc_decide(rpc, host, sizeof host - 1, 0, 1, &next) == ISOLANE_RPC_OK);
+    CHECK(!large.downgraded && next.downgraded && next.class_index == 1);
+    isolane_rpc_close(rpc);
+}
+
 static void mistakes(isolane_rpc *rpc) {
     isolane_rpc_decision decision;
     CHECK(isolane_rpc_open(NULL, 4) == NULL);
@@ -136,6 +161,7 @@ int main(void) {
 
     mistakes(rpc);
     a_destructor_calls();
+    the_second_algorithm_decides();
     char unaligned[1 + sizeof length];
     CHECK(isolane_rpc_metrics(rpc, NULL, 0, (size_t *)(void *)(unaligned + 1)) == ISOLANE_RPC_OK);
     CHECK(isolane_rpc_forget(rpc, host, sizeof host - 1) == ISOLANE_RPC_OK);

@@ -3,7 +3,7 @@
 use crate::job::{AdmissionClass, ClientJob};
 use isolane_common_quantities::units::Duration as CoreDuration;
 use isolane_rpc::admission::Admission;
-use isolane_rpc::settings::{ClassSettings, Mode, Settings};
+use isolane_rpc::settings::{Algorithm, ClassSettings, Mode, Settings};
 use isolane_rpc_policy::aequitas::{AequitasOptions, Probability};
 use std::sync::Arc;
 
@@ -62,6 +62,7 @@ fn settings(job: &ClientJob) -> Settings {
             name: format!("{NAME}{class}"),
             dscp,
             options: options(class),
+            cut: Probability::ONE,
         });
     Settings {
         mode: match admission {
@@ -69,6 +70,7 @@ fn settings(job: &ClientJob) -> Settings {
             Some(admission) if admission.shadow => Mode::Shadow,
             Some(_) => Mode::Enforce,
         },
+        algorithm: Algorithm::Aequitas,
         mtu_bytes: admission.map_or(1460, |admission| admission.mtu_bytes),
         idle_after: CoreDuration::from_secs(60),
         destinations_max: 1,

@@ -11,7 +11,7 @@ pub use parse::parse;
 
 use crate::quota::line::Address;
 use isolane_common_quantities::units::Duration;
-use isolane_rpc_policy::aequitas::AequitasOptions;
+use isolane_rpc_policy::aequitas::{AequitasOptions, Probability};
 
 /// Whether decisions are applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -36,6 +36,16 @@ impl Mode {
     }
 }
 
+/// How calls are admitted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Algorithm {
+    /// The paper's algorithm 2: an admit probability for each destination and class.
+    #[default]
+    Aequitas,
+    /// Aequitas 2: a level for each host and class ([`isolane_rpc_policy::aequitas2`]).
+    Aequitas2,
+}
+
 /// One class.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ClassSettings {
@@ -45,6 +55,8 @@ pub struct ClassSettings {
     pub dscp: u8,
     /// Parameters of its control; `None` for the lowest class.
     pub options: Option<AequitasOptions>,
+    /// Relative change of the level by one congestion, for [`Algorithm::Aequitas2`].
+    pub cut: Probability,
 }
 
 /// Destinations that share a quota.
@@ -72,6 +84,8 @@ pub struct QuotaSettings {
 pub struct Settings {
     /// Whether decisions are applied.
     pub mode: Mode,
+    /// How calls are admitted.
+    pub algorithm: Algorithm,
     /// Payload of one packet, bytes; sizes are counted in packets.
     pub mtu_bytes: u32,
     /// How long a destination without calls keeps its state and its place.
@@ -115,6 +129,9 @@ impl Settings {
         let mut keys = Vec::new();
         if marks(self) != marks(next) {
             keys.push("class (number, name, dscp)");
+        }
+        if self.algorithm != next.algorithm {
+            keys.push("algorithm");
         }
         if self.destinations_max != next.destinations_max {
             keys.push("destinations_max");

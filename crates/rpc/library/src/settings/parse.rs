@@ -1,13 +1,14 @@
 //! Parses the file's text into checked values; each mistake is reported with its line.
 
 use super::read::{absolute, name, number};
-use super::{ClassSettings, GroupSettings, Mode, QuotaSettings, Settings};
+use super::{Algorithm, ClassSettings, GroupSettings, Mode, QuotaSettings, Settings};
 use crate::table::{CLASSES_MAX, DESTINATIONS_MAX, GROUPS_MAX};
 use isolane_common_quantities::units::Duration;
 use isolane_common_toml_input::error::InputError;
 use isolane_common_toml_input::keys::{Key, Kind, key, required};
 use isolane_common_toml_input::table::{Source, Table};
 use isolane_rpc_policy::aequitas::{AequitasOptions, Probability};
+use isolane_rpc_policy::aequitas2::{Aequitas2Options, CUT};
 
 type Result<T> = std::result::Result<T, InputError>;
 
@@ -22,13 +23,15 @@ const NUMBER: Kind = Kind::Text;
 #[rustfmt::skip]
 const TOP: &[Key] = &[
     key("mode", Kind::Choice(&["enforce", "shadow", "off"]), "whether decisions are acted upon (enforce)"),
+    key("algorithm", Kind::Choice(&["aequitas", "aequitas-2"]), "how calls are admitted (aequitas)"),
     key("mtu_bytes", Kind::Count { min: 64, max: 65_535 }, "payload of one packet; sizes of calls are counted in it (1460)"),
     key("idle_after", Kind::duration(IDLE.0, IDLE.1), "how long a destination keeps what it learned without calls (60s)"),
     key("destinations_max", Kind::Count { min: 1, max: DESTINATIONS_MAX as u64 }, "most destinations with a place of their own (100000)"),
     key("metrics_destinations", Kind::Count { min: 0, max: 10_000 }, "most destinations that metrics show one by one (100)"),
     key("alpha", NUMBER, "what a window without a miss adds (0.01)"),
     key("beta", NUMBER, "what each MTU of a miss takes (0.01)"),
-    key("floor", NUMBER, "the least admit probability (0.1)"),
+    key("floor", NUMBER, "the least admit probability (0.1); with aequitas-2, of one MTU in each target_per_mtu (0.01)"),
+    key("cut", NUMBER, "with aequitas-2: relative change of the level by one congestion (0.0625)"),
     key("group", Kind::Tables, "destinations that share a quota, as [[group]]"),
     key("quota", Kind::Table, "the quota server, and for whom this process sends"),
     required("class", Kind::Tables, "the classes as [[class]], the highest first; the last one has no objective"),
@@ -43,6 +46,7 @@ const CLASS: &[Key] = &[
     key("alpha", NUMBER, "the class's own alpha"),
     key("beta", NUMBER, "the class's own beta"),
     key("floor", NUMBER, "the class's own floor"),
+    key("cut", NUMBER, "the class's own cut"),
 ];
 
 const GROUP: &[Key] = &[
@@ -77,22 +81,28 @@ pub fn parse(file: &str, text: &str) -> Result<Settings> {
         Some("off") => Mode::Off,
         _ => Mode::Enforce,
     };
+    let algorithm = match top.choice::<String>("algorithm")?.as_deref() {
+        Some("aequitas-2") => Algorithm::Aequitas2,
+        _ => Algorithm::Aequitas,
+    };
+    reject_unused(algorithm, &top)?;
     let count = |key, default| Ok(top.count(key)?.map_or(default, |count| count as usize));
     Ok(Settings {
         mode,
+        algorithm,
         mtu_bytes: top.count32("mtu_bytes")?.unwrap_or(1460),
         idle_after: top
             .duration("idle_after")?
             .unwrap_or(Duration::from_secs(60)),
         destinations_max: count("destinations_max", 100_000)?,
         metrics_destinations: count("metrics_destinations", 100)?,
-        classes: classes(&top)?,
+        classes: classes(algorithm, &top)?,
         groups: groups(&top)?,
         quota: quota(&top)?,
     })
 }
 
-fn classes(top: &Table<'_>) -> Result<Vec<ClassSettings>> {
+fn classes(algorithm: Algorithm, top: &Table<'_>) -> Result<Vec<ClassSettings>> {
     let raw = top.tables("class")?;
     if !(2..=CLASSES_MAX).contains(&raw.len()) {
         return Err(top.wrong(
@@ -122,12 +132,16 @@ fn classes(top: &Table<'_>) -> Result<Vec<ClassSettings>> {
         }
         let options = match position == last {
             true => none(&table)?,
-            false => Some(options(top, &table)?),
+            false => {
+                reject_unused(algorithm, &table)?;
+                Some(options(algorithm, top, &table)?)
+            }
         };
         classes.push(ClassSettings {
             name,
             dscp,
             options,
+            cut: own_or_top(top, &table, "cut")?.unwrap_or(Probability::from_f64(CUT)),
         });
     }
     Ok(classes)
@@ -182,7 +196,14 @@ fn groups(top: &Table<'_>) -> Result<Vec<GroupSettings>> {
 
 /// Rejects control parameters of the lowest class.
 fn none(table: &Table<'_>) -> Result<Option<AequitasOptions>> {
-    let keys = ["target_per_mtu", "percentile", "alpha", "beta", "floor"];
+    let keys = [
+        "target_per_mtu",
+        "percentile",
+        "alpha",
+        "beta",
+        "floor",
+        "cut",
+    ];
     match keys.into_iter().find(|key| table.has(key)) {
         None => Ok(None),
         Some(key) => Err(table.wrong(
@@ -192,7 +213,32 @@ fn none(table: &Table<'_>) -> Result<Option<AequitasOptions>> {
     }
 }
 
-fn options(top: &Table<'_>, table: &Table<'_>) -> Result<AequitasOptions> {
+/// Rejects parameters of the other algorithm.
+fn reject_unused(algorithm: Algorithm, table: &Table<'_>) -> Result<()> {
+    let (unused, remedy): (&[&str], _) = match algorithm {
+        Algorithm::Aequitas => (
+            &["cut"],
+            "has no effect with the algorithm aequitas; remove the key, or give algorithm = \"aequitas-2\"",
+        ),
+        Algorithm::Aequitas2 => (
+            &["alpha", "beta"],
+            "has no effect with the algorithm aequitas-2, which has cut; remove the key",
+        ),
+    };
+    match unused.iter().find(|key| table.has(key)) {
+        None => Ok(()),
+        Some(key) => Err(table.wrong(key, remedy)),
+    }
+}
+
+fn own_or_top(top: &Table<'_>, table: &Table<'_>, key: &str) -> Result<Option<Probability>> {
+    match part(table, key)? {
+        Some(part) => Ok(Some(part)),
+        None => part(top, key),
+    }
+}
+
+fn options(algorithm: Algorithm, top: &Table<'_>, table: &Table<'_>) -> Result<AequitasOptions> {
     let Some(target) = table.duration("target_per_mtu")? else {
         let expected =
             "every class but the last needs an objective, like target_per_mtu = \"15us\"";
@@ -205,11 +251,11 @@ fn options(top: &Table<'_>, table: &Table<'_>) -> Result<AequitasOptions> {
             return Err(table.wrong("percentile", "must be above 0 and below 100, like 99.9"));
         }
     };
-    let mut options = AequitasOptions::new(target, percentile);
-    let part = |key| match part(table, key)? {
-        Some(part) => Ok(Some(part)),
-        None => self::part(top, key),
+    let mut options = match algorithm {
+        Algorithm::Aequitas => AequitasOptions::new(target, percentile),
+        Algorithm::Aequitas2 => Aequitas2Options::new(target, percentile).base,
     };
+    let part = |key| own_or_top(top, table, key);
     let set = |place: &mut Probability, value: Option<Probability>| {
         if let Some(value) = value {
             *place = value;

@@ -87,6 +87,39 @@ fn mistakes_are_named_with_line_value_and_remedy() {
     "#]].assert_eq(&errors);
 }
 
+/// Goal: each algorithm has its own parameters and defaults, and rejects those of the other one.
+#[test]
+fn the_second_algorithm_has_its_own_parameters() {
+    let text = GOOD
+        .replace("alpha = 0.02", "algorithm = \"aequitas-2\"")
+        .replace("beta = 0.0015", "cut = 0.25");
+    let settings = parse("rpc.toml", &text).unwrap();
+    assert_eq!(settings.algorithm, Algorithm::Aequitas2);
+    let floor = settings.options(0).unwrap().floor.as_f64();
+    assert!((floor - 0.01).abs() < 1e-9);
+    assert_eq!(
+        [0, 1].map(|class| settings.classes[class].cut.as_f64()),
+        [0.25, 0.0625]
+    );
+    let good = parse("rpc.toml", GOOD).unwrap();
+    assert_eq!(good.algorithm, Algorithm::Aequitas);
+    assert_eq!(good.needs_restart(&settings), ["algorithm"]);
+    let mut errors = String::new();
+    for text in [
+        text.replace("aequitas-2", "aequitas2"),
+        text.replace("cut = 0.25", "beta = 0.1"),
+        GOOD.replace("alpha = 0.02", "cut = 0.1"),
+    ] {
+        errors.push_str(&format!("{}\n", parse("rpc.toml", &text).unwrap_err()));
+    }
+    expect![[r#"
+        rpc.toml:4: algorithm = "aequitas2": unknown; did you mean aequitas-2?
+        rpc.toml:10: class "critical": beta = 0.1: has no effect with the algorithm aequitas-2, which has cut; remove the key
+        rpc.toml:4: cut = 0.1: has no effect with the algorithm aequitas; remove the key, or give algorithm = "aequitas-2"
+    "#]]
+    .assert_eq(&errors);
+}
+
 #[test]
 fn one_class_is_too_few_and_nine_are_too_many() {
     let last = GOOD.rfind("[[class]]").unwrap();

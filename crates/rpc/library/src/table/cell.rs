@@ -204,6 +204,11 @@ impl Cell {
         }
     }
 
+    /// Keeps a probability that was computed elsewhere, for reports.
+    pub(crate) fn show(&self, probability: Probability) {
+        self.probability.store(probability.parts(), Relaxed);
+    }
+
     fn update(&self, change: impl Fn(Probability) -> Probability) {
         let next = |parts| Some(change(Probability::from_parts(parts)).parts());
         self.probability

@@ -9,11 +9,13 @@
 //! the caller's clock, sizes in bytes; time and randomness are arguments. Limits: at most [`DESTINATIONS_MAX`]
 //! destinations. Those without a place share one cell and its learned state. Counters of one destination are read one
 //! by one, so a concurrent reader may see sums that differ by the calls in between. Source: Aequitas, section 3.5.1;
-//! the rules are [`isolane_rpc_policy::aequitas`]'s.
+//! the rules are [`isolane_rpc_policy::aequitas`]'s or
+//! [`isolane_rpc_policy::aequitas2`]'s, as the settings choose.
 
 mod cell;
 mod index;
 mod lease;
+mod level;
 mod parameters;
 mod report;
 mod roster;
@@ -25,11 +27,12 @@ pub use roster::NAME_MAX;
 pub use ticket::{CLASSES_MAX, Ticket};
 
 use crate::hash::Keys;
-use crate::settings::{Mode, Settings};
+use crate::settings::{Algorithm, Mode, Settings};
 use cell::Cell;
 use index::Index;
 use isolane_rpc_policy::aequitas::Probability;
 use lease::Lease;
+use level::{Levels, host_of};
 use parameters::Parameters;
 use roster::{OVERFLOW, Roster};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
@@ -40,7 +43,8 @@ pub const DESTINATIONS_MAX: usize = index::SLOTS_MAX - 1;
 /// Slots of one block.
 const BLOCK: usize = 256;
 
-/// Attempts to take the lock before a newcomer uses the overflow cell: a holder needs about 100 ns.
+/// Attempts to take a lock before a newcomer uses the overflow cell, and before a call goes on without a level: a holder
+/// needs about 100 ns.
 const TRIES: u32 = 200;
 
 /// A call that needs a decision.
@@ -97,6 +101,8 @@ pub struct Table {
     blocks: Box<[OnceLock<Box<[Cell]>>]>,
     classes: usize,
     parameters: Parameters,
+    /// With [`Algorithm::Aequitas2`].
+    levels: Option<Levels>,
     /// Leases by group (from 1) and class.
     leases: Box<[Lease]>,
     /// Patterns of the groups' destinations.
@@ -119,6 +125,8 @@ impl Table {
             blocks: (0..=slots / BLOCK).map(|_| OnceLock::new()).collect(),
             classes,
             parameters: Parameters::new(settings),
+            levels: (settings.algorithm == Algorithm::Aequitas2)
+                .then(|| Levels::new(slots, classes - 1)),
             leases: (0..settings.groups.len() * classes)
                 .map(|_| Lease::default())
                 .collect(),
@@ -162,7 +170,16 @@ impl Table {
         let leased = cell.group() != 0
             && !free
             && self.lease(cell.group(), ask.class).take(ask.bytes, now_ns);
-        let admit = free || leased || probability.draws(random);
+        let mtus = self.parameters.mtus(ask.bytes);
+        let admit = free
+            || leased
+            || match &self.levels {
+                None => probability.draws(random),
+                Some(levels) => {
+                    let options = self.parameters.level(ask.class);
+                    levels.admits((slot, ask.class), &options, now_ns, mtus)
+                }
+            };
         match (admit, leased) {
             (true, true) => cell.count_leased(),
             (true, false) => cell.count_admitted(),
@@ -170,7 +187,6 @@ impl Table {
         }
         let downgraded = !admit && mode == Mode::Enforce;
         let class = if downgraded { last } else { ask.class };
-        let mtus = self.parameters.mtus(ask.bytes);
         Verdict {
             ticket: Ticket::new(slot, cell.generation(), class, ask.class, mtus),
             class,
@@ -232,6 +248,17 @@ impl Table {
         };
         let met = rule.is_met(latency_ns, mtus);
         let learns = self.parameters.mode() != Mode::Off;
+        if let Some(levels) = self.levels.as_ref().filter(|_| learns) {
+            let options = self.parameters.level(class);
+            let place = (ticket.slot(), class);
+            if let Some(part) = levels.learn(place, &options, now_ns, (latency_ns, met)) {
+                cell.show(part);
+            }
+            if !met {
+                cell.count_missed();
+            }
+            return Ok(());
+        }
         match met {
             true if learns => cell.raise(rule.increment, rule.window_ns, now_ns),
             true => {}
@@ -323,6 +350,11 @@ impl Table {
         self.classes
     }
 
+    /// Whether decisions need the exact time: the time of a probability's decision may be some milliseconds late.
+    pub(crate) fn needs_exact_time(&self) -> bool {
+        self.levels.is_some()
+    }
+
     /// The current mode.
     pub fn mode(&self) -> Mode {
         self.parameters.mode()
@@ -347,6 +379,9 @@ impl Table {
             return OVERFLOW;
         };
         self.renew(slot, self.group(name), now_ns);
+        if let Some(levels) = &self.levels {
+            levels.sit(slot, self.keys.hash(host_of(name)), now_ns);
+        }
         roster.sit(slot, hash, name);
         self.index.insert(hash, slot);
         slot
@@ -355,6 +390,9 @@ impl Table {
     fn evict(&self, roster: &mut Roster, slot: u32) {
         if let Some(hash) = roster.leave(slot, self.cells_of(slot)) {
             self.index.remove(hash);
+            if let Some(levels) = &self.levels {
+                levels.leave(slot);
+            }
             // Tickets of calls in flight are void from here on.
             let generation = next_generation(self.cells_of(slot)[0].generation());
             for cell in self.cells_of(slot) {
@@ -436,15 +474,20 @@ impl Table {
     }
 
     fn try_roster(&self) -> Option<MutexGuard<'_, Roster>> {
-        for _ in 0..TRIES {
-            match self.roster.try_lock() {
-                Ok(roster) => return Some(roster),
-                Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
-                Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
-            }
-        }
-        None
+        try_lock(&self.roster)
     }
+}
+
+/// Takes a lock without waiting for a thread that the kernel has suspended.
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    for _ in 0..TRIES {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => std::hint::spin_loop(),
+        }
+    }
+    None
 }
 
 fn next_generation(generation: u16) -> u16 {

@@ -5,7 +5,9 @@
 //! windows in nanoseconds rounded down, probabilities in parts of 2^32.
 
 use crate::settings::{Mode, Settings};
+use isolane_common_quantities::units::Duration;
 use isolane_rpc_policy::aequitas::{AequitasOptions, Probability};
+use isolane_rpc_policy::aequitas2::Aequitas2Options;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 /// Parameters of one class.
@@ -16,6 +18,9 @@ struct ClassParameters {
     increment: AtomicU64,
     decrement_per_mtu: AtomicU64,
     floor: AtomicU64,
+    /// Bits of a floating-point number.
+    percentile: AtomicU64,
+    cut: AtomicU64,
 }
 
 /// Parameters of all classes.
@@ -63,7 +68,7 @@ impl Parameters {
     pub(super) fn set(&self, settings: &Settings) {
         for (class, words) in self.classes.iter().enumerate() {
             if let Some(options) = settings.options(class) {
-                words.set(&options);
+                words.set(&options, settings.classes[class].cut);
             }
         }
         self.mtu_bytes.store(settings.mtu_bytes, Relaxed);
@@ -108,6 +113,18 @@ impl Parameters {
         u32::try_from(bytes / u64::from(mtu)).unwrap_or(u32::MAX)
     }
 
+    /// The numbers of a class with an objective, for Aequitas 2.
+    pub(super) fn level(&self, class: u8) -> Aequitas2Options {
+        let words = &self.classes[usize::from(class)];
+        let target = Duration::from_ps(words.target_ps_per_mtu.load(Relaxed));
+        let percentile = f64::from_bits(words.percentile.load(Relaxed));
+        let mut options = Aequitas2Options::new(target, percentile);
+        options.base.floor = Probability::from_parts(words.floor.load(Relaxed));
+        options.base.idle_after = Duration::from_ns(self.idle_after_ns());
+        options.cut = Probability::from_parts(words.cut.load(Relaxed));
+        options
+    }
+
     /// The numbers of a class; `None` for the lowest one.
     #[inline]
     pub(super) fn rule(&self, class: u8) -> Option<Rule> {
@@ -127,7 +144,7 @@ impl Parameters {
 }
 
 impl ClassParameters {
-    fn set(&self, options: &AequitasOptions) {
+    fn set(&self, options: &AequitasOptions, cut: Probability) {
         let target = options.target_per_mtu.as_ps();
         self.target_ps_per_mtu.store(target, Relaxed);
         let window_ns = options.increment_window().as_ps() / 1_000;
@@ -136,5 +153,7 @@ impl ClassParameters {
         let decrement = options.decrement_per_mtu.parts();
         self.decrement_per_mtu.store(decrement, Relaxed);
         self.floor.store(options.floor.parts(), Relaxed);
+        self.percentile.store(options.percentile.to_bits(), Relaxed);
+        self.cut.store(cut.parts(), Relaxed);
     }
 }

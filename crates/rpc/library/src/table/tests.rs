@@ -104,6 +104,27 @@ fn a_downgraded_call_teaches_its_class_nothing() {
     assert_eq!(table.counts(b"a", 2).unwrap().ended(), 1);
 }
 
+/// Goal: with Aequitas 2, a miss of one destination sets the level of all destinations on its host, and of no other host.
+#[test]
+fn destinations_of_a_host_share_their_level() {
+    let table = Table::new(&settings("algorithm = \"aequitas-2\""), 3, SECOND);
+    let call = |name: &[u8], now_ns| table.decide(ask(name, 0), now_ns, u32::MAX);
+    let missed = call(b"a:1", SECOND);
+    // 7 MTUs of 15 us.
+    table
+        .complete(missed.ticket, 200_000, SECOND + 200_000)
+        .unwrap();
+    let later = SECOND + 300_000;
+    // A channel saves the time of one call, so the third call at once is the first above the level.
+    let classes = |name: &[u8]| [(); 3].map(|()| call(name, later).class);
+    assert_eq!(classes(b"a:1"), [0, 0, 2]);
+    assert_eq!(classes(b"a:2"), [0, 0, 2]);
+    assert_eq!(classes(b"b:1"), [0, 0, 0]);
+    // A departed host's level is forgotten.
+    assert!(table.forget(b"a:1") && table.forget(b"a:2"));
+    assert_eq!(classes(b"a:1"), [0, 0, 0]);
+}
+
 #[test]
 fn shadow_mode_reports_and_sends_as_asked() {
     let table = Table::new(&settings("mode = \"shadow\""), 3, 0);
