@@ -469,6 +469,8 @@ mod tests {
             What can be measured:
               yes  numa_stat      bytes that an application holds in each tier (memory controller of version 2)
               yes  cpu.stat       processor time of an application, in thousandths of its cores (version 2 hierarchy)
+              no   memory.pressure part of the time in which tasks of an application wait for memory, in percent (the kernel does not count pressure)
+                                  -> boot with psi=1, on a kernel with CONFIG_PSI
               yes  vmstat         remote hint faults of the machine, per second (NUMA balancing is on)
               no   resctrl        memory bandwidth of applications and of the near tier, in bytes per second (no bandwidth monitoring in /sys/fs/resctrl)
                                   -> mount -t resctrl resctrl /sys/fs/resctrl, on a processor with MBM
@@ -529,6 +531,8 @@ mod tests {
                                   -> boot with systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all
               no   cpu.stat       processor time of an application, in thousandths of its cores (no version 2 hierarchy)
                                   -> mount -t cgroup2 none /sys/fs/cgroup
+              no   memory.pressure part of the time in which tasks of an application wait for memory, in percent (the kernel does not count pressure)
+                                  -> boot with psi=1, on a kernel with CONFIG_PSI
               no   vmstat         remote hint faults of the machine, per second (NUMA balancing is off, so nothing is sampled)
                                   -> echo 2 > /proc/sys/kernel/numa_balancing
               no   resctrl        memory bandwidth of applications and of the near tier, in bytes per second (no bandwidth monitoring in /sys/fs/resctrl)

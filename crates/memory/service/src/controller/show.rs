@@ -2,6 +2,7 @@
 
 use super::{Controlled, Controller, Enforcement, is_met};
 use crate::application::{Promise, amounts};
+use crate::indicator::pressure::Pressure;
 use crate::indicator::source_name;
 use crate::profile::machine::HINT_FAULTS_UNKNOWN;
 use crate::protocol::status::{
@@ -76,6 +77,15 @@ impl Controller {
         let application = &app.entry.application;
         let tiers = self.seen.tiers.len();
         let problem = app.trouble.first();
+        let sensors = &self.parts.sensors;
+        let seen = sensors.pressures().remove(&id);
+        let pressure = |value: fn(Pressure) -> f64| {
+            seen.map(|pressure| Measured {
+                value: value(pressure),
+                age_ms: ms(sensors.age()),
+                source: source_name(mercury::Source::Kernel).to_owned(),
+            })
+        };
         ApplicationStatus {
             name: application.name.clone(),
             id: id.0,
@@ -99,6 +109,8 @@ impl Controller {
             cpu_used_per_mille: view
                 .and_then(|view| view.cpu_used)
                 .map(|reading| measured(&reading, f64::from)),
+            pressure_some_percent: pressure(|pressure| pressure.some_percent),
+            pressure_full_percent: pressure(|pressure| pressure.full_percent),
             held_bytes: view.map_or_else(Vec::new, |view| {
                 view.held
                     .iter()

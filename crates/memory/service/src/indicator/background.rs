@@ -5,6 +5,7 @@
 //!
 //! Limits: the age is by the machine's clock; the time that the caller gives is not used.
 
+use super::pressure::Pressure;
 use super::{Sensors, SourceInfo};
 use crate::cgroup::Cgroup;
 use crate::error::MemError;
@@ -12,7 +13,7 @@ use crate::host::MemoryHost;
 use crate::tiers::Tiers;
 use isolane_common_quantities::units::{Bytes, Duration, Instant};
 use isolane_memory_policy::mercury::{AppId, Observation, Reading, TIERS_MAX};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -28,6 +29,7 @@ enum Message {
 #[derive(Debug, Default)]
 struct Shared {
     last: Option<(std::time::Instant, Observation)>,
+    pressures: BTreeMap<AppId, Pressure>,
     sources: Vec<SourceInfo>,
 }
 
@@ -51,6 +53,7 @@ impl BackgroundSensors {
         let (messages, inbox) = channel();
         let shared = Arc::new(Mutex::new(Shared {
             last: None,
+            pressures: BTreeMap::new(),
             sources: sensors.sources(),
         }));
         let theirs = Arc::clone(&shared);
@@ -110,6 +113,11 @@ impl Sensors for BackgroundSensors {
 
     fn held(&self, cgroup: &Cgroup) -> Option<[Bytes; TIERS_MAX]> {
         self.host.held(&self.tiers, cgroup).ok()
+    }
+
+    fn pressures(&self) -> BTreeMap<AppId, Pressure> {
+        let shared = self.shared.lock().expect("no holder of the lock panics");
+        shared.pressures.clone()
     }
 
     fn age(&self) -> Duration {
@@ -187,10 +195,10 @@ fn run(mut sensors: impl Sensors, inbox: &Receiver<Message>, shared: &Arc<Mutex<
                 .unwrap_or(u64::MAX / 1000)
                 .saturating_mul(1000),
         ));
-        let sources = sensors.sources();
+        let (pressures, sources) = (sensors.pressures(), sensors.sources());
         let mut shared = shared.lock().expect("no holder of the lock panics");
         shared.last = Some((at, observation));
-        shared.sources = sources;
+        (shared.pressures, shared.sources) = (pressures, sources);
         due = std::time::Instant::now() + EVERY;
     }
 }

@@ -10,6 +10,7 @@
 
 use super::files::{HintFaults, Rate, Resctrl, age, balances, cpu_share};
 use super::pmu::{self, Pmu};
+use super::pressure::Pressure;
 use super::{Sensors, SourceInfo};
 use crate::cgroup::Cgroup;
 use crate::error::MemError;
@@ -43,6 +44,7 @@ struct App {
     cpu: Rate,
     latency: Option<(Instant, Duration)>,
     bandwidth: Option<(Instant, u64)>,
+    pressure: Option<Pressure>,
 }
 
 /// The sensors.
@@ -146,6 +148,7 @@ impl Sensors for MachineSensors {
             cpu: Rate::default(),
             latency: None,
             bandwidth: None,
+            pressure: None,
         };
         self.apps.insert(app, entry);
         Ok(())
@@ -173,6 +176,7 @@ impl Sensors for MachineSensors {
             let Ok(held) = self.host.held(&self.tiers, &app.cgroup) else {
                 continue;
             };
+            app.pressure = Pressure::read(&self.host, &app.cgroup);
             let used = self.host.cpu_used_us(&app.cgroup).ok();
             let cpu_used = used.and_then(|used| cpu_share(&mut app.cpu, now, used, app.cores));
             if let Some(latency) = self.ghz.and_then(|ghz| self.pmu.read(*id, ghz)) {
@@ -232,6 +236,12 @@ impl Sensors for MachineSensors {
         self.host.held(&self.tiers, cgroup).ok()
     }
 
+    fn pressures(&self) -> BTreeMap<AppId, Pressure> {
+        let apps = self.apps.iter();
+        apps.filter_map(|(id, app)| Some((*id, app.pressure?)))
+            .collect()
+    }
+
     fn sources(&self) -> Vec<SourceInfo> {
         let mut found = sources(&self.host);
         if let (Some(why), Some(perf)) = (
@@ -286,6 +296,7 @@ pub fn sources(host: &MemoryHost) -> Vec<SourceInfo> {
     };
     let resctrl = Resctrl::works(host);
     let perf = pmu::missing(host);
+    let pressure = host.cgroups.is_some() && Pressure::works(host);
     let numa_stat = host.cgroups.is_some() && memory_controller(host);
     vec![
         info(
@@ -309,6 +320,17 @@ pub fn sources(host: &MemoryHost) -> Vec<SourceInfo> {
                 "no version 2 hierarchy"
             },
             Some("mount -t cgroup2 none /sys/fs/cgroup"),
+        ),
+        info(
+            "memory.pressure",
+            "part of the time in which tasks of an application wait for memory, in percent",
+            pressure,
+            if pressure {
+                "pressure stall information (PSI)"
+            } else {
+                "the kernel does not count pressure"
+            },
+            Some("boot with psi=1, on a kernel with CONFIG_PSI"),
         ),
         info(
             "vmstat",

@@ -3,7 +3,7 @@
 //! A [`Sensors`] puts together what its sources saw. A value that a source cannot give is absent, never zero: the policy
 //! takes no action on what it does not know.
 //!
-//! * [`machine`] - all readings of a machine; [`files`] and [`pmu`] - its parts; [`chase`] - the pointer chase;
+//! * [`machine`] - all readings of a machine; [`files`], [`pmu`] and [`pressure`] - its parts; [`chase`] - the pointer chase;
 //!   [`background`] - its thread;
 //! * [`fake`] - one for tests: returns preset values.
 //!
@@ -15,17 +15,20 @@ pub mod fake;
 pub mod files;
 pub mod machine;
 pub mod pmu;
+pub mod pressure;
 
 use crate::cgroup::Cgroup;
 use crate::error::MemError;
 use isolane_common_quantities::units::{Bytes, Duration, Instant};
 use isolane_memory_policy::mercury::{AppId, Observation, Source, TIERS_MAX};
+use pressure::Pressure;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// What one source can measure here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
 pub struct SourceInfo {
-    /// Its name: `resctrl`, `perf`, `vmstat`, `numa_stat`, `cpu.stat`, `probe`.
+    /// Its name: `resctrl`, `perf`, `vmstat`, `numa_stat`, `cpu.stat`, `memory.pressure`, `probe`.
     pub name: &'static str,
     /// What it measures, in words with units.
     pub measures: &'static str,
@@ -67,6 +70,11 @@ pub trait Sensors: Send {
     /// that is not known.
     fn held(&self, _cgroup: &Cgroup) -> Option<[Bytes; TIERS_MAX]> {
         None
+    }
+
+    /// The memory pressure of each application where the kernel counts it, as old as [`Sensors::age`].
+    fn pressures(&self) -> BTreeMap<AppId, Pressure> {
+        BTreeMap::new()
     }
 
     /// How old what [`Sensors::observe`] returns now would be, pages and memory in use included.

@@ -148,6 +148,12 @@ pub struct ApplicationStatus {
     /// Processor time it used, thousandths of its cores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpu_used_per_mille: Option<Measured>,
+    /// Part of the last ten seconds in which at least one of its tasks waited for memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pressure_some_percent: Option<Measured>,
+    /// The same for all tasks that could run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pressure_full_percent: Option<Measured>,
     /// What it holds of each tier.
     pub held_bytes: Vec<u64>,
     /// What it may use.

@@ -114,6 +114,10 @@ type Row = (
 const APPLICATIONS: &[Row] = &[
     ("isolane_memory_application_latency_seconds", "Mean latency of its memory accesses", |app| value(&app.latency_ns).map(|ns| ns / 1e9)),
     ("isolane_memory_application_bandwidth_bytes_per_second", "Its memory bandwidth", |app| value(&app.bandwidth_bytes_per_s)),
+    ("isolane_memory_application_pressure_some_ratio", "Part of the last ten seconds in which at least one task waited for memory",
+        |app| value(&app.pressure_some_percent).map(|percent| percent / 1e2)),
+    ("isolane_memory_application_pressure_full_ratio", "Part of the last ten seconds in which all tasks waited for memory",
+        |app| value(&app.pressure_full_percent).map(|percent| percent / 1e2)),
     ("isolane_memory_application_slo_met", "1 while its promise is kept", |app| app.slo_met.map(|met| f64::from(u8::from(met)))),
     ("isolane_memory_application_slo_met_ratio", "Share of the periods in which its promise was kept", |app| app.slo_met_share),
     ("isolane_memory_application_cpu_limit_ratio", "Processor time that it may use, of its cores",
@@ -194,6 +198,12 @@ mod tests {
                 }),
                 bandwidth_bytes_per_s: None,
                 cpu_used_per_mille: None,
+                pressure_some_percent: Some(Measured {
+                    value: 12.5,
+                    age_ms: 12,
+                    source: "kernel".into(),
+                }),
+                pressure_full_percent: None,
                 held_bytes: vec![3, 1],
                 limits: Limits {
                     tier_bytes: vec![Some(5), None],

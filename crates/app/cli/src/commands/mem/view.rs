@@ -78,6 +78,15 @@ fn applications(status: &Status) -> String {
         let why = app.problem.as_deref().unwrap_or("limits do not hold");
         text.push_str(&format!("  {}: {why}\n", app.name));
     }
+    for app in &status.applications {
+        let waited = app.pressure_some_percent.as_ref();
+        if let Some(waited) = waited.filter(|waited| waited.value >= 1.0) {
+            text.push_str(&format!(
+                "  {}: waited for memory {:.0} % of the last 10 s\n",
+                app.name, waited.value
+            ));
+        }
+    }
     text
 }
 
