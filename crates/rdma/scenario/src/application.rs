@@ -55,11 +55,13 @@ pub enum Program {
         /// How fast a core hands a vector to a worker on its own host.
         copy_rate: BitRate,
     },
-    /// Client threads send requests to one server, which answers each.
+    /// Client threads send requests to servers, which answer each.
     KeyValue {
+        /// Which hosts serve.
+        servers: Servers,
         /// Threads on each client host.
         threads: u32,
-        /// Threads of the server; client threads are dealt out to them in turn.
+        /// Threads of each server; client threads are dealt out to them in turn.
         server_threads: u32,
         /// Requests of one client thread on their way.
         window: u32,
@@ -70,6 +72,16 @@ pub enum Program {
         /// What one request costs a server thread, beyond taking and posting messages.
         service: Duration,
     },
+}
+
+/// The hosts that serve a store's requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, serde::Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Servers {
+    /// The first; clients run on the others.
+    First,
+    /// All, and clients run on all: a client's thread asks the hosts in turn, its own too, through the RNIC.
+    All,
 }
 
 /// How an allreduce passes vectors on.

@@ -3,7 +3,7 @@
 //! Defaults are what the named publications state or what follows from it; `docs/internals/applications.md` lists each with its
 //! source. None is fitted to a result under attack.
 
-use crate::application::{Algorithm, ApplicationTraffic, Program};
+use crate::application::{Algorithm, ApplicationTraffic, Program, Servers};
 use crate::check::DeviceLimits;
 use crate::model::{Host, Message, Traffic, Transport, Verb, Workload};
 use isolane_common_quantities::units::{BitRate, Bytes, Duration};
@@ -74,6 +74,7 @@ fn program(table: &Table<'_>) -> Result<Program, InputError> {
     let allreduce = table.text("kind")? == Some("allreduce");
     let others: &[&str] = match allreduce {
         true => &[
+            "servers",
             "threads",
             "server_threads",
             "window",
@@ -95,6 +96,7 @@ fn program(table: &Table<'_>) -> Result<Program, InputError> {
             copy_rate: table.rate("copy_rate")?.unwrap_or(CORE_RATE),
         },
         false => Program::KeyValue {
+            servers: table.choice("servers")?.unwrap_or(Servers::First),
             threads: table.count32("threads")?.unwrap_or(1),
             server_threads: table.count32("server_threads")?.unwrap_or(1),
             window: table.count32("window")?.unwrap_or(1),

@@ -1,6 +1,6 @@
 //! Resources, workloads and numbers in words.
 
-use isolane_rdma_scenario::application::{Algorithm, ApplicationTraffic, Program};
+use isolane_rdma_scenario::application::{Algorithm, ApplicationTraffic, Program, Servers};
 use isolane_rdma_scenario::model::{ControlObject, Host, Tenant, Traffic, Verb};
 use isolane_rdma_simulator::rnic::trace::Resource;
 
@@ -220,9 +220,15 @@ fn program(application: &ApplicationTraffic) -> String {
             )
         }
         Program::KeyValue {
-            threads, window, ..
+            servers,
+            threads,
+            window,
+            ..
         } => {
-            let clients = hosts - 1;
+            let clients = match servers {
+                Servers::First => hosts - 1,
+                Servers::All => hosts,
+            };
             format!(
                 "key-value requests from {clients} client {}, {threads} {} each, {window} on the way per thread",
                 plural(clients as u64, "host"),

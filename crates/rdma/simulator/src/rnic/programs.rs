@@ -1,7 +1,7 @@
 //! Distributed applications: processes whose next message waits for another one's arrival.
 //!
 //! Units: picoseconds, bytes. An *actor* is one thread with a core of its own. A *link* carries its messages to
-//! another actor: over a queue pair, or by a copy in memory where both are on one host. Taking a message costs the
+//! another actor: over a queue pair, or, between workers on one host, by a copy in memory. Taking a message costs the
 //! actor what polling costs, and what its program does with it; sending costs what posting costs.
 //!
 //! * Ring: worker r sends to r + 1; 2(n - 1) steps of an n-th of the vector each; the first n - 1 add. Every send
@@ -44,8 +44,10 @@ struct Actor {
     received: u64,
     /// Operations finished.
     finished: u64,
-    /// Ring: to the successor. Tree: to the parent, unless worker 0, then to the children. Store: to the server.
+    /// Ring: to the successor. Tree: to the parent, unless worker 0, then to the children. Store: to the servers.
     out: Vec<u32>,
+    /// Store: which server the client asks next.
+    turn: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -81,6 +83,7 @@ impl Programs {
             received: 0,
             finished: 0,
             out: Vec::new(),
+            turn: 0,
         }));
     }
 }

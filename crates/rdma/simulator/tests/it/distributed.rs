@@ -1,5 +1,6 @@
 //! Distributed applications: what they must do with any parameters.
-use crate::common::{goodput, of, run};
+use crate::common::{counter, goodput, of, run};
+use isolane_rdma_scenario::model::Host;
 use isolane_study_results::rdma::RunResult;
 
 fn allreduce(algorithm: &str, hosts: &str, workers: u32, more: &str) -> RunResult {
@@ -92,6 +93,22 @@ fn a_store_answers_every_request_once_and_no_faster_than_its_server_can() {
             "{transport}: {messages} {rate}"
         );
         assert_eq!(of(&result, "t").errors, 0);
+    }
+}
+
+/// Two hosts that both serve: half of all requests and responses stay in their host, and pass its RNIC.
+#[test]
+fn a_client_asks_all_servers_in_turn_and_its_own_host_through_the_rnic() {
+    let result = run(
+        "topology = \"switch\"\nwarmup = \"100us\"\nduration = \"2ms\"\n[[tenant]]\nname = \"t\"\n\
+         [[tenant.application]]\nkind = \"key-value\"\nhosts = \"a,b\"\nservers = \"all\"\n\
+         transport = \"ud\"\nwindow = 4\nrequest = [64]\nresponse = [64]\nservice = \"1us\"\n",
+    );
+    assert!((1.5e6..2e6).contains(&operations(&result)));
+    for host in [Host::A, Host::B] {
+        let looped = counter(&result, host, "loopback_bytes") as f64;
+        let sent = counter(&result, host, "tx_vport_rdma_unicast_bytes") as f64;
+        assert!((looped / sent - 1.0).abs() < 0.05, "{looped} {sent}");
     }
 }
 

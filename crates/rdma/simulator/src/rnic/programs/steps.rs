@@ -7,7 +7,7 @@ use crate::rnic::queue_pair::NONE;
 use crate::rnic::sizes::PAGE;
 use crate::rnic::world::World;
 use isolane_common_quantities::units::{BitRate, Bytes};
-use isolane_rdma_scenario::application::{Algorithm, ApplicationTraffic, Program as Kind};
+use isolane_rdma_scenario::application::{Algorithm, ApplicationTraffic, Program as Kind, Servers};
 use isolane_rdma_scenario::model::{DataTraffic, Message, Transport};
 use std::collections::VecDeque;
 
@@ -29,11 +29,18 @@ impl World {
         let shape = Shape::of(&application.program, hosts.len() as u32);
         let actors = shape.actors;
         self.programs.add_actors(actors + shape.others);
-        // Actors are dealt out to hosts in blocks; a store's server comes first among hosts and last among actors.
+        // Actors are dealt out to hosts in blocks; a store's servers come first among hosts and last among actors.
         let host_of = |actor: u32| match &application.program {
             Kind::Allreduce { workers, .. } => hosts[(actor / workers) as usize],
-            Kind::KeyValue { .. } if actor >= actors => hosts[0],
-            Kind::KeyValue { threads, .. } => hosts[1 + (actor / threads) as usize],
+            Kind::KeyValue { server_threads, .. } if actor >= actors => {
+                hosts[((actor - actors) / server_threads) as usize]
+            }
+            Kind::KeyValue {
+                servers: Servers::First,
+                threads,
+                ..
+            } => hosts[1 + (actor / threads) as usize],
+            Kind::KeyValue { threads, .. } => hosts[(actor / threads) as usize],
         };
         for (from, to, role) in shape.joins {
             let join = Join {
@@ -64,7 +71,9 @@ impl World {
     fn connect(&mut self, join: &Join<'_>, regions: &mut u64) {
         let number = self.programs.links.len() as u32;
         let mut pair = NONE;
-        if join.hosts.0 != join.hosts.1 {
+        // A store's client sends to its own host through the RNIC too, as FaSST's does.
+        let is_store = matches!(join.application.program, Kind::KeyValue { .. });
+        if is_store || join.hosts.0 != join.hosts.1 {
             let data = data(join.application, join.sizes);
             self.plans.push(self.plan(&data));
             let plan = self.plans.len() as u32 - 1;
@@ -99,8 +108,7 @@ impl World {
                     self.begin_operation(now, actor);
                 }
                 for _ in 0..window {
-                    let request = self.programs.actors[actor as usize].out[0];
-                    self.send_on(now, request);
+                    self.ask_next(now, actor);
                 }
             }
         }
@@ -173,6 +181,14 @@ impl World {
         self.begin_operation(done, actor);
     }
 
+    /// A client's thread asks the next of its servers.
+    fn ask_next(&mut self, now: u64, actor: u32) {
+        let state = &mut self.programs.actors[actor as usize];
+        let request = state.out[state.turn as usize];
+        state.turn = (state.turn + 1) % state.out.len() as u32;
+        self.send_on(now, request);
+    }
+
     /// An actor sends the next message of a link as soon as its core is free.
     fn send_on(&mut self, now: u64, link: u32) {
         let Link {
@@ -182,11 +198,10 @@ impl World {
         let start = actor.cpu_free.max(now);
         if pair == NONE {
             let program = &self.programs.programs[actor.program as usize];
-            let copy = match program.kind {
-                Kind::Allreduce { copy_rate, .. } => time_at(copy_rate, bytes),
-                Kind::KeyValue { .. } => 0,
+            let Kind::Allreduce { copy_rate, .. } = program.kind else {
+                unreachable!("messages of a store have queue pairs");
             };
-            actor.cpu_free = start + copy;
+            actor.cpu_free = start + time_at(copy_rate, bytes);
             let at = actor.cpu_free;
             self.schedule(at, Event::Handed { link });
             return;
@@ -243,7 +258,7 @@ impl World {
                 let since = self.pairs[asked as usize].post_time(u64::from(message));
                 self.meter.operation(at, usize::from(tenant), at - since);
                 if self.running[usize::from(tenant)] {
-                    self.send_on(at, link - 1);
+                    self.ask_next(at, to);
                 }
             }
         }
@@ -274,7 +289,7 @@ fn children(rank: u32, workers: u32) -> u32 {
 struct Shape {
     /// Workers, or threads of clients.
     actors: u32,
-    /// Threads of a server.
+    /// Threads of servers.
     others: u32,
     /// Sender, receiver, and what the messages are.
     joins: Vec<(u32, u32, Role)>,
@@ -316,21 +331,28 @@ impl Shape {
                 (count, 0)
             }
             Kind::KeyValue {
+                servers,
                 threads,
                 server_threads,
                 request,
                 response,
                 ..
             } => {
-                let clients = threads * (hosts - 1);
+                let (serving, calling) = match servers {
+                    Servers::First => (1, hosts - 1),
+                    Servers::All => (hosts, hosts),
+                };
+                let clients = threads * calling;
                 asked.clone_from(request);
                 answered.clone_from(response);
                 for client in 0..clients {
-                    let server = clients + client % server_threads;
-                    joins.push((client, server, Role::Request));
-                    joins.push((server, client, Role::Response));
+                    for host in 0..serving {
+                        let server = clients + host * server_threads + client % server_threads;
+                        joins.push((client, server, Role::Request));
+                        joins.push((server, client, Role::Response));
+                    }
                 }
-                (clients, *server_threads)
+                (clients, serving * server_threads)
             }
         };
         Self {
