@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Places of a server: each client may use the server's memory limit, and each connection without a job holds a line of
 /// at most [`LINE_MAX`] bytes.
 const PLACES: PoolLimits = PoolLimits {
-    strangers: 16,
+    strangers: 32,
     sessions: 16,
 };
 

@@ -346,6 +346,20 @@ pub const ROOMS: &[Room] = &[
         ],
     ),
     room(
+        "tools/abuse",
+        Plain,
+        "attacks of peers on a listening socket, written once and run against every service",
+        &[
+            "common/quantities",
+            "rdma/session",
+            "rdma/traffic",
+            "rpc/library",
+            "memory/service",
+            "rdma/daemon",
+            "study/testbed-verbs",
+        ],
+    ),
+    room(
         "tools/fuzz",
         Unsafe,
         "fuzz targets: every decoder that reads what others wrote; a deterministic driver, and libFuzzer (the only `unsafe` line)",

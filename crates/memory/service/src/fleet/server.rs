@@ -352,44 +352,4 @@ mod tests {
             let _ = ask(&text);
         }
     }
-
-    const BODY: &str = "{\"Pod\":{\"metadata\":{\"name\":\"p\"}},\"Nodes\":{\"items\":[{\"metadata\":{\"name\":\"n\"}}]}}";
-
-    fn prioritize(address: std::net::SocketAddr) -> String {
-        let mut stream = TcpStream::connect(address).unwrap();
-        stream
-            .set_read_timeout(Some(Duration::from_secs(60)))
-            .unwrap();
-        let length = BODY.len();
-        write!(
-            stream,
-            "POST /prioritize HTTP/1.1\r\nContent-Length: {length}\r\n\r\n{BODY}"
-        )
-        .unwrap();
-        let mut text = String::new();
-        stream.read_to_string(&mut text).unwrap();
-        text
-    }
-
-    /// Goal: those who hold every place and send nothing do not keep the scheduler from its answer.
-    #[test]
-    fn a_scheduler_is_answered_over_the_loopback_also_when_silent_ones_take_all_places() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        let stop = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| serve(&listener, &stop, &|_| {}).unwrap());
-            let alone = prioritize(address);
-            let silent: Vec<TcpStream> = (0..CONNECTIONS_MAX + 8)
-                .map(|_| TcpStream::connect(address).unwrap())
-                .collect();
-            let beside = prioritize(address);
-            drop(silent);
-            stop.store(true, Ordering::Relaxed);
-            for text in [alone, beside] {
-                assert!(text.starts_with("HTTP/1.1 200 OK\r\n"), "{text}");
-                assert!(text.ends_with("[{\"Host\":\"n\",\"Score\":0}]"), "{text}");
-            }
-        });
-    }
 }

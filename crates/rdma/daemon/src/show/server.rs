@@ -42,6 +42,8 @@ const SOCKET_MODE: u32 = 0o660;
 
 /// Mode of a folder that is made for a socket.
 const FOLDER_MODE: u32 = 0o700;
+/// Pause after a failed accept: a descriptor may become free.
+const PAUSE: Duration = Duration::from_millis(100);
 /// Connections that the kernel queues before they are accepted.
 const BACKLOG: i32 = 128;
 
@@ -82,6 +84,8 @@ pub struct Server<S> {
     connections: Vec<Connection>,
     source: S,
     latest: Option<(Instant, Arc<Snapshot>)>,
+    /// Until then nothing is accepted: no descriptor was left.
+    deaf_until: Option<Instant>,
     stop: OwnedFd,
 }
 
@@ -130,6 +134,7 @@ impl<S: Source> Server<S> {
             connections: Vec::new(),
             source,
             latest: None,
+            deaf_until: None,
             stop,
         }
     }
@@ -194,13 +199,13 @@ impl<S: Source> Server<S> {
                 };
                 wanted.push(PollFd::from_borrowed_fd(connection.stream.as_fd(), flags));
             }
-            let sockets = self.listeners.iter().map(|one| one.socket.as_fd());
-            wanted.extend(sockets.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
-            let until = self
-                .connections
-                .iter()
-                .map(|connection| connection.until)
-                .min();
+            if self.deaf_until.is_none() {
+                let sockets = self.listeners.iter().map(|one| one.socket.as_fd());
+                wanted
+                    .extend(sockets.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
+            }
+            let connections = self.connections.iter().map(|connection| connection.until);
+            let until = connections.chain(self.deaf_until).min();
             let timeout = until.map(|until| {
                 let left =
                     until.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
@@ -223,6 +228,7 @@ impl<S: Source> Server<S> {
         }
         let (connections, listeners) = ready[1..].split_at(self.connections.len());
         let now = Instant::now();
+        self.deaf_until = self.deaf_until.filter(|until| now < *until);
         let mut kept = Vec::with_capacity(self.connections.len());
         for (mut connection, ready) in std::mem::take(&mut self.connections)
             .into_iter()
@@ -245,8 +251,14 @@ impl<S: Source> Server<S> {
     fn accept(&mut self, index: usize, now: Instant) {
         for _ in 0..ACCEPTED_MAX {
             let listener = &self.listeners[index];
-            let Ok((stream, peer)) = listener.socket.accept() else {
-                return;
+            let (stream, peer) = match listener.socket.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Waiting again at once would compute without pause.
+                    let empty = error.kind() == ErrorKind::WouldBlock;
+                    self.deaf_until = (!empty).then(|| now + PAUSE);
+                    return;
+                }
             };
             let shown = listener.shown;
             self.make_room(index);

@@ -47,23 +47,6 @@ pub(crate) fn agents_over_tls_run_scenarios(place: &Place) {
     place.all_gone();
 }
 
-/// Strangers that open ten times as many connections as there are places, and say nothing, before a controller comes.
-pub(crate) fn silent_strangers_keep_no_controller_out(place: &Place) {
-    let directory = place.root.join("certificates");
-    let port = listening(place, &directory);
-    let silent: Vec<TcpStream> = (0..640)
-        .map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap())
-        .collect();
-    let target = format!("verbs:127.0.0.1:{port}:fake0,127.0.0.1:{port}:fake1");
-    let (testbed, _) = place.testbed(&target, |reach| {
-        reach.identity = Some(directory.join("controller"));
-    });
-    let result = run(&testbed, "quick", "none").unwrap();
-    assert_eq!(result.tenants.len(), 2);
-    drop((testbed, silent));
-    place.all_gone();
-}
-
 pub(crate) fn strangers_are_refused(place: &Place) {
     let directory = place.root.join("certificates");
     let port = listening(place, &directory);

@@ -72,10 +72,6 @@ const TESTS: &[Test] = &[
         "agents_over_tls_run_scenarios",
         agents::agents_over_tls_run_scenarios,
     ),
-    (
-        "silent_strangers_keep_no_controller_out",
-        agents::silent_strangers_keep_no_controller_out,
-    ),
     ("strangers_are_refused", agents::strangers_are_refused),
     (
         "an_agent_ends_on_nonsense",

@@ -99,20 +99,6 @@ fn requests_that_are_none_are_refused() {
 }
 
 #[test]
-fn silent_readers_keep_no_reader_out() {
-    let running = start();
-    let silent: Vec<TcpStream> = (0..4 * CONNECTIONS_MAX)
-        .map(|_| TcpStream::connect(running.metrics).unwrap())
-        .collect();
-    for _ in 0..10 {
-        assert!(tcp(&running, "GET /metrics HTTP/1.1\r\n\r\n").contains("200 OK"));
-    }
-    let control = UnixStream::connect(&running.control).unwrap();
-    assert!(ask(control, "GET /snapshot HTTP/1.0\r\n\r\n").contains("200 OK"));
-    drop(silent);
-}
-
-#[test]
 fn a_tight_loop_of_readers_shares_snapshots() {
     let running = start();
     let began = Instant::now();

@@ -1,0 +1,104 @@
+//! Honest clients of services whose protocol is more than one line.
+
+use crate::{PATIENCE, over_tcp};
+use isolane_rdma_session::message::{Class, MESSAGE_MAX, ToDaemon, ToShim};
+use isolane_rdma_traffic::worker::{Job, ToWorker, VERSION, Warmup, write_line};
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
+    send, socket_with,
+};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The first message of a process to the daemon.
+pub(crate) fn hello() -> Vec<u8> {
+    let hello = ToDaemon::Hello {
+        class: Class::Bandwidth,
+        weight: 1,
+        tenant: "honest".to_owned(),
+        program: "test".to_owned(),
+    };
+    hello.encode()
+}
+
+/// Begins a session with the daemon and ends it.
+pub(crate) fn session_begins(path: &Path) -> Result<(), String> {
+    let kind = SocketType::SEQPACKET;
+    let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
+    for which in [Timeout::Recv, Timeout::Send] {
+        set_socket_timeout(&socket, which, Some(PATIENCE)).unwrap();
+    }
+    connect(&socket, &SocketAddrUnix::new(path).unwrap()).map_err(|error| error.to_string())?;
+    send(&socket, &hello(), SendFlags::NOSIGNAL).map_err(|error| error.to_string())?;
+    let mut buffer = [0; MESSAGE_MAX];
+    let (_, length) =
+        recv(&socket, &mut buffer, RecvFlags::empty()).map_err(|error| error.to_string())?;
+    match ToShim::decode(&buffer[..length]) {
+        Ok(ToShim::Welcome { .. }) => Ok(()),
+        other => Err(format!("{other:?} to a greeting")),
+    }
+}
+
+/// A session with the agent as a controller, whose program returns what it reads.
+pub(crate) fn agent_echoes(address: SocketAddr, identity: &Path) -> Result<(), String> {
+    let pem = |name: &str| identity.join(name);
+    let mut roots = RootCertStore::empty();
+    let authority = CertificateDer::from_pem_file(pem("authority.pem")).unwrap();
+    roots.add(authority).unwrap();
+    let chain = CertificateDer::pem_file_iter(pem("certificate.pem")).unwrap();
+    let chain = chain.collect::<Result<Vec<_>, _>>().unwrap();
+    let key = PrivateKeyDer::from_pem_file(pem("key.pem")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_client_auth_cert(chain, key)
+        .unwrap();
+    let name = ServerName::from(address.ip());
+    let tls = ClientConnection::new(Arc::new(config), name).unwrap();
+    let tcp = TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| error.to_string())?;
+    tcp.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut stream = StreamOwned::new(tls, tcp);
+    let mut read = [0; 6];
+    let exchange = stream
+        .write_all(b"hello\n")
+        .and_then(|()| stream.read_exact(&mut read));
+    exchange.map_err(|error| error.to_string())?;
+    match &read {
+        b"hello\n" => Ok(()),
+        other => Err(format!("{other:?}")),
+    }
+}
+
+/// A job for the server of `isolane rdma traffic` on a device that no machine has.
+pub(crate) fn job() -> Vec<u8> {
+    let job = Job {
+        version: VERSION,
+        tenant: "t".to_owned(),
+        device: "no-such-device".to_owned(),
+        port: 1,
+        gid_index: None,
+        warmup: Warmup::Fixed { ns: 0 },
+        duration_ns: 1,
+        sample_interval_ns: 1,
+        seed: 1,
+        check: false,
+        events: false,
+        ends: Vec::new(),
+    };
+    let mut line = Vec::new();
+    write_line(&mut line, &ToWorker::Job(Box::new(job))).unwrap();
+    line
+}
+
+/// The server's first answer to that job.
+pub(crate) fn shown(address: SocketAddr) -> Result<String, String> {
+    over_tcp(address, &job())
+}

@@ -1,0 +1,125 @@
+//! Services with a defect each: the check must find every one, and none in the service without a defect.
+
+use crate::{over_tcp, port};
+use isolane_tools_abuse::{Place, Running, Target, check};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+const REQUEST: &[u8] = b"{\"say\":\"something\"}\n";
+/// Connections at once, and how long each may take.
+const PLACES: usize = 64;
+const LONGEST: Duration = Duration::from_millis(300);
+
+/// Listens, with this defect. A request is a line, and so is its answer.
+pub(crate) fn serve(defect: &str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let defect = defect.to_owned();
+    std::thread::spawn(move || accept(&listener, &defect));
+    address.to_string()
+}
+
+fn accept(listener: &TcpListener, defect: &str) {
+    let open = Arc::new(AtomicUsize::new(0));
+    let mut leaked = Vec::new();
+    loop {
+        let stream = match listener.accept() {
+            Ok((stream, _)) => stream,
+            Err(_) if defect == "spins" => continue,
+            Err(error) if defect == "ends" => {
+                eprintln!("{error}");
+                std::process::exit(1);
+            }
+            Err(_) => {
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            }
+        };
+        if defect == "leaks" {
+            leaked.extend(stream.try_clone());
+        }
+        if defect == "serves one after the other" {
+            answer(stream, defect);
+            continue;
+        }
+        // Not a rule for a product: newcomers wait for a place, which the others must leave soon.
+        while defect != "has no bound" && open.load(Ordering::Relaxed) >= PLACES {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        open.fetch_add(1, Ordering::Relaxed);
+        let (open, defect) = (Arc::clone(&open), defect.to_owned());
+        std::thread::spawn(move || {
+            answer(stream, &defect);
+            open.fetch_sub(1, Ordering::Relaxed);
+        });
+    }
+}
+
+fn answer(stream: TcpStream, defect: &str) {
+    let longest = match defect {
+        "serves one after the other" | "has no bound" => Duration::from_secs(60),
+        _ => LONGEST,
+    };
+    stream.set_read_timeout(Some(longest)).unwrap();
+    let most = match defect {
+        "reads without end" => u64::MAX,
+        _ => 1 << 10,
+    };
+    let mut line = Vec::new();
+    let read = BufReader::new((&stream).take(most)).read_until(b'\n', &mut line);
+    if read.is_ok() && line == REQUEST {
+        // The peer may be gone.
+        let _ = (&stream).write_all(b"yes\n");
+    }
+}
+
+/// What the check says about the service with this defect.
+fn verdict(defect: &str) -> Result<(), String> {
+    let running = Running::start(defect);
+    let target = Target {
+        place: Place::Tcp(port(&running)),
+        request: REQUEST.to_vec(),
+        crowd: 100,
+        memory_max: 64 << 20,
+        descriptors_max: PLACES + 20,
+    };
+    check(
+        &running,
+        &target,
+        &|| match over_tcp(port(&running), REQUEST)?.as_str() {
+            "yes\n" => Ok(()),
+            other => Err(format!("{other:?}")),
+        },
+    )
+}
+
+#[test]
+fn a_service_without_a_defect_passes() {
+    assert_eq!(verdict("none"), Ok(()));
+}
+
+#[test]
+fn every_planted_defect_is_found() {
+    let cases = [
+        (
+            "serves one after the other",
+            "an honest client has no answer",
+        ),
+        ("has no bound", "open descriptors, 84 are the most"),
+        ("reads without end", "its memory grew by"),
+        ("leaks", "open descriptors"),
+        ("spins", "when it can open no descriptor, it computes"),
+        ("ends", "it ended when it could open no descriptor"),
+    ];
+    std::thread::scope(|scope| {
+        for (defect, wanted) in cases {
+            scope.spawn(move || {
+                let found = verdict(defect).expect_err(defect);
+                assert!(found.contains(wanted), "{defect}: {found}");
+            });
+        }
+    });
+}
