@@ -42,14 +42,14 @@ use clap::{CommandFactory, FromArgMatches, Parser};
 use commands::Command;
 use std::process::ExitCode;
 
-/// What `isolane --help` ends with.
-const EXIT_CODES: &str = "\
-Exit codes: 0 done; 1 the answer is no; 2 wrong usage or bad input;
-3 the machine cannot; 130 interrupted. Results go to stdout, the rest to stderr.";
-
 /// Finds workloads that break isolation, shows who hurts whom, enforces objectives
 #[derive(Debug, Parser)]
-#[command(name = "isolane", version, after_help = EXIT_CODES, max_term_width = 100, disable_help_subcommand = true)]
+#[command(
+    name = "isolane",
+    version,
+    max_term_width = 100,
+    disable_help_subcommand = true
+)]
 struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -83,7 +83,7 @@ fn refused(error: &clap::Error, words: &[String]) -> ExitCode {
                 true => text.ansi().to_string(),
                 false => text.to_string(),
             };
-            match output::print(&text) {
+            match output::show(&text) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => failed(&error),
             }

@@ -1,6 +1,7 @@
 //! Printing and writing files: whole documents or nothing.
 
 use anyhow::{Context, Result};
+use isolane_common_text_output::wrapped;
 use serde::Serialize;
 use std::fs;
 use std::io::{self, IsTerminal, Write};
@@ -13,6 +14,11 @@ pub(crate) fn print(text: &str) -> Result<()> {
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush());
     written.context("cannot write to stdout")
+}
+
+/// Prints sentences and tables for people on stdout: on a terminal, lines that are too wide are broken.
+pub(crate) fn show(text: &str) -> Result<()> {
+    print(&wrapped(text, width()))
 }
 
 /// Prints `value` on stdout as one JSON document that ends in a newline.

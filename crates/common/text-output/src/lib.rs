@@ -1,5 +1,5 @@
-//! Text for terminals: tables that fold on a narrow terminal, and counts with their noun. Text for scrapers:
-//! [`openmetrics`].
+//! Text for terminals: tables that fold on a narrow terminal, sentences that are broken there ([`wrapped`]), and counts
+//! with their noun. Text for scrapers: [`openmetrics`].
 //!
 //! Columns are two spaces apart, text aligned left, numbers aligned right. If a width is given and the table is wider,
 //! its widest text column is broken at spaces. If that is not enough, the columns that do not fit are printed in a
@@ -10,6 +10,9 @@
 #![forbid(unsafe_code)]
 
 pub mod openmetrics;
+mod prose;
+
+pub use prose::wrapped;
 
 use std::fmt::Write;
 
@@ -63,20 +66,7 @@ impl Cell {
 
     /// Broken at spaces into lines of at most `width`; a longer word has a line of its own.
     fn broken(&self, width: usize) -> Vec<Self> {
-        let mut lines = vec![String::new()];
-        for word in self.text.split(' ') {
-            let line = lines.last_mut().expect("there is always a line");
-            let fits = line.chars().count() + 1 + word.chars().count() <= width;
-            match line.is_empty() {
-                true => line.push_str(word),
-                false if fits => {
-                    line.push(' ');
-                    line.push_str(word);
-                }
-                false => lines.push(word.to_owned()),
-            }
-        }
-        let lines = lines.into_iter();
+        let lines = prose::broken(&self.text, width, width).into_iter();
         lines.map(|text| Self::painted(text, self.code)).collect()
     }
 }

@@ -2,18 +2,29 @@
 
 use crate::explanation::{Explanation, Step};
 use crate::words::{letter, percent, us};
+use isolane_common_text_output::{Table, wrapped};
 use isolane_rdma_scenario::stack::{NOT_ON_SALE, marked};
 use std::fmt::Write;
 
-/// Columns of a line of prose.
+/// Columns of a line of prose at most.
 const WIDTH: usize = 100;
 /// Steps of the typical message that are shown: the longest ones, in their order.
 const STEPS: usize = 8;
 /// Causes that are shown.
 const CAUSES: usize = 8;
 
-/// Everything a terminal shows of `explanation`.
-pub fn render(explanation: &Explanation) -> String {
+/// Everything a terminal of `width` columns shows of `explanation`; tables are as wide as they are without a width.
+pub fn render(explanation: &Explanation, width: Option<usize>) -> String {
+    let mut text = prose(explanation, width);
+    causes(&mut text, explanation, width);
+    stages(&mut text, explanation, width);
+    message(&mut text, explanation, width);
+    text.push_str(&within(&measured(explanation), width));
+    text
+}
+
+/// What happened, and the chain of causes.
+fn prose(explanation: &Explanation, width: Option<usize>) -> String {
     let mut text = format!(
         "{} under {} on {}, policy {}, seed {}\n\n",
         explanation.victim,
@@ -25,21 +36,17 @@ pub fn render(explanation: &Explanation) -> String {
     if !explanation.on_sale {
         let _ = writeln!(text, "{NOT_ON_SALE}\n");
     }
-    paragraph(&mut text, &explanation.verdict, "");
-    text.push_str("\nChain of causes\n");
+    let _ = writeln!(text, "{}\n\nChain of causes", explanation.verdict);
     for (index, link) in explanation.chain.iter().enumerate() {
-        paragraph(
-            &mut text,
-            &format!("{}. {:9} {}", index + 1, link.role, link.text),
-            "             ",
-        );
+        let _ = writeln!(text, "{}. {:9} {}", index + 1, link.role, link.text);
     }
-    causes(&mut text, explanation);
-    stages(&mut text, explanation);
-    message(&mut text, explanation);
-    let _ = writeln!(
-        text,
-        "\nThe attacker starts at {} of {} measured; figures under attack are of {} to {}.",
+    within(&text, width)
+}
+
+/// What the figures are of.
+fn measured(explanation: &Explanation) -> String {
+    let mut text = format!(
+        "\nThe attacker starts at {} of {} measured; figures under attack are of {} to {}.\n",
         us(explanation.attack_us),
         us(explanation.measured_us),
         us(explanation.window_us[0]),
@@ -57,22 +64,25 @@ pub fn render(explanation: &Explanation) -> String {
     text
 }
 
-fn causes(text: &mut String, explanation: &Explanation) {
+/// `prose` in lines of at most `width` columns, and of [`WIDTH`] anyway.
+fn within(prose: &str, width: Option<usize>) -> String {
+    wrapped(prose, Some(width.unwrap_or(WIDTH).min(WIDTH)))
+}
+
+fn causes(text: &mut String, explanation: &Explanation, width: Option<usize>) {
     if explanation.causes.is_empty() {
         return;
     }
     text.push_str("\nWaits per message\n");
-    let mut rows = vec![
-        [
-            "resource",
-            "host",
-            "alone",
-            "attacked",
-            "added",
-            "caused by",
-        ]
-        .map(str::to_owned),
+    let headings = [
+        "resource",
+        "host",
+        "alone",
+        "attacked",
+        "added",
+        "caused by",
     ];
+    let mut table = Table::new("llrrrl", &headings);
     for cause in explanation.causes.iter().take(CAUSES) {
         let blamed: Vec<String> = cause
             .blamed
@@ -81,7 +91,7 @@ fn causes(text: &mut String, explanation: &Explanation) {
             .map(|part| format!("{} {}", part.tenant, percent(part.share)))
             .collect();
         let sign = if cause.added_us > 0.0 { "+" } else { "-" };
-        rows.push([
+        table.row(vec![
             cause.title.clone(),
             letter(cause.host).to_string(),
             us(cause.alone_us),
@@ -90,23 +100,21 @@ fn causes(text: &mut String, explanation: &Explanation) {
             blamed.join(", "),
         ]);
     }
-    table(text, &rows, "llrrrl");
+    text.push_str(&table.render_within(width, false));
 }
 
-fn stages(text: &mut String, explanation: &Explanation) {
+fn stages(text: &mut String, explanation: &Explanation, width: Option<usize>) {
     text.push_str("\nWhere a message spends its time\n");
-    let mut rows = vec![
-        [
-            "stage",
-            "waits alone",
-            "served alone",
-            "waits attacked",
-            "served attacked",
-        ]
-        .map(str::to_owned),
+    let headings = [
+        "stage",
+        "waits alone",
+        "served alone",
+        "waits attacked",
+        "served attacked",
     ];
+    let mut table = Table::new("lrrrr", &headings);
     for stage in &explanation.stages {
-        rows.push([
+        table.row(vec![
             stage.stage.clone(),
             us(stage.waited_alone_us),
             us(stage.served_alone_us),
@@ -114,10 +122,10 @@ fn stages(text: &mut String, explanation: &Explanation) {
             us(stage.served_attacked_us),
         ]);
     }
-    table(text, &rows, "lrrrr");
+    text.push_str(&table.render_within(width, false));
 }
 
-fn message(text: &mut String, explanation: &Explanation) {
+fn message(text: &mut String, explanation: &Explanation, width: Option<usize>) {
     let steps = &explanation.message_attacked;
     if steps.is_empty() {
         return;
@@ -141,13 +149,16 @@ fn message(text: &mut String, explanation: &Explanation) {
         ),
     };
     let _ = writeln!(text, "\nA typical message under attack{note}");
-    let mut rows = vec![["at", "for", "stage", "what", "host", "behind"].map(str::to_owned)];
-    rows.extend(longest.into_iter().map(|index| step(&steps[index])));
-    table(text, &rows, "rrllll");
+    let headings = ["at", "for", "stage", "what", "host", "behind"];
+    let mut table = Table::new("rrllll", &headings);
+    for index in longest {
+        table.row(step(&steps[index]));
+    }
+    text.push_str(&table.render_within(width, false));
 }
 
-fn step(step: &Step) -> [String; 6] {
-    [
+fn step(step: &Step) -> Vec<String> {
+    vec![
         us(step.from_us),
         us(step.us),
         step.stage.clone(),
@@ -159,38 +170,6 @@ fn step(step: &Step) -> [String; 6] {
         letter(step.host).to_string(),
         step.blamed.clone().unwrap_or_default(),
     ]
-}
-
-/// Rows with a heading; `l` columns are aligned left, `r` columns right.
-fn table<const COLUMNS: usize>(text: &mut String, rows: &[[String; COLUMNS]], sides: &str) {
-    let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells.max().unwrap_or(0)
-    };
-    for row in rows {
-        let mut line = String::new();
-        for (column, side) in sides.chars().enumerate() {
-            let (cell, width) = (&row[column], width(column));
-            let _ = match side {
-                'l' => write!(line, "  {cell:width$}"),
-                _ => write!(line, "  {cell:>width$}"),
-            };
-        }
-        let _ = writeln!(text, "{}", line.trim_end());
-    }
-}
-
-/// `prose` broken into lines; those after the first begin with `indent`.
-fn paragraph(text: &mut String, prose: &str, indent: &str) {
-    let mut line = String::new();
-    for word in prose.split_inclusive(' ') {
-        if line.chars().count() + word.trim_end().chars().count() > WIDTH {
-            let _ = writeln!(text, "{}", line.trim_end());
-            line = indent.to_owned();
-        }
-        line.push_str(word);
-    }
-    let _ = writeln!(text, "{}", line.trim_end());
 }
 
 #[cfg(test)]
@@ -313,8 +292,8 @@ mod tests {
             Chain of causes
             1. cause     crowd runs WRITE of 512 B on 1536 queue pairs.
             2. resource  93 % of the victim's lookups in the cache of queue-pair contexts of host A missed
-                         (alone: 0 %); 1.50 million of the victim's entries per second were evicted, by crowd 97
-                         %, web 3.0 %.
+                         (alone: 0 %); 1.50 million of the victim's entries per second were evicted, by crowd
+                         97 %, web 3.0 %.
             3. resource  The slots for queue-pair context misses of host A: 95 % busy (alone: 0 %): crowd 90 %,
                          web 10 %.
             4. wait      A message of web waited 6.00 us on average for the slots for queue-pair context misses
@@ -336,7 +315,26 @@ mod tests {
 
             The attacker starts at 1000 us of 3000 us measured; figures under attack are of 1150 us to 3000 us.
             Means of 900 followed messages alone and 180 under attack.
-        "#]].assert_eq(&render(&example()));
+        "#]].assert_eq(&render(&example(), None));
+    }
+
+    #[test]
+    fn a_story_fits_a_narrow_terminal() {
+        let text = render(&example(), Some(60));
+        for line in text.lines() {
+            assert!(line.chars().count() <= 60, "{line}\n{text}");
+        }
+        assert!(
+            text.contains("\n2. resource  93 % of the victim's"),
+            "{text}"
+        );
+        let words = |text: &str| {
+            text.split_whitespace()
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        let prose = measured(&example());
+        assert!(words(&text).ends_with(&words(&prose)), "{text}");
     }
 
     #[test]
@@ -344,6 +342,6 @@ mod tests {
         let mut story = example();
         story.causes[0].busy_attacked = Some(0.5);
         sentences::tell(&mut story, false);
-        assert!(render(&story).contains("busy, not saturated"));
+        assert!(render(&story, None).contains("busy, not saturated"));
     }
 }

@@ -143,5 +143,5 @@ fn parts_add_up_to_the_mean_latency() {
 fn equal_questions_get_equal_answers() {
     let ask = || story("lat_ib_write_16", "BW-1MB_ib_write_bw");
     assert_eq!(ask(), ask());
-    assert_eq!(text::render(&ask()), text::render(&ask()));
+    assert_eq!(text::render(&ask(), None), text::render(&ask(), None));
 }

@@ -253,7 +253,7 @@ pub const ROOMS: &[Room] = &[
         "study/explain",
         Plain,
         "why one attacker hurts one victim: compares two recorded runs and prints the chain of causes",
-        &["common/quantities", "rdma/scenario", "study/results", "rdma/simulator", "study/testbed", "study/testbed-simulator", "study/audit"],
+        &["common/quantities", "common/text-output", "rdma/scenario", "study/results", "rdma/simulator", "study/testbed", "study/testbed-simulator", "study/audit"],
     ),
     room(
         "study/hunt",

@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             let texts = answers
                 .iter()
                 .map(|answer| format!("{}, {}", answer.profile, answer.advice.text()));
-            output::print(&texts.collect::<Vec<_>>().join("\n"))?;
+            output::show(&texts.collect::<Vec<_>>().join("\n"))?;
         }
     }
     let reaches = answers

@@ -195,7 +195,7 @@ fn show_result(arguments: &Arguments, result: &AuditResult) -> Result<()> {
         width: output::width(),
         comparison_only: !arguments.matrix && result.policies.len() > table::MATRICES_MAX,
     };
-    output::print(&table::render(result, style))
+    output::show(&table::render(result, style))
 }
 
 /// The exit status, and on stderr its reason where the table does not show it.

@@ -69,7 +69,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let path = report::write_explanation(&arguments.report, &explanation)?;
     match arguments.json {
         true => output::print_json(&explanation)?,
-        false => output::print(&text::render(&explanation))?,
+        false => output::show(&text::render(&explanation, output::width()))?,
     }
     output::note(&format!("wrote {}", path.display()));
     Ok(Status::Done)

@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let fix = subject.fix(anomaly(arguments, &result)?)?;
     match arguments.json {
         true => output::print_json(&fix)?,
-        false => output::print(&fix.text())?,
+        false => output::show(&fix.text())?,
     }
     let ends = !fix.device.is_empty() || !fix.changes.is_empty();
     Ok(if ends { Status::Done } else { Status::No })

@@ -1,12 +1,18 @@
 //! `isolane --help` on one screen: the study commands with a line each, the families with the names of their commands.
 
 use super::absent::is_left_out;
+use crate::output;
 use clap::Command;
+use isolane_common_text_output::wrapped;
 use std::fmt::Write;
+
+/// What the help ends with.
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 the answer is no; 2 wrong usage or bad input; 3 the machine cannot; 130 interrupted. \
+    Results go to stdout, the rest to stderr.";
 
 /// Commands that concern this program itself.
 const OWN: [&str; 2] = ["completions", "man"];
-/// Columns of a line.
+/// Columns of a line at most.
 const WIDTH: usize = 80;
 /// Columns before the text of a command.
 const INDENT: usize = 15;
@@ -25,10 +31,17 @@ pub(super) fn grouped(root: Command) -> Command {
             line(&mut studies, name, &about(command));
         }
     }
-    root.help_template(format!(
-        "{{about}}\n\n{{usage-heading}} {{usage}}\n\nStudies:\n{studies}\n\
+    let commands = format!(
+        "Studies:\n{studies}\n\
          Families (`isolane FAMILY --help` describes their commands):\n{families}\n\
-         This program:\n{own}{{after-help}}"
+         This program:\n{own}"
+    );
+    let width = output::width().unwrap_or(WIDTH).min(WIDTH);
+    let commands = wrapped(&commands, Some(width));
+    let root = root.after_help(wrapped(EXIT_CODES, Some(width)));
+    root.help_template(format!(
+        "{{about}}\n\n{{usage-heading}} {{usage}}\n\n{}{{after-help}}",
+        commands.trim_end()
     ))
 }
 
@@ -45,26 +58,10 @@ fn names(command: &Command) -> String {
     shown.map(Command::get_name).collect::<Vec<_>>().join(", ")
 }
 
-/// Adds a command and its text, folded; nothing where both are empty.
+/// A command and its text, or further text of the command above; nothing where both are empty.
 fn line(to: &mut String, name: &str, text: &str) {
-    let mut start = format!("  {name:<indent$}", indent = INDENT - 2);
-    let mut row = String::new();
-    let mut put = |row: &str| {
-        let _ = writeln!(to, "{start}{row}");
-        start = " ".repeat(INDENT);
-    };
-    for word in text.split(' ').filter(|word| !word.is_empty()) {
-        if !row.is_empty() && INDENT + row.len() + 1 + word.len() > WIDTH {
-            put(&row);
-            row.clear();
-        }
-        if !row.is_empty() {
-            row.push(' ');
-        }
-        row.push_str(word);
-    }
-    if !row.is_empty() {
-        put(&row);
+    if !text.is_empty() {
+        let _ = writeln!(to, "  {name:<indent$}{text}", indent = INDENT - 2);
     }
 }
 

@@ -82,7 +82,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
                 colour: output::colour(),
                 width: output::width(),
             };
-            output::print(&text::render(&found, style))?;
+            output::show(&text::render(&found, style))?;
         }
     }
     if let Some(directory) = &arguments.report {

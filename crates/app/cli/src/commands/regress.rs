@@ -246,7 +246,7 @@ fn show(
 ) -> Result<()> {
     match arguments.json {
         true => output::print_json(result),
-        false => output::print(&text()),
+        false => output::show(&text()),
     }
 }
 

@@ -13,6 +13,7 @@ mod kubernetes;
 mod mem;
 mod memory_twins;
 mod misaligned;
+mod narrow;
 mod network;
 mod newcomer;
 mod nic;

@@ -273,7 +273,7 @@ fn search(arguments: &Arguments, place: &Place, cancel: &Arc<AtomicBool>) -> Res
     })?;
     match arguments.json {
         true => output::print(&output::compact_json(&result)?)?,
-        false => output::print(&table::render(&result, &space, output::width()))?,
+        false => output::show(&table::render(&result, &space, output::width()))?,
     }
     Ok(close(&result, &written))
 }

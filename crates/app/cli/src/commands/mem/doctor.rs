@@ -24,7 +24,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
     let findings = doctor::examine(&MemoryHost::machine());
     match arguments.json {
         true => output::print_json(&findings)?,
-        false => output::print(&findings.render())?,
+        false => output::show(&findings.render())?,
     }
     Ok(match findings.can_enforce {
         true => Status::Done,

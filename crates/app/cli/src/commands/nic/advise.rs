@@ -21,7 +21,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let advice = advise(&system, &arguments.place.device)?;
     match arguments.json {
         true => output::print_json(&advice)?,
-        false => output::print(&advice.text())?,
+        false => output::show(&advice.text())?,
     }
     Ok(match advice.is_change_due() {
         true => Status::No,

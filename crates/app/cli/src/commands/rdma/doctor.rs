@@ -53,7 +53,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let examination = doctor::examine(&root, &live, arguments.device.as_deref())?;
     match arguments.json {
         true => output::print_json(&examination)?,
-        false => output::print(&text::render(&examination))?,
+        false => output::show(&text::render(&examination))?,
     }
     if let (false, Some(name)) = (examination.rdma, &arguments.device) {
         output::note(&format!(

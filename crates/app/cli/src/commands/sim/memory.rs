@@ -62,7 +62,7 @@ pub(super) fn run(arguments: &Arguments, text: &str, file: &str) -> Result<Statu
     match arguments.json {
         true if compare => output::print_json(&results)?,
         true => output::print_json(&results[0])?,
-        false => output::print(&shown(&results, arguments.verbose))?,
+        false => output::show(&shown(&results, arguments.verbose))?,
     }
     Ok(Status::Done)
 }

@@ -67,7 +67,7 @@ fn show(
     match arguments.json {
         true if compare => output::print_json(&results)?,
         true => output::print_json(&results[0])?,
-        false => output::print(&network::text::runs(scenarios, results, arguments.verbose))?,
+        false => output::show(&network::text::runs(scenarios, results, arguments.verbose))?,
     }
     if let Some(directory) = &arguments.report {
         let remarks: Vec<Vec<String>> = scenarios

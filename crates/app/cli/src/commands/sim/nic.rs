@@ -45,7 +45,7 @@ pub(super) fn run(arguments: &Arguments, text: &str, file: &str) -> Result<Statu
     };
     match (arguments.json, results.first()) {
         (true, Some(result)) => output::print_json(result)?,
-        (false, Some(result)) => output::print(&table::one(result))?,
+        (false, Some(result)) => output::show(&table::one(result))?,
         (_, None) => {}
     }
     if let Some(directory) = &arguments.report {

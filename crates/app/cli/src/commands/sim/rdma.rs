@@ -41,7 +41,7 @@ pub(super) fn run(arguments: &Arguments, text: &str, file: &str) -> Result<Statu
     match arguments.json {
         true if compare => output::print_json(&results)?,
         true => output::print_json(&results[0])?,
-        false => output::print(&shown(&runs, compare, arguments.verbose))?,
+        false => output::show(&shown(&runs, compare, arguments.verbose))?,
     }
     if let Some(directory) = &arguments.report {
         let said: Vec<Vec<String>> = runs.iter().map(said).collect();

@@ -1,0 +1,98 @@
+//! What a terminal of 60 columns shows: no line is wider.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+const WIDTH: usize = 60;
+
+/// The lines that the binary with these arguments shows on a terminal of [`WIDTH`] columns; none without `script`.
+fn shown(arguments: &[&str]) -> Option<Vec<String>> {
+    let directory = tempfile::tempdir().unwrap();
+    // `script` runs a shell, whose words must not be quoted.
+    let program = directory.path().join("isolane");
+    std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_isolane"), &program).unwrap();
+    let line = format!(
+        "stty columns {WIDTH} && {} {} 2>/dev/null",
+        program.display(),
+        arguments.join(" ")
+    );
+    let output = Command::new("script")
+        .args(["--quiet", "--command", &line, "/dev/null"])
+        .env("NO_COLOR", "1")
+        .stdin(Stdio::null())
+        .current_dir(directory.path())
+        .output();
+    let Ok(output) = output else {
+        eprintln!("skipped: script (util-linux) is not installed");
+        return None;
+    };
+    let text = String::from_utf8(output.stdout).unwrap();
+    Some(
+        text.lines()
+            .map(|line| line.trim_end().to_owned())
+            .collect(),
+    )
+}
+
+fn check(arguments: &[&str], part: &str) {
+    let Some(lines) = shown(arguments) else {
+        return;
+    };
+    let all = lines.join("\n");
+    assert!(all.contains(part), "{part:?} is not in {all}");
+    for line in &lines {
+        assert!(line.chars().count() <= WIDTH, "{line:?} in {all}");
+    }
+}
+
+#[test]
+fn doctors_are_as_narrow_as_the_terminal() {
+    check(&["rdma", "doctor"], " ok, ");
+    check(&["mem", "doctor"], "What can be measured:");
+}
+
+#[test]
+fn studies_are_as_narrow_as_the_terminal() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let root = fs::canonicalize(root).unwrap();
+    let file = |path: &str| root.join(path).to_str().unwrap().to_owned();
+    check(
+        &[
+            "explain",
+            "lat_ib_write_16",
+            "BW-1MB_ib_write_bw",
+            "--duration",
+            "300us",
+        ],
+        "Chain of causes",
+    );
+    let mixed = file("scenarios/recommend/mixed-tenants.toml");
+    check(
+        &[
+            "recommend",
+            &mixed,
+            "--seeds",
+            "1",
+            "--policies",
+            "none,justitia",
+        ],
+        "What each one cannot protect against",
+    );
+    check(
+        &["sim", &file("scenarios/examples/cx5-mixed.toml")],
+        "Notes",
+    );
+    check(
+        &[
+            "sim",
+            &file("scenarios/aequitas/slo-compliance.toml"),
+            "--duration",
+            "1ms",
+        ],
+        "Packets",
+    );
+    check(&["--help"], "Exit codes:");
+}
