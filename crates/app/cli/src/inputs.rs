@@ -5,6 +5,7 @@ use crate::status::BadInput;
 use anyhow::{Context, Result, bail};
 use clap::builder::{PossibleValue, TypedValueParser};
 use isolane_common_quantities::units::Duration;
+use isolane_common_toml_input::kind::ScenarioKind;
 use isolane_memory_scenario::machine::MemMachine;
 use isolane_rdma_scenario::device_name::unknown_profile;
 use isolane_rdma_scenario::library::Library;
@@ -126,7 +127,8 @@ pub(crate) fn read(path: &Path) -> Result<String> {
         let remedy = match error.kind() {
             ErrorKind::IsADirectory => "; give a file in it".to_owned(),
             ErrorKind::InvalidData => "; give a text file".to_owned(),
-            ErrorKind::NotFound => nearest_file(path).unwrap_or_default(),
+            ErrorKind::NotFound => nearest_file(path)
+                .unwrap_or_else(|| "; give the path of a file that exists".to_owned()),
             _ => String::new(),
         };
         bad(format!("cannot read {}: {error}{remedy}", path.display()))
@@ -388,6 +390,18 @@ pub(crate) fn scenario_text(path: &Path) -> Result<(String, String)> {
     }
     let file = path.to_str().context("a scenario's path must be UTF-8")?;
     Ok((read(path)?, file.to_owned()))
+}
+
+/// Fails where `text`, called `file`, is a scenario: the command takes `wanted`.
+pub(crate) fn refuse_scenario(text: &str, file: &str, wanted: &str) -> Result<()> {
+    match ScenarioKind::certain(text) {
+        Some(kind) => Err(bad(format!(
+            "{file}: is a scenario of {}, and this command takes {wanted}; run a scenario with isolane sim {}",
+            kind.words(),
+            quoted(file)
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// `word` so that a POSIX shell reads it back as it is.

@@ -28,14 +28,29 @@ enum Stage {
 
 /// From now on Ctrl-C, SIGTERM and SIGHUP end the program at once, with what `bar` shows in a line.
 pub(crate) fn at_once(bar: &Bar) -> Result<Stop> {
+    let bar = bar.clone();
+    at_once_with(move || {
+        bar.finish_and_clear();
+        words(&bar)
+    })
+}
+
+/// The same for work whose progress is not known; `work` says what it was.
+#[cfg(feature = "mem-hosts")]
+pub(crate) fn at_once_during(work: &str) -> Result<Stop> {
+    let words = format!("isolane: interrupted during {work}; nothing was written");
+    at_once_with(move || words.clone())
+}
+
+/// Ends the program at a signal, with the line that `words` gives.
+fn at_once_with(words: impl Fn() -> String + Send + 'static) -> Result<Stop> {
     let stage = Arc::new(Mutex::new(Stage::Working));
-    let (seen, bar) = (Arc::clone(&stage), bar.clone());
+    let seen = Arc::clone(&stage);
     ctrlc::set_handler(move || {
         let mut stage = seen.lock().unwrap_or_else(PoisonError::into_inner);
         match *stage {
             Stage::Working => {
-                bar.finish_and_clear();
-                output::note(&words(&bar));
+                output::note(&words());
                 exit(i32::from(INTERRUPTED));
             }
             Stage::Writing => *stage = Stage::Signalled,

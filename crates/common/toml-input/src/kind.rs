@@ -2,6 +2,8 @@
 
 use crate::error::InputError;
 use crate::table::Source;
+use toml::Spanned;
+use toml::de::DeValue;
 
 /// The kinds of scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +33,30 @@ impl ScenarioKind {
             () => Self::Rdma,
         })
     }
+
+    /// The kind of the scenario in `text`; `None` where the text may be another kind of file, or is not TOML.
+    pub fn certain(text: &str) -> Option<Self> {
+        let tree = Source { file: "", text }.tree().ok()?;
+        let key = |name: &str| tree.get_ref().get(name).map(Spanned::get_ref);
+        let is_table = |name: &str| key(name).is_some_and(DeValue::is_table);
+        match () {
+            () if is_table("memory") => Some(Self::Memory),
+            () if is_table("nic") => Some(Self::Ethernet),
+            () if is_table("fabric") => Some(Self::Network),
+            () if key("profile").is_some() && key("tenant").is_some() => Some(Self::Rdma),
+            () => None,
+        }
+    }
+
+    /// What such a scenario describes.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Rdma => "RDMA hosts",
+            Self::Network => "a network",
+            Self::Ethernet => "Ethernet NICs",
+            Self::Memory => "tiered memory",
+        }
+    }
 }
 
 #[cfg(test)]
@@ -48,5 +74,19 @@ mod tests {
             assert_eq!(ScenarioKind::of(text, "x.toml"), Ok(kind), "{text}");
         }
         assert!(ScenarioKind::of("[", "x.toml").is_err());
+    }
+
+    #[test]
+    fn files_of_other_forms_are_no_scenario() {
+        for (text, kind) in [
+            ("[memory]", Some(ScenarioKind::Memory)),
+            ("[fabric]", Some(ScenarioKind::Network)),
+            ("profile = \"x\"\n[[tenant]]", Some(ScenarioKind::Rdma)),
+            ("memory = \"4GiB\"", None),
+            ("[[tenant]]", None),
+            ("[", None),
+        ] {
+            assert_eq!(ScenarioKind::certain(text), kind, "{text}");
+        }
     }
 }

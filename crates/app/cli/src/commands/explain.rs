@@ -9,6 +9,7 @@ use crate::status::Status;
 use anyhow::Result;
 use isolane_common_quantities::units::Duration;
 use isolane_rdma_scenario::Overrides;
+use isolane_rdma_scenario::catalogue::Catalogue;
 use isolane_rdma_scenario::model::PolicySpec;
 use isolane_study_audit::constants::settling;
 use isolane_study_audit::plan::{CAP, WARMUP};
@@ -109,13 +110,10 @@ fn explain(arguments: &Arguments) -> Result<Explanation> {
                 Some(profile) => profile,
                 None => inputs::profile(&mut library, DEFAULT_PROFILE)?,
             };
-            let (victim, attacker) = (&arguments.name, &arguments.by);
-            let subject = Subject::of_catalogue(
-                &library.catalogue,
-                &profile,
-                victim.as_deref().unwrap_or_default(),
-                attacker.as_deref().unwrap_or_default(),
-            )?;
+            let victim = arguments.name.as_deref().unwrap_or_default();
+            let attacker = arguments.by.as_deref().unwrap_or_default();
+            refuse_swapped(&library.catalogue, victim, attacker)?;
+            let subject = Subject::of_catalogue(&library.catalogue, &profile, victim, attacker)?;
             let settings = Settings {
                 policy: policy.map_or_else(|| inputs::policy("none"), Ok)?,
                 seed: arguments.seed.unwrap_or(1),
@@ -133,6 +131,42 @@ fn explain(arguments: &Arguments) -> Result<Explanation> {
     Ok(isolane_study_explain::explain(
         &subject, &profile, &settings, rerun,
     )?)
+}
+
+/// Fails where a name is in the other list of the catalogue only.
+fn refuse_swapped(catalogue: &Catalogue, victim: &str, attacker: &str) -> Result<()> {
+    let is_victim = |name: &str| catalogue.victims().any(|one| one.name == name);
+    let is_attacker = |name: &str| catalogue.attackers().any(|one| one.name == name);
+    let victim_is_attacker = is_attacker(victim) && !is_victim(victim);
+    let attacker_is_victim = is_victim(attacker) && !is_attacker(attacker);
+    let problem = match (victim_is_attacker, attacker_is_victim) {
+        (false, false) => return Ok(()),
+        (true, true) => format!(
+            "VICTIM {victim}: is an attacker, and ATTACKER {attacker} is a victim; the victim comes first: {}",
+            swapped(victim, attacker)
+        ),
+        (true, false) => format!(
+            "VICTIM {victim}: is an attacker; the victim comes first, as in isolane explain VICTIM {victim}; \
+             isolane catalog workloads lists victims"
+        ),
+        (false, true) => format!(
+            "ATTACKER {attacker}: is a victim; the attacker comes second, as in isolane explain {attacker} ATTACKER; \
+             isolane catalog workloads lists attackers"
+        ),
+    };
+    Err(inputs::bad(problem))
+}
+
+/// The command line of this process with the two names exchanged.
+fn swapped(victim: &str, attacker: &str) -> String {
+    let words = std::env::args().skip(1).map(|word| {
+        inputs::quoted(match word.as_str() {
+            word if word == victim => attacker,
+            word if word == attacker => victim,
+            word => word,
+        })
+    });
+    format!("isolane {}", words.collect::<Vec<_>>().join(" "))
 }
 
 /// The command line of the same explanation.

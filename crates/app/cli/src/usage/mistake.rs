@@ -1,6 +1,7 @@
 //! What clap found wrong, in one line of the same form as every other error: object, value, what is allowed, what to do.
 
 use super::{called, value_names};
+use crate::inputs;
 use crate::numbers;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, Command};
@@ -36,8 +37,18 @@ pub(crate) fn line(error: &clap::Error, root: &Command, words: &[String]) -> Str
         },
         ErrorKind::MissingRequiredArgument => {
             let needed = strings(error, ContextKind::InvalidArg);
-            let needed: Vec<String> = needed.iter().map(|one| plain(one)).collect();
-            format!("{path} needs {}", needed.join(" and "))
+            // clap joins the members of a group.
+            let needed = needed.iter().map(|one| plain(one).replace("|--", " or --"));
+            let needed = needed.collect::<Vec<_>>().join(" and ");
+            let before = std::iter::once("").chain(words.iter().map(String::as_str));
+            let bare = before
+                .zip(words)
+                .filter(|(before, _)| !before.starts_with('-'));
+            let meant = bare
+                .map(|(_, word)| word)
+                .find_map(|word| option_for(command, word));
+            let hint = meant.map_or_else(String::new, |option| format!("; did you mean {option}?"));
+            format!("{path} needs {needed}{hint}")
         }
         ErrorKind::NoEquals => format!("{object}: needs = between name and value"),
         ErrorKind::TooManyValues => {
@@ -117,9 +128,13 @@ fn bad_choice(error: &clap::Error, command: &Command, object: &str) -> String {
 
 /// A word that begins with a minus and is no option, or a word too many.
 fn unknown(error: &clap::Error, command: &Command, path: &str, object: &str) -> String {
-    let hint = match likely_option(error, command, object) {
-        near if near.is_empty() => String::new(),
-        near => format!("; did you mean {}?", name(&near)),
+    let likely = option_for(command, object).unwrap_or_else(|| {
+        let near = likely_option(error, command, object);
+        name(&near).to_owned()
+    });
+    let hint = match likely.is_empty() {
+        true => String::new(),
+        false => format!("; did you mean {likely}?"),
     };
     if object.starts_with('-') {
         return format!("{object}: {path} has no such option{hint}");
@@ -144,7 +159,42 @@ fn likely_option(error: &clap::Error, command: &Command, object: &str) -> String
     }
 }
 
+/// The option and the word, where a bare word is the name of a profile or the file of a scenario.
+fn option_for(command: &Command, word: &str) -> Option<String> {
+    let has = |option: &str| {
+        command
+            .get_arguments()
+            .any(|one| one.get_long() == Some(option))
+    };
+    let option = match () {
+        () if word.ends_with(".toml") => "scenario",
+        () if !(inputs::profile_names().0)()
+            .iter()
+            .any(|name| name == word) =>
+        {
+            return None;
+        }
+        // A hunt's profile is what real devices are like.
+        () if command.get_name() == "hunt" => return Some(format!("--target sim:{word}")),
+        () if has("profile-matrix") => "profile-matrix",
+        () => "profile",
+    };
+    has(option).then(|| format!("--{option} {}", inputs::quoted(word)))
+}
+
+/// The commands of families that are called `name`, as ` or ` joins them.
+fn of_families(command: &Command, path: &str, name: &str) -> Option<String> {
+    let families = command.get_subcommands().filter(|one| !one.is_hide_set());
+    let found = families.filter(|family| family.find_subcommand(name).is_some());
+    let found = found.map(|family| format!("{path} {} {name}", family.get_name()));
+    let found: Vec<String> = found.collect();
+    (!found.is_empty()).then(|| found.join(" or "))
+}
+
 fn unknown_command(error: &clap::Error, command: &Command, path: &str, name: &str) -> String {
+    if let Some(meant) = of_families(command, path, name).or_else(|| option_for(command, name)) {
+        return format!("{name}: {path} has no such command; did you mean {meant}?");
+    }
     let likely = strings(error, ContextKind::SuggestedSubcommand);
     let known = command.get_subcommands().filter(|one| !one.is_hide_set());
     let known: Vec<&str> = known.map(Command::get_name).collect();

@@ -139,10 +139,113 @@ fn every_error_has_the_same_form() {
             &["hunt", "--target", "sim:cx5-100g-roce", "--searcher", "x"],
             &["isolane: --searcher x: must be one of anneal"],
         ),
-        (&["sim", "none.toml"], &["isolane: cannot read none.toml"]),
+        (
+            &["sim", "none.toml"],
+            &[
+                "isolane: cannot read none.toml",
+                "give the path of a file that exists",
+            ],
+        ),
     ] {
         refuses(words, parts);
     }
+}
+
+#[test]
+fn a_word_without_its_option_or_family_gets_it() {
+    for (words, parts) in [
+        (
+            &["audit", "my-tenants.toml"][..],
+            &[
+                "my-tenants.toml: one word too many",
+                "did you mean --scenario my-tenants.toml?",
+            ][..],
+        ),
+        (
+            &["explain", "my-tenants.toml"],
+            &["needs ATTACKER; did you mean --scenario my-tenants.toml?"],
+        ),
+        (
+            &["audit", "cx5-100g-roce"],
+            &["did you mean --profile cx5-100g-roce?"],
+        ),
+        (
+            &["hunt", "cx5-100g-roce"],
+            &["did you mean --target sim:cx5-100g-roce?"],
+        ),
+        (
+            &["regress", "cx6-200g-roce"],
+            &[
+                "isolane regress needs --profile-matrix NAME|FILE,... or --bisect",
+                "did you mean --profile-matrix cx6-200g-roce?",
+            ],
+        ),
+        (
+            &["doctor"],
+            &[
+                "doctor: isolane has no such command; did you mean isolane rdma doctor or isolane mem doctor?",
+            ],
+        ),
+        (&["profiles"], &["did you mean isolane catalog profiles?"]),
+    ] {
+        refuses(words, parts);
+    }
+    // The value of an option is not a word without one.
+    let (_, stderr) = check(&["recommend", "--profile", "cx5-100g-roce"], 2);
+    assert!(!stderr.contains("did you mean"), "{stderr}");
+}
+
+#[test]
+fn a_scenario_in_place_of_another_file_is_named() {
+    let network = file("scenarios/aequitas/slo-compliance.toml");
+    let ours = [
+        &network,
+        ": is a scenario of a network, and this command takes ",
+    ]
+    .concat();
+    refuses(
+        &["net", "plan", &network],
+        &[
+            &ours,
+            "one port with its traffic",
+            &format!("isolane sim {network}"),
+        ],
+    );
+    let rdma = rdma();
+    let parts = [
+        "is a scenario of RDMA hosts",
+        "run a scenario with isolane sim",
+    ];
+    refuses(&["rdma", "plan", &rdma], &parts);
+    refuses(&["mem", "plan", &rdma], &parts);
+    refuses(&["mem", "submit", &rdma], &parts);
+}
+
+#[test]
+fn a_victim_and_an_attacker_that_are_exchanged_are_put_right() {
+    let (victim, attacker) = ("lat_ib_write_16", "BW-1MB_ib_write_bw");
+    refuses(
+        &["explain", attacker, victim, "--policy", "justitia"],
+        &[
+            "VICTIM BW-1MB_ib_write_bw: is an attacker",
+            "ATTACKER lat_ib_write_16 is a victim",
+            "isolane explain lat_ib_write_16 BW-1MB_ib_write_bw --policy justitia",
+        ],
+    );
+    refuses(
+        &["explain", victim, victim],
+        &[
+            "ATTACKER lat_ib_write_16: is a victim",
+            "isolane explain lat_ib_write_16 ATTACKER",
+        ],
+    );
+    refuses(
+        &["explain", attacker, attacker],
+        &[
+            "VICTIM BW-1MB_ib_write_bw: is an attacker",
+            "isolane catalog workloads",
+        ],
+    );
 }
 
 #[test]
@@ -370,7 +473,7 @@ fn interrupted_commands_say_how_far_they_were_and_write_nothing() {
 /// kernel says of it, and send it; each would work for many seconds.
 #[test]
 #[cfg(target_os = "linux")]
-fn claims_and_explain_end_on_ctrl_c_with_one_line() {
+fn commands_without_progress_end_on_ctrl_c_with_one_line() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("out");
     let page = directory.path().join("CLAIMS.md");
@@ -385,6 +488,17 @@ fn claims_and_explain_end_on_ctrl_c_with_one_line() {
             "400ms",
             "--report",
             out_word,
+        ],
+        &[
+            "mem",
+            "bench",
+            "together",
+            "--region",
+            "1MiB",
+            "--stream-region",
+            "1MiB",
+            "--length",
+            "60s",
         ],
     ] {
         let mut child = command(words)
@@ -410,6 +524,9 @@ fn claims_and_explain_end_on_ctrl_c_with_one_line() {
         assert_eq!(ended.status.code(), Some(130), "{words:?}: {stderr}");
         assert_eq!(stderr.lines().count(), 1, "{stderr}");
         has_all(&stderr, &["isolane: interrupted", "nothing was written"]);
+        if words[0] == "mem" {
+            has_all(&stderr, &["during isolane mem bench together"]);
+        }
         assert!(ended.stdout.is_empty() && !out.exists() && !page.exists());
     }
 }

@@ -1,6 +1,7 @@
 //! `isolane mem bench`: latency and bandwidth of this machine's memory, by the paper's two microbenchmarks.
 
 use crate::inputs;
+use crate::interrupt;
 use crate::output;
 use crate::status::Status;
 use crate::text::{Table, fitted, number};
@@ -113,11 +114,13 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         nodes,
         ..usual
     };
+    let stop = interrupt::at_once_during(&format!("isolane mem bench {}", arguments.what))?;
     let results = match measure(&arguments.what, victim, &streams) {
         // The sizes are options.
         Err(error @ MemError::NoRoom { .. }) => return Err(inputs::bad(error.to_string())),
         measured => measured?,
     };
+    stop.done();
     match arguments.json {
         true => output::print_json(&results)?,
         false => output::print(&text(&results))?,

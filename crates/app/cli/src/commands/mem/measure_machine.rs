@@ -1,6 +1,7 @@
 //! `isolane mem measure-machine`: where applications of this machine begin to hurt each other.
 
 use super::bench::length;
+use crate::interrupt;
 use crate::output;
 use crate::status::{BadInput, Status};
 use anyhow::Result;
@@ -63,7 +64,9 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         "isolane mem: measures for about {seconds:.0} s with all cores busy"
     ));
     let mut live = LiveMachine::new(host.clone(), Nodes::of(&tiers), arguments.length);
+    let stop = interrupt::at_once_during("isolane mem measure-machine")?;
     let profile = machine::search(&mut live, &settings, Origin::of(&host))?;
+    stop.done();
     let path = arguments.directory.join(MACHINE);
     output::write_file(&path, &output::json(&profile)?)?;
     match arguments.json {

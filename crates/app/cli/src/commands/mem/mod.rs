@@ -37,6 +37,10 @@ Exit codes:
   3    the machine cannot: no service, no tiers, no privilege, an objective beyond the hardware
   130  interrupted";
 
+/// What a file describes.
+const APPLICATION: &str =
+    "one application (name, priority, slo_latency or slo_bandwidth, docs/guides/mem.md)";
+
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = AFTER)]
 pub(crate) enum Arguments {

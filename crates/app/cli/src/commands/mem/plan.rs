@@ -1,7 +1,7 @@
 //! `isolane mem plan`: whether this machine can take an application, and who would yield what. Nothing changes.
 
 use super::describe::Options;
-use super::{Place, unexpected, view};
+use super::{APPLICATION, Place, unexpected, view};
 use crate::inputs;
 use crate::output;
 use crate::status::Status;
@@ -34,6 +34,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         }
         (Some(file), false) => {
             let (text, name) = inputs::scenario_text(file)?;
+            inputs::refuse_scenario(&text, &name, APPLICATION)?;
             application::parse(&text, &name)?.application
         }
         (None, true) => arguments.options.application("new")?,

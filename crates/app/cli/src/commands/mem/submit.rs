@@ -6,7 +6,7 @@
 //! number.
 
 use super::run::{Entered, enter};
-use super::{Place, refused, unexpected, view};
+use super::{APPLICATION, Place, refused, unexpected, view};
 use crate::inputs;
 use crate::output;
 use crate::status::{BadInput, Status};
@@ -52,6 +52,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
             (Submission { application, place }, Vec::new())
         }
         false => {
+            inputs::refuse_scenario(&text, &name, APPLICATION)?;
             let file = application::parse(&text, &name)?;
             let submission = Submission {
                 application: file.application,

@@ -83,6 +83,11 @@ struct Class {
 
 pub(super) fn run(arguments: &Arguments) -> Result<Status> {
     let (text, file) = inputs::scenario_text(&arguments.file)?;
+    inputs::refuse_scenario(
+        &text,
+        &file,
+        "one port with its traffic and classes ([port] and [[class]], docs/guides/wfq.md)",
+    )?;
     let input = port_plan::parse(&file, &text)?;
     let arrivals = Arrivals::new(
         input.load_percent as f64 / 100.0,

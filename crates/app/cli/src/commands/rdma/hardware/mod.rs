@@ -52,6 +52,11 @@ fn read_policy(path: &Path, card: Option<&String>) -> Result<Policy> {
             "{file} has {size} bytes; a policy has at most {most}"
         )));
     }
+    inputs::refuse_scenario(
+        &text,
+        &file,
+        "the policy of a card ([[class]] and [[tenant]], docs/guides/hardware.md; isolane recommend --emit writes one)",
+    )?;
     let mut policy = policy::parse(&file, &text)?;
     if card.is_some() {
         policy.card = card.cloned();
