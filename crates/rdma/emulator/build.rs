@@ -8,6 +8,8 @@ fn main() {
         ("isolane-device-files", "device-files.map"),
     ] {
         println!("cargo:rerun-if-changed={root}/{map}");
+        // rustc requests a position-independent program (-pie), and Zig's linker takes that for a contradiction.
+        println!("cargo:rustc-link-arg-bin={program}=-no-pie");
         println!("cargo:rustc-link-arg-bin={program}=-shared");
         println!("cargo:rustc-link-arg-bin={program}=-Wl,--version-script={root}/{map}");
     }
