@@ -5,7 +5,7 @@ use isolane_rpc::admission::Admission;
 use isolane_rpc::quota::client::ask_once;
 use isolane_rpc::quota::line::Address;
 use isolane_rpc::quota::protocol::{Answer, Leased, PoolState, Request, Terms, Want};
-use isolane_rpc::quota::server::{STRANGERS_MAX, Server};
+use isolane_rpc::quota::server::Server;
 use isolane_rpc::quota::settings::parse;
 use isolane_rpc::quota::store::etcd::EtcdStore;
 use isolane_rpc::quota::store::{Record, Store, StoreError};
