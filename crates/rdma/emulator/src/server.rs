@@ -2,9 +2,10 @@
 //!
 //! Problem: a peer may connect and send nothing, send anything, read nothing, or end while it is served. Method: the
 //! socket's file has mode 0600 and only processes of the broker's own user get one of the [`CLIENTS_MAX`] places. A
-//! peer that opens no device in [`Settings::open_time`] loses its place, and so does one whose message is malformed or
-//! too long, whose answer finds no room, or whose process ends: its pidfd reports the end before another process may
-//! get its number. The broker waits for no peer, and a round takes at most `MESSAGES_PER_ROUND` messages of each.
+//! peer that opens no device in [`Settings::open_time`] loses its place, or earlier if a newcomer finds no other. So
+//! does one whose message is malformed or too long, whose answer finds no room, or whose process ends: its pidfd reports
+//! the end before another process may get its number. The broker waits for no peer, and a round takes at most
+//! `MESSAGES_PER_ROUND` messages of each.
 //! Limits: the broker reads and writes memory of its clients. A process that serves its own page faults (userfaultfd,
 //! FUSE) can hold up the broker for as long as it answers none of them.
 
@@ -43,6 +44,8 @@ pub const CLIENTS_MAX: usize = 128;
 pub const OPEN_TIME: Duration = Duration::from_secs(10);
 /// Messages of one client in one round of the loop: more than fit in the buffer of its socket.
 const MESSAGES_PER_ROUND: usize = 512;
+/// Pause after a failed accept.
+const PAUSE: Duration = Duration::from_millis(100);
 /// The mode of the socket's file.
 const MODE: u32 = 0o600;
 /// Reports between two looks at the sockets.
@@ -139,7 +142,7 @@ impl Broker {
             stopped,
             clients: BTreeMap::new(),
             next: 0,
-            exhausted: false,
+            deaf_until: None,
             open_time: settings.open_time,
             rejected: 0,
             foreign: 0,
@@ -204,8 +207,8 @@ struct Server {
     stopped: OwnedFd,
     clients: BTreeMap<u32, Place>,
     next: u32,
-    /// The kernel gave no more connections.
-    exhausted: bool,
+    /// Until then nothing is accepted: the kernel gave no more connections.
+    deaf_until: Option<Wall>,
     open_time: Duration,
     rejected: u64,
     foreign: u64,
@@ -258,7 +261,9 @@ impl Server {
         });
         let numbers: Vec<u32> = self.clients.keys().copied().collect();
         // What finds no place waits in the kernel until one is free.
-        let listens = match numbers.len() < CLIENTS_MAX && !self.exhausted {
+        let place = numbers.len() < CLIENTS_MAX || self.unopened().next().is_some();
+        self.deaf_until = self.deaf_until.filter(|until| Wall::now() < *until);
+        let listens = match place && self.deaf_until.is_none() {
             true => PollFlags::IN,
             false => PollFlags::empty(),
         };
@@ -299,7 +304,9 @@ impl Server {
         let event = self.fabric.next_time().map(|at| self.clock.until(at));
         let unopened = self.unopened().map(|(_, since)| since).min();
         let expires = unopened.map(|since| self.open_time.saturating_sub(since.elapsed()));
-        [event, expires].into_iter().flatten().min()
+        let hears = self.deaf_until;
+        let hears = hears.map(|until| until.saturating_duration_since(Wall::now()));
+        [event, expires, hears].into_iter().flatten().min()
     }
 
     /// Connections without a device.
@@ -340,9 +347,9 @@ impl Server {
         let socket = match accept_with(&self.listener, SocketFlags::CLOEXEC) {
             Ok(socket) => socket,
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
-            // No descriptors, for example: the next end of a connection gives some back.
+            // No descriptors, for example: some may become free.
             Err(_) => {
-                self.exhausted = true;
+                self.deaf_until = Some(Wall::now() + PAUSE);
                 return;
             }
         };
@@ -351,6 +358,12 @@ impl Server {
         if peer.user() != geteuid().as_raw() || peer.pidfd().is_none() {
             self.foreign += 1;
             return;
+        }
+        if self.clients.len() >= CLIENTS_MAX {
+            let Some((oldest, _)) = self.unopened().min_by_key(|(_, since)| *since) else {
+                return;
+            };
+            self.reject(oldest);
         }
         let place = Place {
             socket,
@@ -383,7 +396,6 @@ impl Server {
     fn leave(&mut self, client: u32) {
         self.fabric.close(client);
         self.clients.remove(&client);
-        self.exhausted = false;
     }
 
     fn reject(&mut self, client: u32) {

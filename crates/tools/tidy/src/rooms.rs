@@ -351,6 +351,9 @@ pub const ROOMS: &[Room] = &[
         "attacks of peers on a listening socket, written once and run against every service",
         &[
             "common/quantities",
+            "rdma/emulated-verbs",
+            "rdma/emulator",
+            "rdma/scenario",
             "rdma/session",
             "rdma/traffic",
             "rpc/library",

@@ -1,8 +1,10 @@
 //! Honest clients of services whose protocol is more than one line.
 
 use crate::{PATIENCE, over_tcp};
+use isolane_rdma_emulated_verbs::wire::{PROBE, Reader, VERSION as VERSION_OF_VERBS, Writer, op};
 use isolane_rdma_session::message::{Class, MESSAGE_MAX, ToDaemon, ToShim};
 use isolane_rdma_traffic::worker::{Job, ToWorker, VERSION, Warmup, write_line};
+use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recv,
@@ -27,21 +29,49 @@ pub(crate) fn hello() -> Vec<u8> {
     hello.encode()
 }
 
-/// Begins a session with the daemon and ends it.
-pub(crate) fn session_begins(path: &Path) -> Result<(), String> {
+/// The answer to one message over a new connection.
+fn over_messages(path: &Path, message: &[u8], most: usize) -> Result<Vec<u8>, String> {
     let kind = SocketType::SEQPACKET;
     let socket = socket_with(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
     for which in [Timeout::Recv, Timeout::Send] {
         set_socket_timeout(&socket, which, Some(PATIENCE)).unwrap();
     }
-    connect(&socket, &SocketAddrUnix::new(path).unwrap()).map_err(|error| error.to_string())?;
-    send(&socket, &hello(), SendFlags::NOSIGNAL).map_err(|error| error.to_string())?;
-    let mut buffer = [0; MESSAGE_MAX];
-    let (_, length) =
-        recv(&socket, &mut buffer, RecvFlags::empty()).map_err(|error| error.to_string())?;
-    match ToShim::decode(&buffer[..length]) {
+    let text = |error: Errno| error.to_string();
+    connect(&socket, &SocketAddrUnix::new(path).unwrap()).map_err(text)?;
+    send(&socket, message, SendFlags::NOSIGNAL).map_err(text)?;
+    let mut buffer = vec![0; most];
+    let (_, length) = recv(&socket, &mut buffer, RecvFlags::empty()).map_err(text)?;
+    buffer.truncate(length);
+    Ok(buffer)
+}
+
+/// Begins a session with the daemon and ends it.
+pub(crate) fn session_begins(path: &Path) -> Result<(), String> {
+    let answer = over_messages(path, &hello(), MESSAGE_MAX)?;
+    match ToShim::decode(&answer) {
         Ok(ToShim::Welcome { .. }) => Ok(()),
         other => Err(format!("{other:?} to a greeting")),
+    }
+}
+
+static PROBE_WORD: u64 = PROBE;
+
+/// The first message of a program to the broker of emulated devices.
+pub(crate) fn open() -> Vec<u8> {
+    let probe = (&raw const PROBE_WORD).expose_provenance() as u64;
+    Writer::of(&[op::OPEN, VERSION_OF_VERBS, 0, probe])
+        .bytes()
+        .to_vec()
+}
+
+/// Opens an emulated device. The broker reads this process's memory to check it, which the kernel may forbid between a
+/// child and its parent: that refusal is an answer.
+pub(crate) fn device_opens(path: &Path) -> Result<(), String> {
+    let answer = over_messages(path, &open(), 1 << 16)?;
+    let errno = Reader::new(&answer).word().ok_or("an empty answer")?;
+    match errno == 0 || errno == u64::from(Errno::PERM.raw_os_error().unsigned_abs()) {
+        true => Ok(()),
+        false => Err(format!("error {errno}")),
     }
 }
 

@@ -5,7 +5,7 @@ mod clients;
 mod planted;
 mod services;
 
-use clients::{agent_echoes, session_begins, shown};
+use clients::{agent_echoes, device_opens, session_begins, shown};
 use isolane_rpc::quota::client::ask_once;
 use isolane_rpc::quota::protocol::{Answer, Request};
 use isolane_tools_abuse::{Honest, Place, Running, Target, check};
@@ -206,6 +206,20 @@ fn sessions_of_the_daemon() {
         descriptors_max: 600,
     };
     judge(&running, &target, &|| session_begins(&path));
+}
+
+#[test]
+fn broker_of_emulated_devices() {
+    let running = Running::start("emulator");
+    let path = running.folder().join("broker.sock");
+    let target = Target {
+        place: Place::Messages(path.clone()),
+        request: clients::open(),
+        crowd: 200,
+        memory_max: 96 << 20,
+        descriptors_max: 450,
+    };
+    judge(&running, &target, &|| device_opens(&path));
 }
 
 #[test]

@@ -3,6 +3,10 @@
 use isolane_common_quantities::units::BitRate;
 use isolane_memory_service::fleet;
 use isolane_memory_service::service;
+use isolane_rdma_emulator::faults::Chances;
+use isolane_rdma_emulator::server::OPEN_TIME;
+use isolane_rdma_emulator::{Broker, Settings};
+use isolane_rdma_scenario::library::Library;
 use isolane_rdma_traffic::engine::Overrides;
 use isolane_rdma_traffic::tcp;
 use isolane_rpc::quota::server::Server as QuotaServer;
@@ -45,6 +49,7 @@ pub(crate) fn serve(role: &str, folder: &Path) {
         "memory" => memory(folder),
         "metrics" => metrics(folder),
         "daemon" => daemon(folder),
+        "emulator" => emulator(folder),
         "agent" => agent(folder),
         "traffic" => traffic(),
         defect => crate::planted::serve(defect),
@@ -139,6 +144,24 @@ fn daemon(folder: &Path) -> String {
         server.run().unwrap();
     });
     started.recv().unwrap();
+    String::new()
+}
+
+/// A broker of two emulated hosts.
+fn emulator(folder: &Path) -> String {
+    let library = Library::embedded();
+    let profile = library.profile("cx5-100g-roce").unwrap();
+    let broker = Broker::start(Settings {
+        profile: profile.clone(),
+        hosts: 2,
+        dilation: 1.0,
+        seed: 1,
+        chances: Chances::default(),
+        socket: folder.join("broker.sock"),
+        open_time: OPEN_TIME,
+    });
+    // It serves until this process is killed.
+    std::mem::forget(broker.unwrap());
     String::new()
 }
 
