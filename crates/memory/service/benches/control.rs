@@ -166,6 +166,7 @@ fn admit(controller: &mut Controller, now: Instant, number: u32) {
         memory_bytes: Some(512 * MIB),
         caps: Vec::new(),
         far_tiers: Vec::new(),
+        floors: Default::default(),
         profile: None,
     };
     let place = Place::Cgroup(format!("/apps/app-{number}"));

@@ -5,7 +5,7 @@
 //! `"40GB/s"`, `"20GiB"`, `"25%"`).
 
 use super::amounts::{self, Amount};
-use super::{Application, ApplicationError, Cap, Profile, Promise, WEIGHT};
+use super::{Application, ApplicationError, Cap, Floors, Profile, Promise, WEIGHT};
 use crate::application::pod::Place;
 use isolane_common_toml_input::error::{InputError, Problem};
 use isolane_common_toml_input::keys::{Key, Kind, key, required};
@@ -32,6 +32,8 @@ const TOP: &[Key] = &[
     required("priority", Kind::Count { min: 0, max: super::PRIORITY_MAX as u64 }, "unique; larger is more important"),
     key("weight", Kind::Count { min: 1, max: super::WEIGHT_MAX as u64 }, "its part of what is shared without strictness (1000)"),
     key("memory", Kind::size(super::MEMORY_MIN, super::MEMORY_MAX), "the memory it uses at most, over all tiers"),
+    key("memory_low", Kind::size(0, super::MEMORY_MAX), "memory that the kernel leaves to it while other memory can be freed"),
+    key("memory_min", Kind::size(0, super::MEMORY_MAX), "memory that the kernel always leaves to it"),
     key("max", Kind::Table, "the most it may hold of tiers, set by hand"),
     key("far_tiers", Kind::Text, "tiers its far pages may use, nearest first, like [1]"),
     key("measured", Kind::Table, "what isolane mem measure found"),
@@ -97,6 +99,10 @@ pub fn parse(text: &str, file: &str) -> Result<File, InputError> {
         memory_bytes: table.size("memory")?.map(|bytes| bytes.get()),
         caps: caps(&table)?,
         far_tiers: far_tiers(&table)?,
+        floors: Floors {
+            low_bytes: table.size("memory_low")?.map_or(0, |bytes| bytes.get()),
+            min_bytes: table.size("memory_min")?.map_or(0, |bytes| bytes.get()),
+        },
         profile,
     };
     application.check().map_err(|error| at(&table, error))?;
@@ -114,6 +120,8 @@ fn at(table: &Table<'_>, error: ApplicationError) -> InputError {
         "slo" if table.has("slo_latency") => "slo_latency",
         "slo" => "slo_bandwidth",
         "caps" => "max",
+        "memory-low" => "memory_low",
+        "memory-min" => "memory_min",
         "measured.cpu" | "measured.local" => "measured",
         key => key,
     };

@@ -62,9 +62,31 @@ pub struct Application {
     /// Tiers that its far pages may use, nearest first; empty: any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub far_tiers: Vec<u8>,
+    /// Memory that the kernel leaves to it.
+    #[serde(default, skip_serializing_if = "Floors::is_none")]
+    pub floors: Floors,
     /// What profiling found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<Profile>,
+}
+
+/// Memory that the kernel leaves to an application, over all tiers; 0: none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Floors {
+    /// While memory without a floor can be freed (`memory.low`).
+    #[serde(default)]
+    pub low_bytes: u64,
+    /// Always, even if a program is killed for it (`memory.min`).
+    #[serde(default)]
+    pub min_bytes: u64,
+}
+
+impl Floors {
+    /// Whether there is no floor.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// What an application is promised.
@@ -231,6 +253,7 @@ impl Application {
             let expected = "must be 1 MiB to 1 PiB";
             return Err(ApplicationError::new("memory", memory, expected));
         }
+        self.check_floors()?;
         self.check_tiers()?;
         match &self.profile {
             Some(profile) if profile.cpu_per_mille > CPU_ONE => Err(ApplicationError::new(
@@ -244,6 +267,28 @@ impl Application {
                 "must be at most 1 PiB",
             )),
             _ => Ok(()),
+        }
+    }
+
+    fn check_floors(&self) -> Result<(), ApplicationError> {
+        let most = self.memory_bytes.unwrap_or(MEMORY_MAX);
+        let floors = [
+            ("memory-low", self.floors.low_bytes),
+            ("memory-min", self.floors.min_bytes),
+        ];
+        match floors.into_iter().find(|(_, bytes)| *bytes > most) {
+            None => Ok(()),
+            Some((key, bytes)) => {
+                let expected = format!(
+                    "must be at most the application's memory, {}",
+                    amounts::size_text(most)
+                );
+                Err(ApplicationError::new(
+                    key,
+                    amounts::size_text(bytes),
+                    expected,
+                ))
+            }
         }
     }
 

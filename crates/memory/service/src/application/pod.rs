@@ -8,7 +8,7 @@
 //! Limits: one application for each pod. Source: annotations as in nri-plugins and memtierd's users' requests.
 
 use super::amounts;
-use super::{Application, ApplicationError, Cap, Promise, WEIGHT};
+use super::{Application, ApplicationError, Cap, Floors, Promise, WEIGHT};
 use isolane_common_quantities::units::Bytes;
 use isolane_common_toml_input::quantity;
 use serde::{Deserialize, Serialize};
@@ -196,6 +196,7 @@ pub fn annotations(
         memory_bytes: memory.transpose()?,
         caps: cap.transpose()?.into_iter().collect(),
         far_tiers: far_tiers.transpose()?.unwrap_or_default(),
+        floors: Floors::default(),
         profile: None,
     };
     application.check()?;

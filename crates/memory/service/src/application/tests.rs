@@ -81,6 +81,30 @@ best = "80GB/s"
 }
 
 #[test]
+fn floors_are_read_and_stay_within_the_memory() {
+    let file = parse(
+        &with("memory_low = \"2GiB\"\nmemory_min = \"1GiB\""),
+        "app.toml",
+    )
+    .unwrap();
+    let floors = Floors {
+        low_bytes: 2 << 30,
+        min_bytes: 1 << 30,
+    };
+    assert_eq!(file.application.floors, floors);
+    // Journals and requests of earlier releases have none.
+    let text = serde_json::to_string(&redis()).unwrap();
+    assert!(!text.contains("floors"), "{text}");
+    let large = Application {
+        memory_bytes: Some(1 << 30),
+        floors,
+        ..redis()
+    };
+    expect!["memory-low = 2 GiB: must be at most the application's memory, 1 GiB"]
+        .assert_eq(&large.check().unwrap_err().to_string());
+}
+
+#[test]
 fn mistakes_name_line_key_value_and_remedy() {
     check(
         "",

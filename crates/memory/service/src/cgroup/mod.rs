@@ -4,11 +4,12 @@
 //! the files of the version 2 hierarchy: `memory.numa_stat`, `cgroup.procs`, `cpu.max`, `cpu.stat`. Anonymous and file
 //! pages count as held, as in the original; kernel memory cannot be moved.
 //!
-//! * [`own`] - groups that we made: below [`own::PARENT`], and removed when empty.
+//! * `floor` - memory that the kernel leaves to a group; [`own`] - groups that we made: below [`own::PARENT`], and removed when empty.
 //!
 //! Units: bytes, thousandths of a core, microseconds as the kernel's files have them. Limits: a group whose memory
 //! controller is off has no `memory.numa_stat` and cannot be adopted. Source: the kernel's cgroup-v2 documentation.
 
+mod floor;
 pub mod own;
 
 use crate::error::MemError;

@@ -249,6 +249,13 @@ impl Controller {
             false => groups.find(place).map_err(bad)?,
         };
         self.check_alone(&cgroup, is_own)?;
+        if !is_own && !application.floors.is_none() {
+            let message = format!(
+                "memory_low and memory_min need a cgroup that the service makes (isolane mem run): {cgroup} is not; write its \
+                 memory.low and that of each of its ancestors yourself"
+            );
+            return Err(Failure::new(FailureCode::BadInput, message));
+        }
         let memory = match is_own {
             true => None,
             false => groups.memory(&cgroup),
@@ -413,14 +420,14 @@ impl Controlled {
         now: Instant,
     ) -> Self {
         Self {
-            entry,
-            cgroup,
             lacks,
             wanted: Limits::NONE,
             is_sensed: true,
             is_kept: true,
             tiers_done: false,
             cpu_done: false,
+            floors_done: entry.application.floors.is_none(),
+            breaches: None,
             cpu_text: None,
             retry_at: Instant::ZERO,
             last_change: (
@@ -431,6 +438,8 @@ impl Controlled {
             trouble: Trouble::default(),
             met: 0,
             judged: 0,
+            entry,
+            cgroup,
         }
     }
 

@@ -64,6 +64,9 @@ impl Controller {
             if !app.cpu_done {
                 app.tell_cpu(groups.as_mut(), is_noted);
             }
+            if !app.floors_done {
+                app.tell_floors(groups.as_mut());
+            }
             if !app.is_in_force() {
                 self.counters.refused_writes += 1;
                 app.retry_at = now.saturating_add(RETRY);
@@ -77,6 +80,9 @@ impl Controller {
         self.pay_debts();
         for app in self.apps.values_mut().filter(|app| app.cpu_done) {
             app.cpu_done = self.parts.groups.cpu(&app.cgroup) == app.cpu_text;
+        }
+        for app in self.apps.values_mut().filter(|app| app.floors_done) {
+            app.compare_floors(self.parts.groups.as_ref());
         }
     }
 
@@ -262,12 +268,13 @@ impl super::Trouble {
             .as_ref()
             .or(self.moving.as_ref())
             .or(self.cpu.as_ref())
+            .or(self.floors.as_ref())
     }
 }
 
 impl Controlled {
     fn is_in_force(&self) -> bool {
-        self.is_sensed && self.tiers_done && self.cpu_done
+        self.is_sensed && self.tiers_done && self.cpu_done && self.floors_done
     }
 
     fn tell_backend(&mut self, id: AppId, backend: &mut dyn Backend) {
@@ -292,6 +299,32 @@ impl Controlled {
             true => Enforcement::Moving,
             false => Enforcement::None,
         }
+    }
+
+    fn tell_floors(&mut self, groups: &mut dyn Groups) {
+        let done = groups.set_floors(&self.cgroup, self.entry.application.floors);
+        self.floors_done = done.is_ok();
+        self.breaches = self.breaches.or(groups.floor_breaches(&self.cgroup));
+        self.trouble.floors = done.err().map(|error| error.to_string());
+    }
+
+    /// Checks that the floors are still in force, and that they have an effect.
+    fn compare_floors(&mut self, groups: &dyn Groups) {
+        let floors = self.entry.application.floors;
+        if floors.is_none() {
+            return;
+        }
+        self.floors_done = groups.has_floors(&self.cgroup, floors);
+        let breaches = groups.floor_breaches(&self.cgroup);
+        let more = match (self.breaches, breaches) {
+            (Some(before), Some(now)) => now.saturating_sub(before),
+            _ => 0,
+        };
+        self.trouble.floors = (more > 0).then(|| {
+            format!(
+                "the kernel took memory below memory_low {more} times, so this floor is not kept: give memory_min"
+            )
+        });
     }
 
     fn tell_cpu(&mut self, groups: &mut dyn Groups, is_noted: bool) {

@@ -4,6 +4,7 @@
 //! [`Groups`] is the interface that the controller needs, [`HostGroups`] the real one over [`MemoryHost`]. Units:
 //! bytes; processor time in thousandths of the cores that the cgroup may use.
 
+use crate::application::Floors;
 use crate::application::pod::Place;
 use crate::backend::undo;
 use crate::cgroup::{Cgroup, cpu_max_below, own};
@@ -84,6 +85,24 @@ pub trait Groups: Send {
     /// # Errors
     /// The machine refuses.
     fn write_cpu(&mut self, cgroup: &Cgroup, text: &str) -> Result<(), MemError>;
+
+    /// Gives a cgroup of ours floors, and checks that they are in force.
+    ///
+    /// # Errors
+    /// The machine refuses, or a floor is not in force.
+    fn set_floors(&mut self, _cgroup: &Cgroup, _floors: Floors) -> Result<(), MemError> {
+        Ok(())
+    }
+
+    /// Whether the floors are in force.
+    fn has_floors(&self, _cgroup: &Cgroup, _floors: Floors) -> bool {
+        true
+    }
+
+    /// How often the kernel went below `memory.low`; none where it does not count this.
+    fn floor_breaches(&self, _cgroup: &Cgroup) -> Option<u64> {
+        None
+    }
 
     /// Lifts a limit that an earlier backend wrote.
     ///
@@ -260,6 +279,18 @@ impl Groups for HostGroups {
 
     fn write_cpu(&mut self, cgroup: &Cgroup, text: &str) -> Result<(), MemError> {
         self.host.write_cpu(cgroup, text)
+    }
+
+    fn set_floors(&mut self, cgroup: &Cgroup, floors: Floors) -> Result<(), MemError> {
+        self.host.set_floors(cgroup, floors)
+    }
+
+    fn has_floors(&self, cgroup: &Cgroup, floors: Floors) -> bool {
+        self.host.has_floors(cgroup, floors)
+    }
+
+    fn floor_breaches(&self, cgroup: &Cgroup) -> Option<u64> {
+        self.host.floor_breaches(cgroup)
     }
 
     fn lift(&mut self, owed: &Owed) -> Result<(), MemError> {

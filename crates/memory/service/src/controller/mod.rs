@@ -19,6 +19,7 @@ mod reconcile;
 mod refuse;
 mod show;
 
+use crate::application::Floors;
 use crate::backend::Backend;
 use crate::cgroup::Cgroup;
 use crate::error::MemError;
@@ -127,13 +128,16 @@ struct Controlled {
     /// Whether the machine has `wanted`.
     tiers_done: bool,
     cpu_done: bool,
+    floors_done: bool,
+    /// How often the kernel had gone below the floor when the floor was set.
+    breaches: Option<u64>,
     /// `cpu.max` as we left it.
     cpu_text: Option<String>,
     retry_at: Instant,
     /// When limits changed last, and why; named when it happened, as who it was for may leave.
     last_change: (Instant, String),
     enforcement: Enforcement,
-    /// What each of the three is in trouble with.
+    /// What each of the four is in trouble with.
     trouble: Trouble,
     met: u64,
     judged: u64,
@@ -144,6 +148,7 @@ struct Trouble {
     tiers: Option<String>,
     cpu: Option<String>,
     moving: Option<String>,
+    floors: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -244,6 +249,7 @@ impl Controller {
             // The next service finds a failure of this step in the journal and reports it.
             let _ = self.parts.backend.release(*id);
             let _ = lift_cpu(self.parts.groups.as_mut(), &app.cgroup, &app.entry);
+            let _ = lift_floors(self.parts.groups.as_mut(), &app.cgroup, &app.entry);
             self.parts.sensors.release(*id);
         }
         self.apps.clear();
@@ -311,7 +317,8 @@ impl Controller {
             Life::Empty if entry.own => groups.unmake(&cgroup).unwrap_or(false),
             _ if !is_same(groups, entry, &cgroup) => true,
             _ if entry.let_go => {
-                let is_free = lift_cpu(groups, &cgroup, entry).is_ok();
+                let is_free = lift_cpu(groups, &cgroup, entry).is_ok()
+                    & lift_floors(groups, &cgroup, entry).is_ok();
                 let backend = self.parts.backend.as_mut();
                 if entry.limited && !backend.is_releasing(AppId(entry.id)) {
                     entry.limited = lift_tiers(backend, &cgroup, entry, false) != Lift::Done;
@@ -428,6 +435,14 @@ fn lift_cpu(groups: &mut dyn Groups, cgroup: &Cgroup, entry: &Entry) -> Result<(
         Some(now) if now == before => Ok(()),
         Some(now) if !entry.cpu_ours.contains(&now) => Ok(()),
         Some(_) => groups.write_cpu(cgroup, before),
+    }
+}
+
+/// Takes our floors off; only cgroups of ours have them.
+fn lift_floors(groups: &mut dyn Groups, cgroup: &Cgroup, entry: &Entry) -> Result<(), MemError> {
+    match entry.application.floors.is_none() {
+        true => Ok(()),
+        false => groups.set_floors(cgroup, Floors::default()),
     }
 }
 

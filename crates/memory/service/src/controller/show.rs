@@ -139,10 +139,13 @@ impl Controller {
         let mut problems = self.about.problems.clone();
         for app in self.apps.values() {
             let trouble = &app.trouble;
-            for problem in [&trouble.tiers, &trouble.moving, &trouble.cpu]
-                .into_iter()
-                .flatten()
-            {
+            let all = [
+                &trouble.tiers,
+                &trouble.moving,
+                &trouble.cpu,
+                &trouble.floors,
+            ];
+            for problem in all.into_iter().flatten() {
                 problems.push(format!("{}: {problem}", app.entry.application.name));
             }
         }

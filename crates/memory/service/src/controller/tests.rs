@@ -4,6 +4,7 @@
 
 mod chaos;
 mod files;
+mod floors;
 mod reports;
 mod strict;
 mod world;

@@ -372,6 +372,7 @@ pub(crate) mod tests {
             memory_bytes: Some(memory),
             caps: Vec::new(),
             far_tiers: Vec::new(),
+            floors: Default::default(),
             profile: None,
         }
     }

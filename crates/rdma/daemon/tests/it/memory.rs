@@ -119,6 +119,7 @@ fn submission(name: &str, priority: u32, place: Place) -> Request {
         memory_bytes: Some(64 << 20),
         caps: Vec::new(),
         far_tiers: Vec::new(),
+        floors: Default::default(),
         profile: None,
     };
     Request::Submit(Submission { application, place })

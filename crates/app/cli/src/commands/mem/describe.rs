@@ -4,7 +4,9 @@ use crate::inputs::bad;
 use anyhow::Result;
 use isolane_memory_policy::mercury::TIERS_MAX;
 use isolane_memory_service::application::amounts::{self, Amount};
-use isolane_memory_service::application::{self, Application, Cap, PRIORITY_MAX, Promise, WEIGHT};
+use isolane_memory_service::application::{
+    self, Application, Cap, Floors, PRIORITY_MAX, Promise, WEIGHT,
+};
 use isolane_memory_service::profile::application::AppProfile;
 use std::path::PathBuf;
 
@@ -32,6 +34,12 @@ pub(super) struct Options {
     /// The memory that it uses at most, over all tiers, like 20GiB
     #[arg(long, value_name = "SIZE", value_parser = amounts::size)]
     memory: Option<u64>,
+    /// Memory that the kernel leaves to it while other memory can be freed, like 2GiB
+    #[arg(long, value_name = "SIZE", value_parser = amounts::size)]
+    memory_low: Option<u64>,
+    /// Memory that the kernel always leaves to it, like 1GiB
+    #[arg(long, value_name = "SIZE", value_parser = amounts::size)]
+    memory_min: Option<u64>,
     /// The most of the nearest tier, a size or a percentage of its memory
     #[arg(long, value_name = "AMOUNT", value_parser = amounts::amount)]
     local_max: Option<Amount>,
@@ -79,6 +87,8 @@ impl Options {
             || self.priority.is_some()
             || self.weight.is_some()
             || self.memory.is_some()
+            || self.memory_low.is_some()
+            || self.memory_min.is_some()
             || self.local_max.is_some()
             || self.measured.is_some()
             || !(self.tier_max.is_empty() && self.far_tiers.is_empty())
@@ -107,6 +117,10 @@ impl Options {
             memory_bytes: self.memory,
             caps,
             far_tiers: self.far_tiers.clone(),
+            floors: Floors {
+                low_bytes: self.memory_low.unwrap_or(0),
+                min_bytes: self.memory_min.unwrap_or(0),
+            },
             profile: match &self.measured {
                 None => None,
                 Some(file) => Some(profile(file)?),

@@ -247,6 +247,7 @@ impl Kernel {
             memory_bytes: Some(app.gb * 1_000_000_000),
             caps: Vec::new(),
             far_tiers: Vec::new(),
+            floors: Default::default(),
             profile: Some(application::Profile {
                 admissible: found.admissible,
                 local_bytes: found.local_bytes,

@@ -6,6 +6,7 @@
 
 use super::super::groups::{Groups, Life};
 use super::super::{About, ControlPolicy, Controller, Parts};
+use crate::application::Floors;
 use crate::application::pod::Place;
 use crate::backend::fake::FakeBackend;
 use crate::backend::{Backend, BackendKind, Progress};
@@ -54,6 +55,9 @@ pub(super) struct State {
     pub(super) sensors_old_ms: u64,
     /// Processes that left where the test had put them for another place than a cgroup of ours.
     pub(super) moved: BTreeMap<u32, String>,
+    /// Floors by cgroup, and how often the kernel went below them.
+    pub(super) floors: BTreeMap<String, Floors>,
+    pub(super) breaches: BTreeMap<String, u64>,
     /// Latencies that sensors report, picoseconds by application name's cgroup.
     pub(super) latency: BTreeMap<String, u64>,
 }
@@ -384,6 +388,21 @@ impl Groups for WorldGroups {
 
     fn cpu(&self, cgroup: &Cgroup) -> Option<String> {
         self.0.group(cgroup.path()).map(|group| group.cpu)
+    }
+
+    fn set_floors(&mut self, cgroup: &Cgroup, floors: Floors) -> Result<(), MemError> {
+        self.0.call("floors")?;
+        let mut state = self.0.lock();
+        state.floors.insert(cgroup.path().to_owned(), floors);
+        Ok(())
+    }
+
+    fn has_floors(&self, cgroup: &Cgroup, floors: Floors) -> bool {
+        self.0.lock().floors.get(cgroup.path()) == Some(&floors)
+    }
+
+    fn floor_breaches(&self, cgroup: &Cgroup) -> Option<u64> {
+        self.0.lock().breaches.get(cgroup.path()).copied()
     }
 
     fn cpu_text(&self, _cgroup: &Cgroup, per_mille: u32, before: &str) -> String {

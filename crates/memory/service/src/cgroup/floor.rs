@@ -1,0 +1,147 @@
+//! Floors: memory that the kernel leaves to an application while other memory can be freed (`memory.low`, `memory.min`).
+//!
+//! Problem: limits keep other applications small, but pages of programs that no service limits take near memory too, and
+//! the kernel then frees or demotes pages of any application. Method: the floors are written to the cgroup and read
+//! again. A floor has an effect only where each ancestor has as large a floor, so the sum of all floors is written to
+//! [`PARENT`]. Therefore only cgroups of our own have floors: an ancestor of another cgroup is not ours to change. The
+//! kernel counts how often it went below `memory.low`, which shows a floor without effect. Units: bytes. Limits: a floor
+//! counts all tiers; backends that reclaim one application's own memory ignore it. Source: the kernel's cgroup-v2
+//! documentation.
+
+use super::Cgroup;
+use super::own::{self, PARENT, is_ours};
+use crate::application::Floors;
+use crate::error::MemError;
+use crate::host::MemoryHost;
+
+const LOW: &str = "memory.low";
+const MIN: &str = "memory.min";
+/// The kernel rounds down to pages, which are at most this large.
+const PAGE_MAX: u64 = 64 << 10;
+const REMEDY: &str = "floors need the memory controller: isolane mem doctor shows it";
+
+impl MemoryHost {
+    /// Gives a cgroup of ours these floors, and checks that the kernel has taken them.
+    ///
+    /// # Errors
+    /// [`MemError::NotOurs`]; [`MemError::Gone`]; a refused write; [`MemError::Unexpected`] for a floor that is not in force.
+    pub fn set_floors(&self, cgroup: &Cgroup, floors: Floors) -> Result<(), MemError> {
+        if !is_ours(cgroup) {
+            return Err(MemError::NotOurs {
+                object: format!("the control group `{cgroup}`"),
+                owner: "somebody else".to_owned(),
+                remedy: format!("write its {LOW}, and that of each of its ancestors, yourself"),
+            });
+        }
+        let parent = Cgroup::new(PARENT)?;
+        for (file, bytes) in [(LOW, floors.low_bytes), (MIN, floors.min_bytes)] {
+            self.write_floor(cgroup, file, bytes)?;
+            let others = own::list(self).into_iter();
+            let sum = others
+                .filter_map(|group| self.floor(&group, file))
+                .fold(0, u64::saturating_add);
+            self.write_floor(&parent, file, sum)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a cgroup and its parent have these floors.
+    pub fn has_floors(&self, cgroup: &Cgroup, floors: Floors) -> bool {
+        let parent = Cgroup::new(PARENT).ok();
+        [(LOW, floors.low_bytes), (MIN, floors.min_bytes)]
+            .into_iter()
+            .all(|(file, bytes)| {
+                let above = parent.as_ref().and_then(|parent| self.floor(parent, file));
+                self.floor(cgroup, file)
+                    .is_some_and(|now| is_rounded(now, bytes) && above >= Some(now))
+            })
+    }
+
+    /// How often the kernel freed memory of the cgroup below its `memory.low`; none where it does not count this.
+    pub fn floor_breaches(&self, cgroup: &Cgroup) -> Option<u64> {
+        let text = self.read_cgroup(cgroup, "memory.events").ok()?;
+        let line = text.lines().find_map(|line| line.strip_prefix("low "))?;
+        line.trim().parse().ok()
+    }
+
+    fn write_floor(&self, cgroup: &Cgroup, file: &str, bytes: u64) -> Result<(), MemError> {
+        if self.floor(cgroup, file) == Some(bytes) {
+            return Ok(());
+        }
+        let path = self.cgroup_file(cgroup.path(), file)?;
+        self.root
+            .write(&path, &bytes.to_string())
+            .map_err(|error| self.failed(cgroup, error, REMEDY))?;
+        match self.floor(cgroup, file) {
+            Some(now) if is_rounded(now, bytes) => Ok(()),
+            now => Err(MemError::Unexpected {
+                path: format!("{cgroup}/{file}"),
+                value: now.map_or_else(|| "nothing".to_owned(), |now| now.to_string()),
+                expected: "the floor that was just written",
+            }),
+        }
+    }
+
+    fn floor(&self, cgroup: &Cgroup, file: &str) -> Option<u64> {
+        let text = self.read_cgroup(cgroup, file).ok()?;
+        match text.trim() {
+            "max" => Some(u64::MAX),
+            number => number.parse().ok(),
+        }
+    }
+}
+
+/// Whether `now` is `bytes` after the kernel's rounding.
+fn is_rounded(now: u64, bytes: u64) -> bool {
+    now <= bytes && bytes - now < PAGE_MAX
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Tree;
+
+    const FLOORS: Floors = Floors {
+        low_bytes: 64 << 20,
+        min_bytes: 16 << 20,
+    };
+
+    #[test]
+    fn the_parent_has_the_sum_of_all_floors_and_loses_what_is_lifted() {
+        let tree = Tree::two_tiers();
+        let host = tree.host();
+        let groups = ["/isolane-mem/a", "/isolane-mem/b"].map(|path| tree.cgroup(path, &[]));
+        tree.cgroup(PARENT, &[]);
+        for path in [PARENT, "/isolane-mem/a", "/isolane-mem/b"] {
+            for file in [LOW, MIN] {
+                tree.write(&format!("/sys/fs/cgroup{path}/{file}"), "0\n");
+            }
+        }
+        let parent = |file: &str| tree.read(&format!("/sys/fs/cgroup{PARENT}/{file}"));
+        for group in &groups {
+            host.set_floors(group, FLOORS).unwrap();
+            assert!(host.has_floors(group, FLOORS));
+        }
+        assert_eq!(parent(LOW), (128u64 << 20).to_string());
+        assert_eq!(parent(MIN), (32u64 << 20).to_string());
+        // Another program makes the floor of the parent too small: the floors have no effect.
+        tree.write(&format!("/sys/fs/cgroup{PARENT}/{LOW}"), "0\n");
+        assert!(!host.has_floors(&groups[0], FLOORS));
+        host.set_floors(&groups[0], Floors::default()).unwrap();
+        assert_eq!(parent(LOW), (64u64 << 20).to_string());
+        assert!(host.has_floors(&groups[1], FLOORS));
+        tree.write(
+            "/sys/fs/cgroup/isolane-mem/b/memory.events",
+            "low 7\nhigh 0\n",
+        );
+        assert_eq!(host.floor_breaches(&groups[1]), Some(7));
+    }
+
+    #[test]
+    fn a_cgroup_of_others_gets_no_floor() {
+        let tree = Tree::two_tiers();
+        let group = tree.cgroup("/system.slice/a", &[]);
+        let error = tree.host().set_floors(&group, FLOORS).unwrap_err();
+        assert!(matches!(error, MemError::NotOurs { .. }), "{error}");
+    }
+}
