@@ -108,6 +108,13 @@ impl Sensors for Timed {
         self.0.held(cgroup)
     }
 
+    fn pressures(
+        &self,
+    ) -> std::collections::BTreeMap<AppId, isolane_memory_service::indicator::pressure::Pressure>
+    {
+        self.0.pressures()
+    }
+
     fn sources(&self) -> Vec<SourceInfo> {
         self.0.sources()
     }

@@ -56,6 +56,10 @@ impl Sensors for FakeSensors {
         observation
     }
 
+    fn pressures(&self) -> std::collections::BTreeMap<AppId, crate::indicator::pressure::Pressure> {
+        std::collections::BTreeMap::new()
+    }
+
     fn sources(&self) -> Vec<SourceInfo> {
         vec![SourceInfo {
             name: "fake",

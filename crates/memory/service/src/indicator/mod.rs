@@ -73,9 +73,7 @@ pub trait Sensors: Send {
     }
 
     /// The memory pressure of each application where the kernel counts it, as old as [`Sensors::age`].
-    fn pressures(&self) -> BTreeMap<AppId, Pressure> {
-        BTreeMap::new()
-    }
+    fn pressures(&self) -> BTreeMap<AppId, Pressure>;
 
     /// How old what [`Sensors::observe`] returns now would be, pages and memory in use included.
     fn age(&self) -> Duration {

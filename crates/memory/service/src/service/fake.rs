@@ -261,6 +261,10 @@ impl Sensors for FakeMachine {
         }
     }
 
+    fn pressures(&self) -> std::collections::BTreeMap<AppId, crate::indicator::pressure::Pressure> {
+        std::collections::BTreeMap::new()
+    }
+
     fn sources(&self) -> Vec<SourceInfo> {
         vec![SourceInfo {
             name: "model",

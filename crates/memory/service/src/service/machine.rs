@@ -174,6 +174,10 @@ impl Sensors for KnownTiers {
         self.inner.age()
     }
 
+    fn pressures(&self) -> std::collections::BTreeMap<AppId, crate::indicator::pressure::Pressure> {
+        self.inner.pressures()
+    }
+
     fn sources(&self) -> Vec<SourceInfo> {
         self.inner.sources()
     }

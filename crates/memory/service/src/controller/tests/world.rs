@@ -280,6 +280,10 @@ impl Sensors for WorldSensors {
         Duration::from_ms(self.world.lock().sensors_old_ms)
     }
 
+    fn pressures(&self) -> std::collections::BTreeMap<AppId, crate::indicator::pressure::Pressure> {
+        std::collections::BTreeMap::new()
+    }
+
     fn sources(&self) -> Vec<SourceInfo> {
         Vec::new()
     }
