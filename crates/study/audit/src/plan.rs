@@ -14,6 +14,7 @@ use isolane_common_quantities::settle::Demand;
 use isolane_common_quantities::units::Duration;
 use isolane_rdma_scenario::model::{PolicySpec, Scenario, Tenant, Topology};
 use isolane_rdma_scenario::profile::Profile;
+use isolane_study_testbed::Testbed;
 
 /// Time before measuring starts. The slowest transient of the catalogue is the filling of caches and queues:
 /// some 10,000 requests at 90 M/s, 110 us; the rest is margin.
@@ -228,16 +229,35 @@ impl Plan {
 
     /// The hash that identifies `run` with the `demand` of its victim; the same in every audit.
     pub(crate) fn run_key(&self, environment: u64, run: &Run, demand: &Demand) -> u64 {
-        let scenario = self.scenario(run);
         let mut hash = Fnv::default();
         hash.write(&environment.to_le_bytes());
+        self.write_run(&mut hash, &self.scenario(run), demand);
+        hash.finish()
+    }
+
+    /// A hash that is equal for runs of this plan with equal outcomes on `testbed`; none where it does not say which are equal.
+    pub(crate) fn essence_key(
+        &self,
+        testbed: &dyn Testbed,
+        run: &Run,
+        demand: &Demand,
+    ) -> Option<u64> {
+        let scenario = testbed.essence(&self.scenario(run))?;
+        let mut hash = Fnv::default();
+        // What an outcome keeps depends on both.
+        hash.write(format!("{:?}", self.victims[run.victim].info.kind).as_bytes());
+        hash.write(&[u8::from(run.seed == 0)]);
+        self.write_run(&mut hash, &scenario, demand);
+        Some(hash.finish())
+    }
+
+    fn write_run(&self, hash: &mut Fnv, scenario: &Scenario, demand: &Demand) {
         if let Some(cap) = self.cap {
-            hash.write(&cap_of(&scenario, cap).as_ps().to_le_bytes());
+            hash.write(&cap_of(scenario, cap).as_ps().to_le_bytes());
             hash.write(format!("{demand:?}").as_bytes());
         }
-        let scenario = serde_json::to_vec(&scenario).expect("a scenario is plain data");
+        let scenario = serde_json::to_vec(scenario).expect("a scenario is plain data");
         hash.write(&scenario);
-        hash.finish()
     }
 }
 

@@ -3,7 +3,7 @@
 //! Workers take the next undone run from a shared counter, so any number of workers follows the plan's order. First
 //! every victim runs alone, which gives what the victim is owed; then the pairs run. They hand a condensed `Outcome` to
 //! the calling thread, which writes the journal and reports progress. Results are looked up by run, never by order of
-//! arrival: the number of workers cannot show. The cancel flag is checked between runs; one run lasts well below a
+//! arrival: the number of workers cannot show. Runs that a testbed says are equal are done once. The cancel flag is checked between runs; one run lasts well below a
 //! second, an application's a few seconds.
 
 use crate::AuditError;
@@ -92,31 +92,34 @@ pub fn run(
         partial: done < runs.len(),
     };
     (options.on_progress)(progress(outcomes.len()));
-    let mut finish = |tasks: &[Task], outcomes: &mut BTreeMap<Run, Outcome>| {
+    let mut finish = |tasks: Vec<Task>, outcomes: &mut BTreeMap<Run, Outcome>| {
+        let tasks = joined(plan, testbed, tasks);
         let work = Work {
             plan,
             testbed,
-            undone: tasks,
+            undone: &tasks,
             next: AtomicUsize::new(0),
             cancel: options.cancel,
             broken: AtomicBool::new(false),
         };
         work.spread(options.jobs, |task, outcome| {
-            if let Some(journal) = &mut journal {
-                journal.record(task.key, &outcome)?;
+            for &(run, key) in &task.answers {
+                if let Some(journal) = &mut journal {
+                    journal.record(key, &outcome)?;
+                }
+                outcomes.insert(run, outcome.clone());
+                (options.on_progress)(progress(outcomes.len()));
             }
-            outcomes.insert(task.run, outcome);
-            (options.on_progress)(progress(outcomes.len()));
             Ok(())
         })
     };
-    finish(&undone_alone, &mut outcomes)?;
+    finish(undone_alone, &mut outcomes)?;
     let stopped = alone.iter().any(|run| !outcomes.contains_key(run));
     if !stopped {
         let tasks = undone_attacked
             .take()
             .unwrap_or_else(|| undone(plan, environment, &attacked, &known, &mut outcomes));
-        finish(&tasks, &mut outcomes)?;
+        finish(tasks, &mut outcomes)?;
     }
     let done = progress(outcomes.len());
     Ok(assemble(plan, testbed.name(), &outcomes, done))
@@ -152,9 +155,31 @@ fn open_journal(
 /// A run to do.
 struct Task {
     run: Run,
-    key: u64,
     /// What has to be known of the victim when it ends.
     demand: Demand,
+    /// The runs that get its outcome, itself among them, and their keys in the journal.
+    answers: Vec<(Run, u64)>,
+}
+
+/// One task for those of `tasks` that have equal outcomes: some attackers of the catalogue differ in what the simulator does not
+/// model, such as the number of protection domains.
+fn joined(plan: &Plan, testbed: &dyn Testbed, tasks: Vec<Task>) -> Vec<Task> {
+    let mut places: BTreeMap<u64, usize> = BTreeMap::new();
+    let mut joined: Vec<Task> = Vec::new();
+    for task in tasks {
+        let Some(key) = plan.essence_key(testbed, &task.run, &task.demand) else {
+            joined.push(task);
+            continue;
+        };
+        match places.get(&key) {
+            Some(&place) => joined[place].answers.extend(task.answers),
+            None => {
+                places.insert(key, joined.len());
+                joined.push(task);
+            }
+        }
+    }
+    joined
 }
 
 /// Takes what the journal has of `runs` into `outcomes`; the rest.
@@ -176,7 +201,11 @@ fn undone(
                 outcome.detail = outcome.detail.filter(|_| run.seed == 0);
                 outcomes.insert(run, outcome);
             }
-            _ => undone.push(Task { run, key, demand }),
+            _ => undone.push(Task {
+                run,
+                demand,
+                answers: vec![(run, key)],
+            }),
         }
     }
     undone

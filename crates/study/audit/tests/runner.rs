@@ -3,9 +3,10 @@
 
 mod support;
 
+use isolane_common_quantities::units::Duration;
 use isolane_rdma_scenario::catalogue::Catalogue;
 use isolane_rdma_scenario::library::Library;
-use isolane_rdma_scenario::model::PolicySpec;
+use isolane_rdma_scenario::model::{PolicySpec, Scenario};
 use isolane_rdma_scenario::profile::Profile;
 use isolane_study_audit::AuditError;
 use isolane_study_audit::cell::{JudgedMetric, Verdict, VictimKind};
@@ -18,10 +19,13 @@ use isolane_study_audit::select::Selection;
 use isolane_study_audit::table::Style;
 use isolane_study_audit::tenants::{self, ALL_OTHERS};
 use isolane_study_audit::{junit, table};
+use isolane_study_results::rdma::RunResult;
 use isolane_study_testbed::fake::FakeTestbed;
+use isolane_study_testbed::{Testbed, TestbedError};
+use isolane_study_testbed_simulator::SimTestbed;
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 const VICTIMS: &str = "large_bw_ib_write_bw,small_tput_ib_write_bw,lat_ib_write_16";
 const ATTACKERS: &str = "BW-1MB_ib_write_bw,PU-RNR_UC-RNR,PU-request_faa_forward";
@@ -83,6 +87,59 @@ fn the_number_of_workers_does_not_show() {
             json(&audit(&small(), jobs, None, false, u64::MAX).unwrap())
         );
     }
+}
+
+/// Counts the runs of the simulator, which says which runs are equal unless it is `mute`.
+struct Counted {
+    mute: bool,
+    runs: AtomicUsize,
+}
+
+impl Testbed for Counted {
+    fn name(&self) -> &str {
+        "counted"
+    }
+
+    fn essence(&self, scenario: &Scenario) -> Option<Scenario> {
+        (!self.mute).then(|| SimTestbed.essence(scenario))?
+    }
+
+    fn run(&self, scenario: &Scenario, profile: &Profile) -> Result<RunResult, TestbedError> {
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        SimTestbed.run(scenario, profile)
+    }
+}
+
+/// The runs done, and the result as JSON.
+fn counted(plan: &Plan, mute: bool) -> (usize, String) {
+    let testbed = Counted {
+        mute,
+        runs: AtomicUsize::new(0),
+    };
+    let options = RunOptions {
+        jobs: 2,
+        cancel: &AtomicBool::new(false),
+        journal: None,
+        build: "test",
+        resume: false,
+        on_resume: &mut |_| {},
+        on_progress: &mut |_| {},
+    };
+    let result = run(plan, &testbed, options).unwrap();
+    (testbed.runs.into_inner(), json(&result))
+}
+
+#[test]
+fn attackers_that_the_model_cannot_tell_apart_run_once() {
+    // All that the first two differ in is the number of protection domains.
+    let attackers = "Cache-ctrl_num_sender,Cache-ctrl_num_pd_sender,Cache-ctrl_num_receiver";
+    let mut plan = plan(profile(), "lat_ib_write_16,lat_ib_read_16", attackers);
+    plan.duration = Duration::from_us(100);
+    let (all, expected) = counted(&plan, true);
+    let (fewer, got) = counted(&plan, false);
+    // Of two policies, two victims and three seeds.
+    assert_eq!((all, all - fewer), (plan.runs().len(), 12));
+    assert_eq!(got, expected);
 }
 
 #[test]

@@ -7,7 +7,7 @@
 use isolane_common_quantities::settle::Windows;
 use isolane_common_quantities::units::Duration;
 use isolane_network_simulator::leaf::{self, LeafError};
-use isolane_rdma_scenario::model::Scenario;
+use isolane_rdma_scenario::model::{Scenario, Traffic};
 use isolane_rdma_scenario::profile::Profile;
 use isolane_rdma_simulator::rnic::continued::{Continued, WarmUp};
 use isolane_study_results::rdma::RunResult;
@@ -31,6 +31,22 @@ impl Testbed for SimTestbed {
 
     fn policies(&self) -> Option<&'static [&'static str]> {
         Some(isolane_rdma_simulator::rnic::POLICIES)
+    }
+
+    fn essence(&self, scenario: &Scenario) -> Option<Scenario> {
+        let mut scenario = scenario.clone();
+        scenario.name.clear();
+        for (number, tenant) in scenario.tenants.iter_mut().enumerate() {
+            tenant.name = number.to_string();
+            for workload in &mut tenant.workloads {
+                workload.name.clear();
+                if let Traffic::Control(control) = &mut workload.traffic {
+                    // The model's commands take as long in any protection domain.
+                    control.protection_domains = 1;
+                }
+            }
+        }
+        Some(scenario)
     }
 
     fn run(&self, scenario: &Scenario, profile: &Profile) -> Result<RunResult, TestbedError> {

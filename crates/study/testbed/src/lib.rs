@@ -25,6 +25,13 @@ pub trait Testbed: Sync {
         None
     }
 
+    /// `scenario` without what has no effect here, such as names: two scenarios of which this is equal have equal results. None
+    /// where a result can differ from run to run.
+    fn essence(&self, scenario: &Scenario) -> Option<Scenario> {
+        let _ = scenario;
+        None
+    }
+
     /// Runs `scenario` on the device that `profile` describes and reports what was measured.
     fn run(&self, scenario: &Scenario, profile: &Profile) -> Result<RunResult, TestbedError>;
 
