@@ -64,6 +64,8 @@ pub struct Server {
     /// Link of each session, by the session's place.
     link_of: Vec<u32>,
     guests: Guests,
+    /// Time from which a missing descriptor is reported again.
+    full_next_ns: u64,
     enforcer: Option<Token>,
     deaf: Vec<(u64, Token)>,
     attachments: Vec<Box<dyn Attachment>>,
@@ -156,6 +158,7 @@ impl Server {
             links_free: Vec::new(),
             link_of: Vec::new(),
             guests: Guests::default(),
+            full_next_ns: 0,
             enforcer: None,
             deaf: Vec::new(),
             attachments: Vec::new(),
@@ -288,13 +291,19 @@ impl Server {
         for _ in 0..GUESTS_PER_TURN {
             match self.listening.accept() {
                 Accepted::Nothing => return,
-                Accepted::NoDescriptor => {
-                    eprintln!(
-                        "isolaned: no file descriptor is left for one more process; raise the limit of open files (ulimit -n)"
-                    )
-                }
+                Accepted::NoDescriptor => self.say_full(now_ns),
                 Accepted::Connection(socket) => self.seat(socket, now_ns),
             }
+        }
+    }
+
+    /// Once in ten seconds, so that connections do not fill the log.
+    fn say_full(&mut self, now_ns: u64) {
+        if now_ns >= self.full_next_ns {
+            self.full_next_ns = now_ns + 10_000_000_000;
+            eprintln!(
+                "isolaned: no file descriptor is left for one more process; raise the limit of open files (ulimit -n)"
+            );
         }
     }
 
