@@ -289,6 +289,10 @@ fn mistakes_end_with_two_and_say_what_is_allowed() {
         "best effort needs no measurement",
     );
     check(
+        &["mem", "measure", "--memory-low", "1GiB", "--", "true"],
+        "--memory-low has no effect on a measurement",
+    );
+    check(
         &["mem", "remove", "nobody"],
         "no application is under control",
     );

@@ -94,9 +94,25 @@ impl Options {
             || !(self.tier_max.is_empty() && self.far_tiers.is_empty())
     }
 
-    /// The same where the priority does not matter.
+    /// The application for a measurement, which runs it alone: nothing limits it and nothing competes with it.
     pub(super) fn described(&self, program: &str) -> Result<Application> {
-        self.checked(program, self.priority.unwrap_or(0))
+        let without_effect = [
+            ("--priority", self.priority.is_some()),
+            ("--weight", self.weight.is_some()),
+            ("--memory", self.memory.is_some()),
+            ("--memory-low", self.memory_low.is_some()),
+            ("--memory-min", self.memory_min.is_some()),
+            ("--local-max", self.local_max.is_some()),
+            ("--tier-max", !self.tier_max.is_empty()),
+            ("--far-tiers", !self.far_tiers.is_empty()),
+            ("--measured", self.measured.is_some()),
+        ];
+        if let Some((option, _)) = without_effect.iter().find(|(_, given)| *given) {
+            return Err(bad(format!(
+                "{option} has no effect on a measurement, which runs the command alone; leave it out"
+            )));
+        }
+        self.checked(program, 0)
     }
 
     /// The application, held to the rules; `program` names it where nothing else does.
