@@ -40,7 +40,8 @@ pub fn markdown(reports: &[ClaimReport]) -> String {
          - `ordering`: words that are read as a number, and comparisons that hardly can fail. They count apart.\n\
          - `arithmetic`: the claim follows from formats and definitions.\n\n\
          Tolerances are fixed before the run. A claim over several seeds holds only if its value and four of five seeds hold.\n\
-         The run that writes this page also checks the reasons of misses: a miss runs again with the change that its reason names. \
+         The run that writes this page also checks the reasons of misses: a miss runs again with the change that its reason names.\n\
+         A confirmed reason suffices; another one may do the same. Its number is chosen for the claim and has no source, and other claims may miss with it. \
          `isolane claims --report DIR` writes a page with every claim, its statement, source and reason, to search and filter.\n\
          [claims/outcomes.txt](claims/outcomes.txt) has the outcome of every claim. \
          [The format](docs/internals/claims.md) of a claim.\n\n",
