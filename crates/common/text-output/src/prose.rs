@@ -4,6 +4,8 @@
 //! line's last gap (two spaces or more) in the left half, or else two columns behind the line's indentation. A line
 //! without gap and indentation is a paragraph and does not hang. A number stays with the word after it, its unit.
 //!
+//! A line with ` && ` or a comment after `   # ` is a command of a shell and stays whole, so that it can be copied.
+//!
 //! Limits: a character counts as one column and a colour as none. A word that is wider than the terminal stays whole.
 
 use std::iter;
@@ -26,7 +28,8 @@ pub fn wrapped(text: &str, width: Option<usize>) -> String {
 }
 
 fn wrapped_line(line: &str, width: usize) -> String {
-    if columns(line) <= width {
+    let is_command = line.contains(" && ") || line.contains("   # ");
+    if is_command || columns(line) <= width {
         return line.to_owned();
     }
     let most = width.saturating_sub(TEXT_MIN);
@@ -165,6 +168,13 @@ mod tests {
                     that was measured
             "#]],
         );
+    }
+
+    #[test]
+    fn a_command_is_never_broken() {
+        let line =
+            "   do: modprobe rdma_rxe && rdma link add rxe0 type rxe netdev eth0   # for tests";
+        assert_eq!(wrapped(line, Some(40)), line);
     }
 
     #[test]

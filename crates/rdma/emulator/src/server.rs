@@ -2,9 +2,9 @@
 //!
 //! Problem: a peer may connect and send nothing, send anything, read nothing, or end while it is served. Method: the
 //! socket's file has mode 0600 and only processes of the broker's own user get one of the [`CLIENTS_MAX`] places. A
-//! peer that opens no device in [`Settings::open_time`] loses its place, or earlier if a newcomer finds no other. So
-//! does one whose message is malformed or too long, whose answer finds no room, or whose process ends: its pidfd reports
-//! the end before another process may get its number. The broker waits for no peer, and a round takes at most
+//! peer that opens no device in [`Settings::open_time`] loses its place, earlier if a new peer finds no free place. A
+//! peer also loses it when its message is malformed or too long, when there is no room for an answer to it, and when its
+//! process ends: the pidfd reports the end before another process may get the number. The broker waits for no peer, and a round takes at most
 //! `MESSAGES_PER_ROUND` messages of each.
 //! Limits: the broker reads and writes memory of its clients. A process that serves its own page faults (userfaultfd,
 //! FUSE) can hold up the broker for as long as it answers none of them.
@@ -142,7 +142,7 @@ impl Broker {
             stopped,
             clients: BTreeMap::new(),
             next: 0,
-            deaf_until: None,
+            accepts_from: None,
             open_time: settings.open_time,
             rejected: 0,
             foreign: 0,
@@ -207,8 +207,8 @@ struct Server {
     stopped: OwnedFd,
     clients: BTreeMap<u32, Place>,
     next: u32,
-    /// Until then nothing is accepted: the kernel gave no more connections.
-    deaf_until: Option<Wall>,
+    /// Nothing is accepted earlier: the kernel gave no more connections.
+    accepts_from: Option<Wall>,
     open_time: Duration,
     rejected: u64,
     foreign: u64,
@@ -262,8 +262,8 @@ impl Server {
         let numbers: Vec<u32> = self.clients.keys().copied().collect();
         // What finds no place waits in the kernel until one is free.
         let place = numbers.len() < CLIENTS_MAX || self.unopened().next().is_some();
-        self.deaf_until = self.deaf_until.filter(|until| Wall::now() < *until);
-        let listens = match place && self.deaf_until.is_none() {
+        self.accepts_from = self.accepts_from.filter(|until| Wall::now() < *until);
+        let listens = match place && self.accepts_from.is_none() {
             true => PollFlags::IN,
             false => PollFlags::empty(),
         };
@@ -304,9 +304,9 @@ impl Server {
         let event = self.fabric.next_time().map(|at| self.clock.until(at));
         let unopened = self.unopened().map(|(_, since)| since).min();
         let expires = unopened.map(|since| self.open_time.saturating_sub(since.elapsed()));
-        let hears = self.deaf_until;
-        let hears = hears.map(|until| until.saturating_duration_since(Wall::now()));
-        [event, expires, hears].into_iter().flatten().min()
+        let accepts = self.accepts_from;
+        let accepts = accepts.map(|until| until.saturating_duration_since(Wall::now()));
+        [event, expires, accepts].into_iter().flatten().min()
     }
 
     /// Connections without a device.
@@ -349,7 +349,7 @@ impl Server {
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => return,
             // No descriptors, for example: some may become free.
             Err(_) => {
-                self.deaf_until = Some(Wall::now() + PAUSE);
+                self.accepts_from = Some(Wall::now() + PAUSE);
                 return;
             }
         };

@@ -159,8 +159,8 @@ fn refuse_swapped(catalogue: &Catalogue, victim: &str, attacker: &str) -> Result
 
 /// The command line of this process with the two names exchanged.
 fn swapped(victim: &str, attacker: &str) -> String {
-    let words = std::env::args().skip(1).map(|word| {
-        inputs::quoted(match word.as_str() {
+    let words = std::env::args_os().skip(1).map(|word| {
+        inputs::quoted(match &*word.to_string_lossy() {
             word if word == victim => attacker,
             word if word == attacker => victim,
             word => word,

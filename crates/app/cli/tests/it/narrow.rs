@@ -1,4 +1,4 @@
-//! What a terminal of 60 columns shows: no line is wider.
+//! What a terminal of 60 columns shows: no line is wider, except commands to copy.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
@@ -44,7 +44,11 @@ fn check(arguments: &[&str], part: &str) {
     let all = lines.join("\n");
     assert!(all.contains(part), "{part:?} is not in {all}");
     for line in &lines {
-        assert!(line.chars().count() <= WIDTH, "{line:?} in {all}");
+        let is_command = line.contains(" && ") || line.contains("   # ");
+        assert!(
+            is_command || line.chars().count() <= WIDTH,
+            "{line:?} in {all}"
+        );
     }
 }
 

@@ -84,8 +84,8 @@ pub struct Server<S> {
     connections: Vec<Connection>,
     source: S,
     latest: Option<(Instant, Arc<Snapshot>)>,
-    /// Until then nothing is accepted: no descriptor was left.
-    deaf_until: Option<Instant>,
+    /// Nothing is accepted earlier: no descriptor was left.
+    accepts_from: Option<Instant>,
     stop: OwnedFd,
 }
 
@@ -134,7 +134,7 @@ impl<S: Source> Server<S> {
             connections: Vec::new(),
             source,
             latest: None,
-            deaf_until: None,
+            accepts_from: None,
             stop,
         }
     }
@@ -199,13 +199,13 @@ impl<S: Source> Server<S> {
                 };
                 wanted.push(PollFd::from_borrowed_fd(connection.stream.as_fd(), flags));
             }
-            if self.deaf_until.is_none() {
+            if self.accepts_from.is_none() {
                 let sockets = self.listeners.iter().map(|one| one.socket.as_fd());
                 wanted
                     .extend(sockets.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
             }
             let connections = self.connections.iter().map(|connection| connection.until);
-            let until = connections.chain(self.deaf_until).min();
+            let until = connections.chain(self.accepts_from).min();
             let timeout = until.map(|until| {
                 let left =
                     until.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
@@ -228,7 +228,7 @@ impl<S: Source> Server<S> {
         }
         let (connections, listeners) = ready[1..].split_at(self.connections.len());
         let now = Instant::now();
-        self.deaf_until = self.deaf_until.filter(|until| now < *until);
+        self.accepts_from = self.accepts_from.filter(|until| now < *until);
         let mut kept = Vec::with_capacity(self.connections.len());
         for (mut connection, ready) in std::mem::take(&mut self.connections)
             .into_iter()
@@ -256,7 +256,7 @@ impl<S: Source> Server<S> {
                 Err(error) => {
                     // Waiting again at once would compute without pause.
                     let empty = error.kind() == ErrorKind::WouldBlock;
-                    self.deaf_until = (!empty).then(|| now + PAUSE);
+                    self.accepts_from = (!empty).then(|| now + PAUSE);
                     return;
                 }
             };

@@ -217,7 +217,7 @@ fn broker_of_emulated_devices() {
         request: clients::open(),
         crowd: 200,
         memory_max: 96 << 20,
-        descriptors_max: 450,
+        descriptors_max: 300,
     };
     judge(&running, &target, &|| device_opens(&path));
 }
