@@ -192,7 +192,7 @@ mod tests {
     #[test]
     fn an_indentation_shrinks_for_a_long_word() {
         let line = format!("{:26}boot with systemd.unified_cgroup_hierarchy=1 only", "");
-        let (first, word, last) = (" ".repeat(26), " ".repeat(25), " ".repeat(28));
+        let (first, word, last) = (" ".repeat(26), " ".repeat(26), " ".repeat(28));
         assert_eq!(
             wrapped(&line, Some(60)),
             format!("{first}boot with\n{word}systemd.unified_cgroup_hierarchy=1\n{last}only")
@@ -212,7 +212,7 @@ mod tests {
         let long = "  see https://an.example/of/an/address/without/spaces there";
         assert_eq!(
             wrapped(long, Some(30)),
-            "  see\n    https://an.example/of/an/address/without/spaces\n    there"
+            "  see\nhttps://an.example/of/an/address/without/spaces\n    there"
         );
     }
 
