@@ -33,28 +33,34 @@ impl MemoryHost {
                 remedy: format!("write its {LOW}, and that of each of its ancestors, yourself"),
             });
         }
-        let parent = Cgroup::new(PARENT)?;
         for (file, bytes) in [(LOW, floors.low_bytes), (MIN, floors.min_bytes)] {
             self.write_floor(cgroup, file, bytes)?;
-            let others = own::list(self).into_iter();
-            let sum = others
-                .filter_map(|group| self.floor(&group, file))
-                .fold(0, u64::saturating_add);
-            self.write_floor(&parent, file, sum)?;
+        }
+        self.sum_floors()
+    }
+
+    /// Gives the parent the sum of the floors below it. After a cgroup is removed, a larger floor of the parent would
+    /// protect cgroups that have no floor.
+    ///
+    /// # Errors
+    /// A refused write; [`MemError::Unexpected`] for a sum that is not in force.
+    pub fn sum_floors(&self) -> Result<(), MemError> {
+        let parent = Cgroup::new(PARENT)?;
+        for file in [LOW, MIN] {
+            self.write_floor(&parent, file, self.sum(file))?;
         }
         Ok(())
     }
 
-    /// Whether a cgroup and its parent have these floors.
+    /// Whether a cgroup has these floors, and its parent the sum of all.
     pub fn has_floors(&self, cgroup: &Cgroup, floors: Floors) -> bool {
-        let parent = Cgroup::new(PARENT).ok();
-        [(LOW, floors.low_bytes), (MIN, floors.min_bytes)]
-            .into_iter()
-            .all(|(file, bytes)| {
-                let above = parent.as_ref().and_then(|parent| self.floor(parent, file));
-                self.floor(cgroup, file)
-                    .is_some_and(|now| is_rounded(now, bytes) && above >= Some(now))
-            })
+        let has = |cgroup: &Cgroup, file, bytes| is_rounded(self.floor(cgroup, file), bytes);
+        let files = [(LOW, floors.low_bytes), (MIN, floors.min_bytes)];
+        Cgroup::new(PARENT).is_ok_and(|parent| {
+            let mut files = files.into_iter();
+            files
+                .all(|(file, bytes)| has(cgroup, file, bytes) && has(&parent, file, self.sum(file)))
+        })
     }
 
     /// How often the kernel freed memory of the cgroup below its `memory.low`; none where it does not count this.
@@ -65,7 +71,7 @@ impl MemoryHost {
     }
 
     fn write_floor(&self, cgroup: &Cgroup, file: &str, bytes: u64) -> Result<(), MemError> {
-        if self.floor(cgroup, file) == Some(bytes) {
+        if self.floor(cgroup, file) == bytes {
             return Ok(());
         }
         let path = self.cgroup_file(cgroup.path(), file)?;
@@ -73,20 +79,27 @@ impl MemoryHost {
             .write(&path, &bytes.to_string())
             .map_err(|error| self.failed(cgroup, error, REMEDY))?;
         match self.floor(cgroup, file) {
-            Some(now) if is_rounded(now, bytes) => Ok(()),
+            now if is_rounded(now, bytes) => Ok(()),
             now => Err(MemError::Unexpected {
                 path: format!("{cgroup}/{file}"),
-                value: now.map_or_else(|| "nothing".to_owned(), |now| now.to_string()),
+                value: now.to_string(),
                 expected: "the floor that was just written",
             }),
         }
     }
 
-    fn floor(&self, cgroup: &Cgroup, file: &str) -> Option<u64> {
-        let text = self.read_cgroup(cgroup, file).ok()?;
+    fn sum(&self, file: &str) -> u64 {
+        let floors = own::list(self).into_iter();
+        let floors = floors.map(|group| self.floor(&group, file));
+        floors.fold(0, u64::saturating_add)
+    }
+
+    /// A cgroup without the file, or which is gone, has no floor.
+    fn floor(&self, cgroup: &Cgroup, file: &str) -> u64 {
+        let text = self.read_cgroup(cgroup, file).unwrap_or_default();
         match text.trim() {
-            "max" => Some(u64::MAX),
-            number => number.parse().ok(),
+            "max" => u64::MAX,
+            number => number.parse().unwrap_or(0),
         }
     }
 }
@@ -124,9 +137,13 @@ mod tests {
         }
         assert_eq!(parent(LOW), (128u64 << 20).to_string());
         assert_eq!(parent(MIN), (32u64 << 20).to_string());
-        // Another program makes the floor of the parent too small: the floors have no effect.
-        tree.write(&format!("/sys/fs/cgroup{PARENT}/{LOW}"), "0\n");
-        assert!(!host.has_floors(&groups[0], FLOORS));
+        // Another program changes the floor of the parent: below the sum not all floors have an effect, above the sum
+        // others have one too.
+        for mib in [0u64, 64, 256] {
+            let text = (mib << 20).to_string();
+            tree.write(&format!("/sys/fs/cgroup{PARENT}/{LOW}"), &text);
+            assert!(!host.has_floors(&groups[0], FLOORS), "{mib} MiB");
+        }
         host.set_floors(&groups[0], Floors::default()).unwrap();
         assert_eq!(parent(LOW), (64u64 << 20).to_string());
         assert!(host.has_floors(&groups[1], FLOORS));

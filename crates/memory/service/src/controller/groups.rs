@@ -195,7 +195,9 @@ impl Groups for HostGroups {
     }
 
     fn unmake(&mut self, cgroup: &Cgroup) -> Result<bool, MemError> {
-        own::remove(&self.host, cgroup)
+        let is_removed = own::remove(&self.host, cgroup)?;
+        self.host.sum_floors()?;
+        Ok(is_removed)
     }
 
     fn find(&self, place: &Place) -> Result<Cgroup, MemError> {

@@ -313,7 +313,14 @@ impl Controller {
         };
         let groups = self.parts.groups.as_mut();
         match groups.life(&cgroup) {
-            Life::Gone => true,
+            Life::Gone => {
+                // Another program removed the cgroup: its part of the parent's floor remains. After a failure the next
+                // cgroup that goes corrects the parent.
+                if entry.own {
+                    let _ = groups.unmake(&cgroup);
+                }
+                true
+            }
             Life::Empty if entry.own => groups.unmake(&cgroup).unwrap_or(false),
             _ if !is_same(groups, entry, &cgroup) => true,
             _ if entry.let_go => {

@@ -8,6 +8,7 @@ use super::super::{About, Controller, Parts};
 use crate::application::{self, pod};
 use crate::backend::engine::{Context, Engine};
 use crate::backend::per_numa_high::PerNumaHigh;
+use crate::cgroup::own::PARENT;
 use crate::indicator::machine::MachineSensors;
 use crate::journal::FileStore;
 use crate::protocol::{Answer, Request, Submission};
@@ -194,6 +195,46 @@ fn more_than_the_machine_has_is_refused_with_what_it_has() {
         message,
         "tier 3 does not exist: this machine has tiers 0 to 2"
     );
+}
+
+/// With a larger floor of the parent the kernel protects applications that have no floor.
+#[test]
+fn the_floor_of_an_application_that_ends_leaves_the_parent() {
+    let mut machine = Machine::new(Sharing::Strict);
+    let file = |path: &str| format!("/sys/fs/cgroup{PARENT}{path}");
+    for name in ["", "/a", "/b"] {
+        machine.group(&format!("{PARENT}{name}"), 0);
+        for (key, text) in [
+            ("cgroup.controllers", "memory cpu"),
+            ("cgroup.subtree_control", ""),
+            ("cgroup.events", "populated 0\n"),
+            ("memory.low", "0\n"),
+            ("memory.min", "0\n"),
+        ] {
+            machine.tree.write(&file(&format!("{name}/{key}")), text);
+        }
+    }
+    for (priority, name, floor) in [(2, "a", "memory_min = \"64MiB\""), (1, "b", "")] {
+        let text = format!(
+            "name = \"{name}\"\ntype = \"best-effort\"\npriority = {priority}\nmemory = \"100MiB\"\n{floor}\n"
+        );
+        let submitted = application::parse(&text, "app.toml").unwrap();
+        let request = Request::Submit(Submission {
+            application: submitted.application,
+            place: submitted.place,
+        });
+        let answer = machine.controller.answer(machine.now, request, Some(4711));
+        assert!(matches!(answer, Answer::Admitted(_)), "{answer:?}");
+        let events = file(&format!("/{name}/cgroup.events"));
+        machine.tree.write(&events, "populated 1\n");
+        machine.step();
+    }
+    let parent = |machine: &Machine| machine.tree.read(&file("/memory.min"));
+    assert_eq!(parent(&machine), (64 * MIB).to_string());
+    machine.tree.remove(&file("/a"));
+    machine.step();
+    assert_eq!(machine.controller.len(), 1);
+    assert_eq!(parent(&machine), "0");
 }
 
 const ID: &str = "0123456789abcdef0123456789abcdef";
