@@ -107,6 +107,16 @@ pub fn parse(text: &str, file: &str) -> Result<File, InputError> {
     };
     application.check().map_err(|error| at(&table, error))?;
     let (place, command) = place(&table)?;
+    let floors = [
+        ("memory_low", application.floors.low_bytes),
+        ("memory_min", application.floors.min_bytes),
+    ];
+    if place != Place::Caller
+        && let Some((key, _)) = floors.into_iter().find(|(_, bytes)| *bytes > 0)
+    {
+        let expected = "needs a cgroup that the service makes: write command in place of the cgroup, pod or container, or leave the floor out";
+        return Err(table.wrong(key, expected));
+    }
     Ok(File {
         application,
         place,

@@ -92,6 +92,13 @@ fn floors_are_read_and_stay_within_the_memory() {
         min_bytes: 1 << 30,
     };
     assert_eq!(file.application.floors, floors);
+    let place = "cgroup = \"/x\"\nmemory_low = \"0GiB\"\nmemory_min = \"1GiB\"";
+    check(
+        &with(place),
+        expect![[
+            r#"app.toml:8: memory_min = "1GiB": needs a cgroup that the service makes: write command in place of the cgroup, pod or container, or leave the floor out"#
+        ]],
+    );
     // Journals and requests of earlier releases have none.
     let text = serde_json::to_string(&redis()).unwrap();
     assert!(!text.contains("floors"), "{text}");
