@@ -132,7 +132,39 @@ impl Controller {
                 ));
             }
         }
-        Ok(())
+        self.check_floors(application).map_or(Ok(()), bad)
+    }
+
+    /// What is wrong with floors: the kernel cannot keep more memory for applications than the machine has.
+    fn check_floors(&self, application: &Application) -> Option<String> {
+        let tiers = self.seen.tiers.iter().map(|tier| tier.capacity.get());
+        let capacity = tiers.reduce(u64::saturating_add)?;
+        let floors = application.floors;
+        let others = self.apps.values();
+        let others = others
+            .map(|app| app.entry.application.floors.min_bytes)
+            .fold(0, u64::saturating_add);
+        let text = amounts::size_text;
+        for (key, bytes) in [
+            ("memory_low", floors.low_bytes),
+            ("memory_min", floors.min_bytes),
+        ] {
+            if bytes > capacity {
+                return Some(format!(
+                    "{key} = {}: all tiers of this machine together have {}: write a smaller floor, or leave the floor out",
+                    text(bytes),
+                    text(capacity)
+                ));
+            }
+        }
+        (floors.min_bytes > capacity.saturating_sub(others)).then(|| {
+            format!(
+                "memory_min = {}: other applications have a memory_min of {} together, and all tiers of this machine have {}: write a smaller floor, or leave the floor out",
+                text(floors.min_bytes),
+                text(others),
+                text(capacity)
+            )
+        })
     }
 
     /// What the policy's refusal means.

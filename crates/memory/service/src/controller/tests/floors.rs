@@ -110,3 +110,27 @@ fn only_cgroups_of_the_service_have_floors() {
         0
     );
 }
+
+#[test]
+fn floors_are_within_the_memory_of_the_machine() {
+    let mut bench = Bench::new();
+    bench.step();
+    let with = |name: &str, priority, low_mib: u64, min_mib: u64| Application {
+        memory_bytes: None,
+        floors: Floors {
+            low_bytes: low_mib << 20,
+            min_bytes: min_mib << 20,
+        },
+        ..app(name, priority, 1)
+    };
+    let mut said = |application| match bench.submit(application, Place::Caller) {
+        Answer::Failed(failure) => failure.message,
+        Answer::Admitted(_) => "admitted".to_owned(),
+        answer => panic!("{answer:?}"),
+    };
+    expect!["memory_low = 19.5 GiB: all tiers of this machine together have 9.77 GiB: write a smaller floor, or leave the floor out"].assert_eq(&said(with("redis", 3, 20_000, 0)));
+    expect!["memory_min = 19.5 GiB: all tiers of this machine together have 9.77 GiB: write a smaller floor, or leave the floor out"].assert_eq(&said(with("redis", 3, 0, 20_000)));
+    assert_eq!(said(with("redis", 3, 10_000, 6_000)), "admitted");
+    expect!["memory_min = 5.86 GiB: other applications have a memory_min of 5.86 GiB together, and all tiers of this machine have 9.77 GiB: write a smaller floor, or leave the floor out"].assert_eq(&said(with("other", 4, 0, 6_000)));
+    assert_eq!(said(with("other", 4, 6_000, 4_000)), "admitted");
+}
