@@ -173,6 +173,7 @@ impl Sensors for MachineSensors {
         let mut views = Vec::new();
         for (id, app) in &mut self.apps {
             // The backend reports a group that has vanished; the group has no reading here.
+            app.pressure = None;
             let Ok(held) = self.host.held(&self.tiers, &app.cgroup) else {
                 continue;
             };

@@ -74,6 +74,10 @@ mod tests {
         assert!(!works(&sensors));
         tree.write("/proc/pressure/memory", text);
         assert!(works(&sensors));
+        // An application without a reading of its pages does not keep an old pressure.
+        tree.remove("/sys/fs/cgroup/redis/memory.numa_stat");
+        sensors.observe(Instant::ZERO);
+        assert!(sensors.pressures().is_empty());
     }
 
     #[test]
