@@ -17,10 +17,13 @@ use isolane_memory_policy::mercury::{AppId, AppView, PERIOD, Reading, Reason};
 impl Controller {
     /// Everything at one moment.
     pub fn status(&self, now: Instant) -> Status {
+        let pressures = self.parts.sensors.pressures();
+        let age = self.parts.sensors.age();
+        let pressure = |id| pressures.get(id).map(|pressure| (*pressure, age));
         let mut applications: Vec<ApplicationStatus> = self
             .apps
             .iter()
-            .map(|(id, app)| self.application(now, *id, app))
+            .map(|(id, app)| self.application(now, *id, app, pressure(id)))
             .collect();
         applications.sort_by_key(|app| std::cmp::Reverse(app.priority));
         Status {
@@ -72,17 +75,21 @@ impl Controller {
         }
     }
 
-    fn application(&self, now: Instant, id: AppId, app: &Controlled) -> ApplicationStatus {
+    fn application(
+        &self,
+        now: Instant,
+        id: AppId,
+        app: &Controlled,
+        seen: Option<(Pressure, Duration)>,
+    ) -> ApplicationStatus {
         let view: Option<&AppView> = self.seen.apps.iter().find(|view| view.id == id);
         let application = &app.entry.application;
         let tiers = self.seen.tiers.len();
         let problem = app.trouble.first();
-        let sensors = &self.parts.sensors;
-        let seen = sensors.pressures().remove(&id);
         let pressure = |value: fn(Pressure) -> f64| {
-            seen.map(|pressure| Measured {
+            seen.map(|(pressure, age)| Measured {
                 value: value(pressure),
-                age_ms: ms(sensors.age()),
+                age_ms: ms(age),
                 source: source_name(mercury::Source::Kernel).to_owned(),
             })
         };

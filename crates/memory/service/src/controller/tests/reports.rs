@@ -139,3 +139,12 @@ fn what_the_machine_refuses_is_in_status_metrics_and_journal() {
     bench.steps(15);
     assert_eq!(trouble(&bench), None);
 }
+
+#[test]
+fn status_reads_the_pressures_of_all_applications_once() {
+    let mut bench = Bench::new();
+    bench.admit(app("redis", 3, 400));
+    bench.admit(app("other", 4, 1));
+    bench.ask(Request::Status);
+    assert_eq!(bench.world.lock().pressure_reads, 1);
+}
