@@ -53,6 +53,8 @@ pub(super) enum Read {
 pub(super) struct Reader {
     read: ReadMemory,
     helper: Option<Helper>,
+    /// [`PATIENCE`], except in tests.
+    patience: Duration,
 }
 
 #[derive(Debug)]
@@ -64,7 +66,11 @@ struct Helper {
 
 impl Reader {
     pub(super) fn new(read: ReadMemory) -> Self {
-        Self { read, helper: None }
+        Self {
+            read,
+            helper: None,
+            patience: PATIENCE,
+        }
     }
 
     /// Reads the first bytes at `address` of `thread`.
@@ -78,7 +84,7 @@ impl Reader {
         };
         // A helper ends only when both channels are closed.
         let _ = helper.requests.send((thread, address));
-        match helper.headers.recv_timeout(PATIENCE) {
+        match helper.headers.recv_timeout(self.patience) {
             Ok(header) => {
                 self.helper = Some(helper);
                 Ok(Read::Header(header))
@@ -139,15 +145,20 @@ mod tests {
 
     #[test]
     fn a_page_that_never_comes_holds_a_helper_and_not_the_reader() {
+        // Far longer than a busy machine needs.
+        let long = Duration::from_secs(600);
         let mut reader = Reader::new(read);
+        reader.patience = long;
         let first = |read: Read| match read {
             Read::Header(header) => header.bytes().to_vec(),
             Read::LeftBehind(_) => panic!("it was there"),
         };
         assert_eq!(first(reader.read(2, 7).unwrap()), [7]);
+        reader.patience = PATIENCE;
         let Read::LeftBehind(has_ended) = reader.read(1, 8).unwrap() else {
             panic!("the page never comes");
         };
+        reader.patience = long;
         assert!(!has_ended.load(Ordering::Acquire));
         assert_eq!(first(reader.read(2, 9).unwrap()), [9], "not the late one");
         PAGE.store(true, Ordering::Release);
