@@ -201,7 +201,6 @@ func TestTheSettingsFileOfTheOtherLanguagesIsRead(t *testing.T) {
 	}
 	high := Class{
 		Name: "high", DSCP: 46, TargetPerMTU: 15 * time.Microsecond, Percentile: 99, Alpha: 0.02, Beta: 0.01, Floor: 0.1,
-		Cut: defaultCut,
 	}
 	if config.Mode != Shadow || config.MTUBytes != 4096 || config.IdleAfter != 30*time.Second || config.Classes[0] != high {
 		t.Fatalf("%+v", config)

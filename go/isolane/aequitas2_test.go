@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 )
@@ -132,5 +133,36 @@ func TestEachAlgorithmHasItsOwnParameters(t *testing.T) {
 		if _, err := ParseConfig(top + classes); err == nil {
 			t.Errorf("%q is accepted", top)
 		}
+	}
+}
+
+// Goal: New and Reconfigure reject parameters without effect, as ParseConfig does, and accept every Config that they return.
+func TestAConfigHasNoParameterOfTheOtherAlgorithm(t *testing.T) {
+	config := func(algorithm Algorithm, class Class) Config {
+		class.Name, class.DSCP, class.TargetPerMTU = "high", 46, time.Microsecond
+		return Config{Algorithm: algorithm, Classes: []Class{class, {Name: "low", DSCP: 8}}}
+	}
+	for _, wrong := range []Config{
+		config(Aequitas2, Class{Alpha: 0.5}), config(Aequitas2, Class{Beta: 0.5}), config(Aequitas, Class{Cut: 0.5}),
+	} {
+		if _, err := New(wrong); err == nil || !strings.Contains(err.Error(), "has no effect with this algorithm") {
+			t.Errorf("%+v: %v", wrong.Classes[0], err)
+		}
+	}
+	for _, algorithm := range []Algorithm{Aequitas, Aequitas2} {
+		a, err := New(config(algorithm, Class{}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.Reconfigure(a.Config()); err != nil {
+			t.Error(err)
+		}
+	}
+	read, err := ParseConfig(settingsText)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(read); err != nil {
+		t.Error(err)
 	}
 }

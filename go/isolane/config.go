@@ -51,9 +51,9 @@ type Class struct {
 	TargetPerMTU time.Duration
 	// Percentile of calls that must meet it; 99.9 if zero.
 	Percentile float64
-	// Alpha is the increase of the admit probability after a window without a miss; 0.01 if zero.
+	// Alpha is the increase of the admit probability after a window without a miss, for Aequitas only; 0.01 if zero.
 	Alpha float64
-	// Beta is its decrease per MTU of a miss; 0.01 if zero.
+	// Beta is its decrease per MTU of a miss, for Aequitas only; 0.01 if zero.
 	Beta float64
 	// Floor is the smallest admit probability; 0.1 if zero. With Aequitas2 it is the smallest level, in MTUs for each
 	// TargetPerMTU; 0.01 if zero.
@@ -119,14 +119,15 @@ func (c Config) withDefaults() Config {
 	for i := range c.Classes {
 		class := &c.Classes[i]
 		orFloat(&class.Percentile, 99.9)
-		orFloat(&class.Alpha, 0.01)
-		orFloat(&class.Beta, 0.01)
-		floor := 0.1
+		// A parameter of the other algorithm stays zero: another value is an error.
 		if c.Algorithm == Aequitas2 {
-			floor = defaultFloor2
+			orFloat(&class.Floor, defaultFloor2)
+			orFloat(&class.Cut, defaultCut)
+		} else {
+			orFloat(&class.Alpha, 0.01)
+			orFloat(&class.Beta, 0.01)
+			orFloat(&class.Floor, 0.1)
 		}
-		orFloat(&class.Floor, floor)
-		orFloat(&class.Cut, defaultCut)
 	}
 	return c
 }
@@ -152,7 +153,7 @@ func (c Config) check() error {
 		return fmt.Errorf("isolane: DestinationsMax is %d; give 1 to %d", c.DestinationsMax, destinationsMaxMax)
 	}
 	for i, class := range c.Classes {
-		if err := class.check(i == len(c.Classes)-1); err != nil {
+		if err := class.check(i == len(c.Classes)-1, c.Algorithm); err != nil {
 			return fmt.Errorf("isolane: class %d (%q): %w", i, class.Name, err)
 		}
 		for j, other := range c.Classes[:i] {
@@ -168,7 +169,7 @@ func (c Config) check() error {
 	return c.checkQuota()
 }
 
-func (c Class) check(lowest bool) error {
+func (c Class) check(lowest bool, algorithm Algorithm) error {
 	if !namePattern.MatchString(c.Name) {
 		return errors.New("a name is 1 to 64 letters, digits, '-', '_' or '.': it travels in metadata")
 	}
@@ -187,11 +188,20 @@ func (c Class) check(lowest bool) error {
 	if !(c.Percentile > 0 && c.Percentile < 100) {
 		return fmt.Errorf("Percentile is %v; give one above 0 and below 100, like 99.9", c.Percentile)
 	}
+	second := algorithm == Aequitas2
 	steps := []struct {
 		name  string
 		value float64
-	}{{"Alpha", c.Alpha}, {"Beta", c.Beta}, {"Floor", c.Floor}, {"Cut", c.Cut}}
+		used  bool
+	}{{"Alpha", c.Alpha, !second}, {"Beta", c.Beta, !second}, {"Floor", c.Floor, true}, {"Cut", c.Cut, second}}
 	for _, step := range steps {
+		if !step.used {
+			if step.value == 0 {
+				continue
+			}
+			return fmt.Errorf("%s is %v, which has no effect with this algorithm; leave it zero: Alpha and Beta are for Aequitas, "+
+				"Cut is for Aequitas2", step.name, step.value)
+		}
 		if !(step.value > 0 && step.value <= 1) || partsOf(step.value) == 0 {
 			return fmt.Errorf("%s is %v; give a value above 0 and at most 1", step.name, step.value)
 		}
