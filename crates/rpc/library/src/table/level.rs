@@ -6,7 +6,8 @@
 //! channel and a port have a lock each, which a call holds for some 100 ns. A call that does not get a lock in
 //! [`TRIES`](super::TRIES) attempts does not wait: it is admitted, and its end is no evidence. Units: nanoseconds of the
 //! caller's clock; gaps in picoseconds. Memory: 64 bytes for a destination and class, 80 for a host and class, allocated
-//! only with this algorithm.
+//! only with this algorithm. Limits: destinations without a slot have no level. Their calls are admitted, because one
+//! rate for any number of destinations would fit none of them.
 
 use super::{BLOCK, roster::OVERFLOW, try_lock};
 use crate::hash::Hash;
@@ -28,7 +29,7 @@ pub(super) struct Levels {
     channels: Blocks<Mutex<Channel>>,
     /// By slot: its host's place in `ports`.
     port_of: Box<[AtomicU32]>,
-    /// By place, then class. The first place belongs to the destinations without a slot.
+    /// By place, then class. The first place is not used.
     ports: Blocks<Shared>,
     hosts: Mutex<Hosts>,
 }
@@ -99,6 +100,9 @@ impl Levels {
         now_ns: u64,
         mtus: u32,
     ) -> bool {
+        if slot == OVERFLOW {
+            return true;
+        }
         let class = usize::from(class);
         let gap = self.shared(slot, class).gap.load(Relaxed);
         let Some(mut channel) = try_lock(self.channel(slot, class)) else {
@@ -107,7 +111,8 @@ impl Levels {
         channel.decide(options, gap, instant(now_ns), mtus) == Decision::Admit
     }
 
-    /// Learns from the end of a call that ran in the class. Returns the part of its calls that the destination admits.
+    /// Learns from the end of a call that ran in the class. Returns the part of its calls that the destination admits;
+    /// `None` when nothing was learned.
     pub(super) fn learn(
         &self,
         (slot, class): (u32, u8),
@@ -115,6 +120,9 @@ impl Levels {
         now_ns: u64,
         (latency_ns, met): (u64, bool),
     ) -> Option<Probability> {
+        if slot == OVERFLOW {
+            return None;
+        }
         let class = usize::from(class);
         let channel = *try_lock(self.channel(slot, class))?;
         let (now, shared) = (instant(now_ns), self.shared(slot, class));

@@ -7,9 +7,9 @@
 //! cell's atomics. Only the first call to a new destination takes a lock; if another thread holds it, the call uses the
 //! shared overflow cell instead of waiting. Idle destinations leave as newcomers arrive. Units: times in nanoseconds of
 //! the caller's clock, sizes in bytes; time and randomness are arguments. Limits: at most [`DESTINATIONS_MAX`]
-//! destinations. Those without a place share one cell and its learned state. Counters of one destination are read one
-//! by one, so a concurrent reader may see sums that differ by the calls in between. Source: Aequitas, section 3.5.1;
-//! the rules are [`isolane_rpc_policy::aequitas`]'s or
+//! destinations. Those without a place share one cell and its learned state; with Aequitas 2 their calls are admitted.
+//! Counters of one destination are read one by one, so a concurrent reader may see sums that differ by the calls in
+//! between. Source: Aequitas, section 3.5.1; the rules are [`isolane_rpc_policy::aequitas`]'s or
 //! [`isolane_rpc_policy::aequitas2`]'s, as the settings choose.
 
 mod cell;

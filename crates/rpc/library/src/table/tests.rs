@@ -125,6 +125,21 @@ fn destinations_of_a_host_share_their_level() {
     assert_eq!(classes(b"a:1"), [0, 0, 0]);
 }
 
+/// Goal: with Aequitas 2, calls without a slot go to any number of hosts, so they share no level.
+#[test]
+fn destinations_without_a_slot_have_no_level() {
+    let top = "algorithm = \"aequitas-2\"\ndestinations_max = 1";
+    let table = Table::new(&settings(top), 3, SECOND);
+    table.decide(ask(b"seated", 0), SECOND, 0);
+    let call = |name: &[u8], now_ns| table.decide(ask(name, 0), now_ns, u32::MAX);
+    let missed = call(b"a:1", SECOND);
+    let end = SECOND + 200_000;
+    table.complete(missed.ticket, 200_000, end).unwrap();
+    assert_eq!([(); 3].map(|()| call(b"b:1", end + 1).class), [0; 3]);
+    let report = table.report(1);
+    assert_eq!((report.overflowed, report.totals[0].missed), (4, 1));
+}
+
 #[test]
 fn shadow_mode_reports_and_sends_as_asked() {
     let table = Table::new(&settings("mode = \"shadow\""), 3, 0);
