@@ -31,6 +31,16 @@ use std::path::PathBuf;
 /// The device, the kernel or the options do not permit the attachment; then nothing is changed.
 pub fn attach(system: &System, name: &str, options: Options) -> Result<Journal, NicError> {
     options.check()?;
+    containers::check(system, &options)?;
+    attach_again(system, name, options)
+}
+
+/// Attaches with options that were checked when the device was first attached: containers may have ended since.
+pub(crate) fn attach_again(
+    system: &System,
+    name: &str,
+    options: Options,
+) -> Result<Journal, NicError> {
     let device = Device::read(system, name)?;
     device.refuse_software(system)?;
     let queues = check(&device)?;
@@ -48,7 +58,7 @@ pub fn attach(system: &System, name: &str, options: Options) -> Result<Journal, 
         }
         undo(system, &left)?;
     }
-    let containers = containers::list(system, &options)?;
+    let containers = containers::list(system, &options);
     let mut journal = Journal::new(system, link, pins(link)?, queues, options);
     journal.maps = queues::saved_maps(system, name);
     journal.save(system)?;

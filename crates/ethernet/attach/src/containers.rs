@@ -89,15 +89,29 @@ pub fn not_carried(dqa: &Dqa, now: &[Container]) -> Vec<String> {
     refused.map(|one| one.path.clone()).collect()
 }
 
-/// The containers named by `options`, each once, in order of their paths.
+/// Checks that the slice and the containers of `options` exist, before an attachment.
 ///
 /// # Errors
 /// [`NicError::Value`] for a path that is not a cgroup.
-pub fn list(system: &System, options: &Options) -> Result<Vec<Container>, NicError> {
+pub fn check(system: &System, options: &Options) -> Result<(), NicError> {
+    let named = options.containers.iter().map(|named| named.path.clone());
+    let mut paths = options
+        .slice
+        .as_deref()
+        .map(rooted)
+        .into_iter()
+        .chain(named);
+    match paths.find(|path| number(system, path).is_none()) {
+        Some(path) => Err(absent(&path)),
+        None => Ok(()),
+    }
+}
+
+/// The containers of `options` that exist now, each once, in order of their paths: named ones end and return while a
+/// device is attached.
+pub fn list(system: &System, options: &Options) -> Vec<Container> {
     let mut found = BTreeMap::new();
-    if let Some(slice) = &options.slice {
-        let slice = format!("/{}", slice.trim_matches('/'));
-        number(system, &slice).ok_or_else(|| absent(&slice))?;
+    if let Some(slice) = options.slice.as_deref().map(rooted) {
         for name in system.cgroups().list(&slice) {
             let path = format!("{}/{name}", slice.trim_end_matches('/'));
             let weight = system.cgroups().number(&format!("{path}/cpu.weight"));
@@ -117,7 +131,9 @@ pub fn list(system: &System, options: &Options) -> Result<Vec<Container>, NicErr
     }
     for named in &options.containers {
         let path = named.path.clone();
-        let cgroup = number(system, &path).ok_or_else(|| absent(&path))?;
+        let Some(cgroup) = number(system, &path) else {
+            continue;
+        };
         found.insert(
             path.clone(),
             Container {
@@ -127,7 +143,11 @@ pub fn list(system: &System, options: &Options) -> Result<Vec<Container>, NicErr
             },
         );
     }
-    Ok(found.into_values().collect())
+    found.into_values().collect()
+}
+
+fn rooted(slice: &str) -> String {
+    format!("/{}", slice.trim_matches('/'))
 }
 
 /// A cgroup's id: the inode number of its directory.
@@ -167,7 +187,8 @@ mod tests {
             containers: vec!["/tenants.slice/b=7".parse().unwrap()],
             ..Options::default()
         };
-        let containers = list(&system, &options).unwrap();
+        check(&system, &options).unwrap();
+        let containers = list(&system, &options);
         let short: Vec<_> = containers
             .iter()
             .map(|one| (one.path.as_str(), one.weight))
@@ -185,7 +206,7 @@ mod tests {
             ..options
         };
         assert!(
-            list(&system, &wrong)
+            check(&system, &wrong)
                 .unwrap_err()
                 .to_string()
                 .contains("systemd-cgls")

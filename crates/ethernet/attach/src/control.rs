@@ -353,10 +353,7 @@ impl Controller {
         if self.journal.options.weights != Weights::Cgroup {
             return Ok(());
         }
-        // A named container that has ended must not stop the care for the others.
-        let Ok(now) = containers::list(&self.system, &self.journal.options) else {
-            return Ok(());
-        };
+        let now = containers::list(&self.system, &self.journal.options);
         let queues = shared_queues(&self.journal);
         self.containers
             .refresh(&self.system, &mut self.dqa, &now, queues)
@@ -428,7 +425,7 @@ impl Controller {
             if links.iter().any(|link| back(&link)) && queues > 1 {
                 let options = self.journal.options.clone();
                 // A driver that is still setting up its device rejects requests: retry.
-                if let Ok(again) = attach::attach(&self.system, &name, options)
+                if let Ok(again) = attach::attach_again(&self.system, &name, options)
                     .and_then(|journal| Self::new(&self.system.clone(), journal))
                 {
                     *self = again;

@@ -380,8 +380,7 @@ fn not_carried(system: &System, dqa: &Dqa, journal: &Journal) -> Vec<String> {
     if journal.options.weights != Weights::Cgroup {
         return Vec::new();
     }
-    // A named container that has ended has no flows.
-    let now = containers::list(system, &journal.options).unwrap_or_default();
+    let now = containers::list(system, &journal.options);
     containers::not_carried(dqa, &now)
 }
 

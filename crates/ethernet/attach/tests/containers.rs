@@ -7,10 +7,88 @@ use isolane_ethernet_attach::attach::{attach, undo_latest};
 use isolane_ethernet_attach::control::{Controller, Ended};
 use isolane_ethernet_attach::options::{Options, Segments, Weights};
 use isolane_ethernet_attach::status::{Asked, report};
+use isolane_ethernet_attach::system::System;
 use isolane_ethernet_bpf::Dqa;
 use lab::{Lab, wait_for};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+
+/// A cgroup for one test, with its children.
+struct Group(PathBuf);
+
+impl Group {
+    /// `None` where version 2 cgroups are missing.
+    fn new(system: &System, name: &str) -> Option<Self> {
+        let path = system.cgroups().path(name);
+        let made = std::fs::create_dir(&path).map(|()| Self(path));
+        made.inspect_err(|_| eprintln!("skipped: needs cgroup version 2"))
+            .ok()
+    }
+
+    fn child(&self, name: &str) {
+        std::fs::create_dir(self.0.join(name)).expect("a new name in our group");
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for child in std::fs::read_dir(&self.0).into_iter().flatten().flatten() {
+            let _ = std::fs::remove_dir(child.path());
+        }
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+/// Goal: the end of a named container changes nothing for the others: new children of the slice get the program, and the
+/// report names a container without it. Method: the named container ends after the attachment.
+#[test]
+fn a_named_container_that_has_ended_does_not_stop_the_others() {
+    let Some(lab) = Lab::new(4) else { return };
+    let system = lab.enter();
+    let name = format!("isolane-nic-slice-{}", std::process::id());
+    let Some(group) = Group::new(&system, &name) else {
+        return;
+    };
+    group.child("named");
+    let options = Options {
+        weights: Weights::Cgroup,
+        slice: Some(format!("/{name}")),
+        containers: vec![format!("/{name}/named=200").parse().unwrap()],
+        segments: Segments::Off,
+        ..Options::default()
+    };
+    let journal = attach(&system, "v0", options).unwrap();
+    let dqa = Dqa::open(&journal.pins).unwrap();
+    let named = dqa.carried();
+    std::fs::remove_dir(group.0.join("named")).unwrap();
+    group.child("new");
+    let not_carried = || report(&system, "v0", Asked::default()).unwrap().not_carried;
+    assert_eq!(not_carried(), [format!("/{name}/new")]);
+    let mut controller = Controller::new(&system, journal.clone()).unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _stop = Stop(&stop);
+            wait_for("the new child in place of the named one", || {
+                let carried = dqa.carried();
+                carried.len() == 1 && carried != named
+            });
+        });
+        assert_eq!(controller.run(&stop).unwrap(), Ended::Stopped);
+    });
+    assert_eq!(not_carried(), Vec::<String>::new());
+    undo_latest(&system, &journal).unwrap();
+}
+
+/// Stops the controller, also when a wait fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
 
 /// Goal: a container's cgroup has the program that notes its flows while the device is attached, the report names a
 /// container without this program, and nothing stays after detach.
@@ -19,45 +97,37 @@ fn a_containers_flows_are_noted_until_detach() {
     let Some(lab) = Lab::new(4) else { return };
     let system = lab.enter();
     let name = format!("isolane-nic-{}", std::process::id());
-    let path = system.cgroups().path(&name);
-    if std::fs::create_dir(&path).is_err() {
-        eprintln!("skipped: needs cgroup version 2");
+    let Some(_group) = Group::new(&system, &name) else {
         return;
-    }
-    let ended = std::panic::catch_unwind(|| {
-        let options = Options {
-            weights: Weights::Cgroup,
-            containers: vec![format!("/{name}=200").parse().unwrap()],
-            segments: Segments::Off,
-            ..Options::default()
-        };
-        let journal = attach(&system, "v0", options).unwrap();
-        let not_carried = || {
-            let report = report(&system, "v0", Asked::default()).unwrap();
-            report.not_carried
-        };
-        assert_eq!(not_carried(), Vec::<String>::new());
-        let dqa = Dqa::open(&journal.pins).unwrap();
-        let carried = dqa.carried();
-        assert_eq!(carried.len(), 1, "{carried:?}");
-        std::fs::remove_file(journal.pins.join(format!("carry-{}", carried[0]))).unwrap();
-        assert_eq!(not_carried(), [format!("/{name}")]);
-        // The controller tries again.
-        let mut controller = Controller::new(&system, journal.clone()).unwrap();
-        let stop = AtomicBool::new(false);
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                wait_for("a program at the cgroup", || dqa.carries(carried[0]));
-                stop.store(true, Ordering::Relaxed);
-            });
-            assert_eq!(controller.run(&stop).unwrap(), Ended::Stopped);
+    };
+    let options = Options {
+        weights: Weights::Cgroup,
+        containers: vec![format!("/{name}=200").parse().unwrap()],
+        segments: Segments::Off,
+        ..Options::default()
+    };
+    let journal = attach(&system, "v0", options).unwrap();
+    let not_carried = || {
+        let report = report(&system, "v0", Asked::default()).unwrap();
+        report.not_carried
+    };
+    assert_eq!(not_carried(), Vec::<String>::new());
+    let dqa = Dqa::open(&journal.pins).unwrap();
+    let carried = dqa.carried();
+    assert_eq!(carried.len(), 1, "{carried:?}");
+    std::fs::remove_file(journal.pins.join(format!("carry-{}", carried[0]))).unwrap();
+    assert_eq!(not_carried(), [format!("/{name}")]);
+    // The controller tries again.
+    let mut controller = Controller::new(&system, journal.clone()).unwrap();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let _stop = Stop(&stop);
+            wait_for("a program at the cgroup", || dqa.carries(carried[0]));
         });
-        assert_eq!(not_carried(), Vec::<String>::new());
-        undo_latest(&system, &journal).unwrap();
-        assert!(!journal.pins.exists());
+        assert_eq!(controller.run(&stop).unwrap(), Ended::Stopped);
     });
-    std::fs::remove_dir(&path).unwrap();
-    if let Err(panic) = ended {
-        std::panic::resume_unwind(panic);
-    }
+    assert_eq!(not_carried(), Vec::<String>::new());
+    undo_latest(&system, &journal).unwrap();
+    assert!(!journal.pins.exists());
 }
