@@ -2,13 +2,13 @@
 /*
  * The container of a flow.
  *
- * Problem: a packet's socket names its cgroup. Routing removes the socket, so a packet from a routed network namespace has
- * no cgroup at the device.
+ * Problem: a packet's socket names its cgroup. Routing removes the socket, so a routed packet has no cgroup at the device.
  * Method: `carry` (cgroup_skb) runs at the egress of each container's cgroup, where the packet still has its socket. It
  * notes the container under the packet's hash. The kernel gives each TCP socket and each connected UDP socket one hash,
  * which routing and NAT keep. `egress` looks up this hash where the socket names no container.
- * Limits: DQA_CARRIED_MAX flows; a new flow replaces the one that was least recently used. Packets of other sockets have no
- * hash until the device, so a flow of an unconnected UDP socket has no container after routing.
+ * Limits: DQA_CARRIED_MAX flows; a new flow replaces the one that was least recently used. A noted container stays while it
+ * exists: a socket of another container with the same hash gets its weight. Packets of other sockets have no hash until the
+ * device, so a flow of an unconnected UDP socket has no container after routing.
  */
 #ifndef ISOLANE_CONTAINERS_H
 #define ISOLANE_CONTAINERS_H

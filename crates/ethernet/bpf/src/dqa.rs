@@ -319,7 +319,8 @@ impl Dqa {
             .map_err(EbpfError::kernel(format!("note the container {cgroup}")))
     }
 
-    /// Forgets a container, and no longer notes its packets; its flows weigh one each from their next backlog on. Unknown ones are no error.
+    /// Forgets a container, and no longer notes its packets; its flows weigh one each from their next backlog on. Unknown
+    /// ones are no error.
     ///
     /// # Errors
     /// Missing privileges.
