@@ -12,7 +12,7 @@ import (
 )
 
 // Admission holds a process's state of its destinations. It is safe for use by many goroutines; known destinations
-// share no lock.
+// share no lock, except those of one host with Aequitas2.
 type Admission struct {
 	config atomic.Pointer[settings]
 	begin  time.Time
@@ -149,7 +149,10 @@ func (a *Admission) Config() Config {
 	return config
 }
 
-// Decide decides on a call of size bytes that requests class. It never waits. An unknown class counts as the lowest.
+// Decide decides on a call of size bytes that requests class. It waits only while another goroutine decides on, learns
+// from or reports calls to the same destination in the same class. With Aequitas2 it also waits while another does so at
+// the same host in the same class. The first call to a destination takes the locks that list all destinations and hosts.
+// An unknown class counts as the lowest.
 func (a *Admission) Decide(to string, class int, bytes int) Verdict {
 	config := a.config.Load()
 	lowest := len(config.Classes) - 1

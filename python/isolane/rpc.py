@@ -146,7 +146,7 @@ def asking(asked: int | str) -> Iterator[Asking]:
 
 
 class Admission:
-    """The state of a process's destinations. One for all channels and threads; it never waits.
+    """The state of a process's destinations. One for all channels and threads; calls to known destinations never wait.
 
     A call raises ValueError if it requests a class that the settings do not have, and for no other reason of ours.
     """

@@ -1,8 +1,8 @@
 //! The application's handle: the table with the machine's clock and randomness, and its settings.
 //!
-//! Method: cheap to share (`Arc`), never waits. The settings can be replaced while calls run, by a call or by a change
-//! of their file; a file with a mistake changes nothing, and the mistake is kept for the caller. Units: latencies are
-//! [`std::time::Duration`]. Limits: classes and the table's size cannot change.
+//! Method: cheap to share (`Arc`); calls to known destinations never wait. The settings can be replaced while calls run,
+//! by a call or by a change of their file; a file with a mistake changes nothing, and the mistake is kept for the caller.
+//! Units: latencies are [`std::time::Duration`]. Limits: classes and the table's size cannot change.
 
 use crate::clock;
 use crate::metrics;
@@ -110,7 +110,8 @@ impl Admission {
         }
     }
 
-    /// Decides on a call. Never waits; the first call to a destination allocates its place.
+    /// Decides on a call. The first call to a destination allocates its place, and with Aequitas 2 it may wait for calls to
+    /// the place's last owner, some 100 ns each. Other calls never wait.
     ///
     /// # Panics
     /// When the settings do not have the class.

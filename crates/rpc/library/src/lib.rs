@@ -4,7 +4,7 @@
 //! small. The sender must therefore send some calls in the lowest class, and report it to the application. The
 //! algorithm is [`isolane_rpc_policy::aequitas`]; this crate adds what a program needs.
 //!
-//! * [`table`] - destinations and classes for many threads: no lock and no allocation in a decision;
+//! * [`table`] - destinations and classes for many threads: no wait and no allocation in the decision on a known destination;
 //! * [`settings`] - classes, objectives and mode, as checked values and as a TOML file;
 //! * [`metrics`] - admitted, downgraded and met calls as OpenMetrics text;
 //! * [`admission`] - the application's handle, with the machine's clock and randomness;

@@ -4,8 +4,9 @@
 //! Method: [`isolane_rpc_policy::aequitas2`] decides. Its channel is a destination and class here, and its port is a host
 //! and class. The host of a destination is its name without a port number, so these destinations share their evidence. A
 //! channel and a port have a lock each, which a call holds for some 100 ns. A call that does not get a lock in
-//! [`TRIES`](super::TRIES) attempts does not wait: it is admitted, and its end is no evidence. Units: nanoseconds of the
-//! caller's clock; gaps in picoseconds. Memory: 64 bytes for a destination and class, 80 for a host and class, allocated
+//! [`TRIES`](super::TRIES) attempts does not wait: it is admitted, and its end is no evidence. Only the first call to a new
+//! destination waits. It empties its channels and, for a new host, its ports, so it waits for calls that still hold these
+//! locks for the place's last owner. It holds the roster's lock meanwhile. Units: nanoseconds of the caller's clock; gaps in picoseconds. Memory: 64 bytes for a destination and class, 80 for a host and class, allocated
 //! only with this algorithm. Limits: destinations without a slot have no level. Their calls are admitted, because one
 //! rate for any number of destinations would fit none of them.
 

@@ -5,7 +5,7 @@
 //! ever used. Method: a destination has one cell of 128 bytes for each class, in blocks that are allocated when first
 //! used. A decision hashes the name, finds the slot in an index that is read without a lock, and reads and writes the
 //! cell's atomics. Only the first call to a new destination takes a lock; if another thread holds it, the call uses the
-//! shared overflow cell instead of waiting. Idle destinations leave as newcomers arrive. Units: times in nanoseconds of
+//! shared overflow cell instead of waiting. The locks of Aequitas 2, and what waits for them, are in `level`. Idle destinations leave as newcomers arrive. Units: times in nanoseconds of
 //! the caller's clock, sizes in bytes; time and randomness are arguments. Limits: at most [`DESTINATIONS_MAX`]
 //! destinations. Those without a place share one cell and its learned state; with Aequitas 2 their calls are admitted.
 //! Counters of one destination are read one by one, so a concurrent reader may see sums that differ by the calls in
@@ -360,7 +360,7 @@ impl Table {
         self.parameters.mode()
     }
 
-    /// Gives a new destination a slot without waiting for another thread.
+    /// Gives a new destination a slot without waiting for the roster.
     #[cold]
     fn newcomer(&self, name: &[u8], now_ns: u64) -> u32 {
         let Some(mut roster) = self.try_roster() else {
