@@ -62,7 +62,10 @@ pub(crate) fn attach_again(
     let mut journal = Journal::new(system, link, pins(link)?, queues, options);
     journal.maps = queues::saved_maps(system, name);
     journal.save(system)?;
-    let attached = load(system, &device, &journal, &containers);
+    let attached = load(system, &device, &journal, &containers).and_then(|containers| {
+        journal.not_carried.clone_from(containers.refused());
+        journal.save(system)
+    });
     if let Err(error) = attached {
         // Undo the changes so far. If that fails too, the journal stays and the first error is returned.
         let _ = undo(system, &journal);
@@ -110,15 +113,17 @@ fn load(
     system: &System,
     device: &Device,
     journal: &Journal,
-    containers: &[containers::Container],
-) -> Result<(), NicError> {
+    now: &[containers::Container],
+) -> Result<Containers, NicError> {
     let mut dqa = load_programs(system, device, journal)?;
+    let mut containers = Containers::default();
     if journal.options.weights == Weights::Cgroup {
         let queues = shared_queues(journal);
-        Containers::default().refresh(system, &mut dqa, containers, queues)?;
+        containers.refresh(system, &mut dqa, now, queues)?;
     }
     queues::clear(system, &device.name, &journal.maps)?;
-    Ok(dqa.attach()?)
+    dqa.attach()?;
+    Ok(containers)
 }
 
 /// Loads the programs without attaching them.

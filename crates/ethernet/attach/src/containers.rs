@@ -29,15 +29,25 @@ pub struct Container {
     pub weight: u32,
 }
 
+/// A container whose cgroup takes no program of ours. Its routed flows weigh one each.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct NotCarried {
+    /// Path below the version 2 hierarchy.
+    pub path: String,
+    /// Why.
+    pub reason: String,
+}
+
 /// The containers in the programs' maps.
 #[derive(Clone, Debug, Default)]
 pub struct Containers {
     known: BTreeMap<u64, (u32, QueueSet)>,
+    refused: BTreeMap<String, String>,
 }
 
 impl Containers {
     /// Updates the programs: `now` are the containers, `queues` the queues to divide among them. A cgroup that takes no
-    /// program of ours is tried again at the next call; [`not_carried`] names it.
+    /// program of ours is tried again at the next call; [`Containers::refused`] has it.
     ///
     /// # Errors
     /// More containers than the programs' maps hold.
@@ -65,13 +75,23 @@ impl Containers {
                 dqa.set_container(*cgroup, *weight, *set)?;
             }
         }
+        self.refused.clear();
         for container in now.iter().filter(|one| !dqa.carries(one.cgroup)) {
-            if let Ok(directory) = File::open(system.cgroups().path(&container.path)) {
-                let _ = dqa.carry(container.cgroup, directory.as_fd());
+            // A cgroup that cannot be opened has just ended.
+            if let Ok(directory) = File::open(system.cgroups().path(&container.path))
+                && let Err(error) = dqa.carry(container.cgroup, directory.as_fd())
+            {
+                let path = container.path.clone();
+                self.refused.insert(path, error.to_string());
             }
         }
         self.known = wanted;
         Ok(())
+    }
+
+    /// The paths of the containers whose cgroup took no program of ours at the last refresh, each with the reason.
+    pub fn refused(&self) -> &BTreeMap<String, String> {
+        &self.refused
     }
 
     /// The weight of each queue for the card: its container's weight, independent of the number of flows.
@@ -83,10 +103,24 @@ impl Containers {
     }
 }
 
-/// The containers whose cgroup takes no program of ours. Their routed flows weigh one each.
-pub fn not_carried(dqa: &Dqa, now: &[Container]) -> Vec<String> {
-    let refused = now.iter().filter(|one| !dqa.carries(one.cgroup));
-    refused.map(|one| one.path.clone()).collect()
+/// The containers whose cgroup has no program of ours; `refused` are the reasons that a controller noted.
+pub fn not_carried(
+    dqa: &Dqa,
+    now: &[Container],
+    refused: &BTreeMap<String, String>,
+) -> Vec<NotCarried> {
+    let common = dqa.check_carry().err().map(|error| error.to_string());
+    let reason = |path: &String| {
+        let noted = common.as_ref().or_else(|| refused.get(path));
+        noted.map_or("no controller has tried yet", String::as_str)
+    };
+    now.iter()
+        .filter(|one| !dqa.carries(one.cgroup))
+        .map(|one| NotCarried {
+            path: one.path.clone(),
+            reason: reason(&one.path).to_owned(),
+        })
+        .collect()
 }
 
 /// Checks that the slice and the containers of `options` exist, before an attachment.

@@ -22,6 +22,7 @@ use isolane_common_quantities::units::Bytes;
 use isolane_ethernet_bpf::{Dqa, QueueSnapshot};
 use isolane_ethernet_policy::titan::segments::{SegmentOptions, SegmentSize};
 use isolane_ethernet_policy::titan::weights::QueueWeights;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -356,7 +357,13 @@ impl Controller {
         let now = containers::list(&self.system, &self.journal.options);
         let queues = shared_queues(&self.journal);
         self.containers
-            .refresh(&self.system, &mut self.dqa, &now, queues)
+            .refresh(&self.system, &mut self.dqa, &now, queues)?;
+        let refused = self.containers.refused();
+        if *refused == self.journal.not_carried {
+            return Ok(());
+        }
+        self.journal.not_carried.clone_from(refused);
+        self.journal.save(&self.system)
     }
 
     /// Updates the programs after a change of the number of queues. With one queue they step aside.
@@ -413,6 +420,7 @@ impl Controller {
             weights_told_to: None,
             weights_told: false,
             aside: None,
+            not_carried: BTreeMap::new(),
             ..self.journal.clone()
         };
         waiting.save(&self.system)?;

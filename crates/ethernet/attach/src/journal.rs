@@ -19,6 +19,7 @@ use crate::system::{System, denied};
 use isolane_common_linux::private::PrivateDirectory;
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -80,6 +81,9 @@ pub struct Journal {
     /// Why the programs step aside; absent while they work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aside: Option<Aside>,
+    /// Paths of the containers whose cgroup takes no program of ours, each with the reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub not_carried: BTreeMap<String, String>,
 }
 
 impl Journal {
@@ -103,6 +107,7 @@ impl Journal {
             weights_told_to: None,
             weights_told: false,
             aside: None,
+            not_carried: BTreeMap::new(),
         }
     }
 

@@ -9,7 +9,7 @@
 //! ms is an upper bound of what a capture on the wire would show. The completion program runs for every packet that the
 //! machine frees, so its cost is reported per run, and summed per packet of this device.
 
-use crate::containers;
+use crate::containers::{self, NotCarried};
 use crate::effect::Aside;
 use crate::error::NicError;
 use crate::journal::Journal;
@@ -66,7 +66,7 @@ pub struct Report {
     /// Reports of the queues.
     pub queues: Vec<QueueReport>,
     /// Containers whose cgroup takes no program of ours; their routed flows weigh one each.
-    pub not_carried: Vec<String>,
+    pub not_carried: Vec<NotCarried>,
     /// Number of flows with an entry.
     pub flows_known: usize,
     /// Flows with outstanding packets, or that sent during the measurement, largest first.
@@ -376,12 +376,12 @@ fn assemble(
     })
 }
 
-fn not_carried(system: &System, dqa: &Dqa, journal: &Journal) -> Vec<String> {
+fn not_carried(system: &System, dqa: &Dqa, journal: &Journal) -> Vec<NotCarried> {
     if journal.options.weights != Weights::Cgroup {
         return Vec::new();
     }
     let now = containers::list(system, &journal.options);
-    containers::not_carried(dqa, &now)
+    containers::not_carried(dqa, &now, &journal.not_carried)
 }
 
 fn flow_report(flow: &FlowSnapshot, sent_bytes: u64) -> FlowReport {

@@ -4,6 +4,7 @@
 mod lab;
 
 use isolane_ethernet_attach::attach::{attach, undo_latest};
+use isolane_ethernet_attach::containers::NotCarried;
 use isolane_ethernet_attach::control::{Controller, Ended};
 use isolane_ethernet_attach::options::{Options, Segments, Weights};
 use isolane_ethernet_attach::status::{Asked, report};
@@ -64,20 +65,17 @@ fn a_named_container_that_has_ended_does_not_stop_the_others() {
     std::fs::remove_dir(group.0.join("named")).unwrap();
     group.child("new");
     let not_carried = || report(&system, "v0", Asked::default()).unwrap().not_carried;
-    assert_eq!(not_carried(), [format!("/{name}/new")]);
+    assert_eq!(paths(not_carried()), [format!("/{name}/new")]);
     let mut controller = Controller::new(&system, journal.clone()).unwrap();
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            let _stop = Stop(&stop);
-            wait_for("the new child in place of the named one", || {
-                let carried = dqa.carried();
-                carried.len() == 1 && carried != named
-            });
-        });
-        assert_eq!(controller.run(&stop).unwrap(), Ended::Stopped);
-    });
-    assert_eq!(not_carried(), Vec::<String>::new());
+    run_until(
+        &mut controller,
+        "the new child in place of the named one",
+        || {
+            let carried = dqa.carried();
+            carried.len() == 1 && carried != named
+        },
+    );
+    assert_eq!(not_carried(), []);
     undo_latest(&system, &journal).unwrap();
 }
 
@@ -91,7 +89,7 @@ impl Drop for Stop<'_> {
 }
 
 /// Goal: a container's cgroup has the program that notes its flows while the device is attached, the report names a
-/// container without this program, and nothing stays after detach.
+/// container without this program and the reason, and nothing stays after detach.
 #[test]
 fn a_containers_flows_are_noted_until_detach() {
     let Some(lab) = Lab::new(4) else { return };
@@ -107,27 +105,54 @@ fn a_containers_flows_are_noted_until_detach() {
         ..Options::default()
     };
     let journal = attach(&system, "v0", options).unwrap();
-    let not_carried = || {
-        let report = report(&system, "v0", Asked::default()).unwrap();
-        report.not_carried
-    };
-    assert_eq!(not_carried(), Vec::<String>::new());
+    let not_carried = || report(&system, "v0", Asked::default()).unwrap().not_carried;
+    assert_eq!(not_carried(), []);
     let dqa = Dqa::open(&journal.pins).unwrap();
     let carried = dqa.carried();
     assert_eq!(carried.len(), 1, "{carried:?}");
-    std::fs::remove_file(journal.pins.join(format!("carry-{}", carried[0]))).unwrap();
-    assert_eq!(not_carried(), [format!("/{name}")]);
-    // The controller tries again.
+    let pin = |name: &str| journal.pins.join(name);
+    std::fs::remove_file(pin(&format!("carry-{}", carried[0]))).unwrap();
+    let refusal = || {
+        let refused = not_carried();
+        assert_eq!(paths(refused.clone()), [format!("/{name}")]);
+        refused[0].reason.clone()
+    };
+    assert_eq!(refusal(), "no controller has tried yet");
+    // An earlier release has no such program.
+    std::fs::rename(pin("carry"), pin("kept")).unwrap();
+    assert!(
+        refusal().ends_with("attach the device again"),
+        "{}",
+        refusal()
+    );
+    // A program that no cgroup takes.
+    std::fs::hard_link(pin("steer"), pin("carry")).unwrap();
     let mut controller = Controller::new(&system, journal.clone()).unwrap();
+    run_until(&mut controller, "reason of the kernel", || {
+        refusal().contains(&format!("egress of cgroup {}: Invalid", carried[0]))
+    });
+    std::fs::rename(pin("kept"), pin("carry")).unwrap();
+    run_until(&mut controller, "a program at the cgroup", || {
+        dqa.carries(carried[0])
+    });
+    assert_eq!(not_carried(), []);
+    undo_latest(&system, &journal).unwrap();
+    assert!(!journal.pins.exists());
+}
+
+fn paths(refused: Vec<NotCarried>) -> Vec<String> {
+    refused.into_iter().map(|one| one.path).collect()
+}
+
+/// Runs the controller until the event.
+fn run_until(controller: &mut Controller, what: &str, is_so: impl FnMut() -> bool + Send) {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| {
             let _stop = Stop(&stop);
-            wait_for("a program at the cgroup", || dqa.carries(carried[0]));
+            wait_for(what, is_so);
         });
-        assert_eq!(controller.run(&stop).unwrap(), Ended::Stopped);
+        let ended = controller.run(&stop).expect("the device stays");
+        assert_eq!(ended, Ended::Stopped);
     });
-    assert_eq!(not_carried(), Vec::<String>::new());
-    undo_latest(&system, &journal).unwrap();
-    assert!(!journal.pins.exists());
 }

@@ -32,6 +32,12 @@ pub enum EbpfError {
     },
     #[error("cannot {action}: {source}")]
     Kernel { action: String, source: io::Error },
+    #[error(
+        "cannot attach to the egress of cgroup {cgroup}: {source}; at most 64 programs run there, and none beside one that forbids others (`bpftool cgroup show`)"
+    )]
+    Cgroup { cgroup: u64, source: io::Error },
+    #[error("{} has no program for cgroups, because an earlier release made it: attach the device again", path.display())]
+    NoCgroupProgram { path: PathBuf },
     #[error("no room for another container: {most} have weights already; remove one")]
     Containers { most: usize },
 }

@@ -20,6 +20,8 @@ const SEGMENT_MAX: u32 = 8 * 65_535;
 const SEGMENT_MIN: u32 = 320;
 /// Longest text about the receiver of weights, bytes.
 const INTERFACE_NAME_MAX: usize = 1_024;
+/// Longest path of a container with the reason why its cgroup takes no program: a path (`PATH_MAX`) and a reason with one.
+const REFUSAL_MAX: usize = 8_192;
 
 /// The first invalid field, with its value and what is allowed.
 pub(super) fn check(journal: &Journal) -> Result<(), String> {
@@ -76,6 +78,11 @@ pub(super) fn check(journal: &Journal) -> Result<(), String> {
                 "segment sizes up to 524280 bytes",
             );
         }
+    }
+    let is_short = |(path, reason): (&String, &String)| path.len() + reason.len() <= REFUSAL_MAX;
+    if !journal.not_carried.iter().all(is_short) {
+        let value = format!("{} containers", journal.not_carried.len());
+        return wrong("not_carried", value, "at most 8192 bytes for each");
     }
     let name = journal.weights_told_to.as_deref().unwrap_or_default();
     match name.len() <= INTERFACE_NAME_MAX {
@@ -177,6 +184,10 @@ mod tests {
                 journal.sizes = Some(Sizes { general, ipv4 })
             });
         }
+        refused("not_carried", &|journal| {
+            let reason = "x".repeat(8_192);
+            journal.not_carried.insert("/a".to_owned(), reason);
+        });
         refused("weights_told_to", &|journal| {
             journal.weights_told_to = Some("x".repeat(1_025));
         });

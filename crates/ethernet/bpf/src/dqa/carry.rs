@@ -8,7 +8,7 @@
 use super::Dqa;
 use crate::{EbpfError, sys};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 pub(super) const PROGRAM: &str = "carry";
@@ -19,25 +19,42 @@ impl Dqa {
     /// Notes the packets of the container `cgroup`, whose directory is open. Again is no error.
     ///
     /// # Errors
-    /// The programs were loaded without container weights; the cgroup's other programs forbid ours; missing privileges.
+    /// The programs were loaded without container weights or by an earlier release; the cgroup's other programs forbid
+    /// ours; missing privileges.
     pub fn carry(&self, cgroup: u64, directory: BorrowedFd<'_>) -> Result<(), EbpfError> {
         if self.carries(cgroup) {
             return Ok(());
         }
-        let program =
-            sys::open_pin(&self.pins.join(PROGRAM)).map_err(|source| EbpfError::File {
-                action: "open",
-                path: self.pins.join(PROGRAM),
-                source,
-            })?;
-        let link = sys::attach_cgroup(program.as_fd(), directory).map_err(EbpfError::kernel(
-            format!("attach to the egress of cgroup {cgroup}"),
-        ))?;
+        let program = self.carry_program()?;
+        let link = sys::attach_cgroup(program.as_fd(), directory)
+            .map_err(|source| EbpfError::Cgroup { cgroup, source })?;
         let path = self.link_of(cgroup);
         sys::pin(link.as_fd(), &path).map_err(|source| EbpfError::File {
             action: "pin",
             path,
             source,
+        })
+    }
+
+    /// Whether the programs can note the packets of any container.
+    ///
+    /// # Errors
+    /// As [`Dqa::carry`], but none of a cgroup.
+    pub fn check_carry(&self) -> Result<(), EbpfError> {
+        self.carry_program().map(drop)
+    }
+
+    fn carry_program(&self) -> Result<OwnedFd, EbpfError> {
+        let path = self.pins.join(PROGRAM);
+        sys::open_pin(&path).map_err(|source| match source.kind() {
+            io::ErrorKind::NotFound => EbpfError::NoCgroupProgram {
+                path: self.pins.clone(),
+            },
+            _ => EbpfError::File {
+                action: "open",
+                path,
+                source,
+            },
         })
     }
 

@@ -4,6 +4,7 @@ use crate::text::{Table, counted, fitted, number, optional};
 use isolane_ethernet_attach::effect::Aside;
 use isolane_ethernet_attach::options::{Segments, Weights};
 use isolane_ethernet_attach::status::Report;
+use std::collections::BTreeMap;
 
 /// Flows shown without `--all`.
 const FLOWS: usize = 16;
@@ -150,10 +151,15 @@ fn remarks(report: &Report) -> String {
         Some(told) => text.push_str(&format!("Queue weights go to the device by {told}\n")),
         None => text.push_str("The device takes no queue weights: it serves its queues in turn\n"),
     }
-    if !report.not_carried.is_empty() {
+    let mut not_carried = BTreeMap::<&str, Vec<&str>>::new();
+    for one in &report.not_carried {
+        let paths = not_carried.entry(&one.reason).or_default();
+        paths.push(&one.path);
+    }
+    for (reason, paths) in not_carried {
+        let paths = paths.join(", ");
         text.push_str(&format!(
-            "Routed flows of {} weigh one each: another program has the cgroup alone (`bpftool cgroup show`)\n",
-            report.not_carried.join(", ")
+            "Routed flows of {paths} weigh one each: {reason}\n"
         ));
     }
     let counts = [
@@ -193,6 +199,7 @@ fn remarks(report: &Report) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isolane_ethernet_attach::containers::NotCarried;
     use isolane_ethernet_attach::link::Sizes;
     use isolane_ethernet_attach::options::Options;
     use isolane_ethernet_attach::status::{Events, Fairness, FlowReport, QueueReport};
@@ -218,7 +225,12 @@ mod tests {
             aside: None,
             segments_reduced: false,
             queues: vec![queue(0, 1), queue(1, 2)],
-            not_carried: vec!["/a.slice/b".to_owned()],
+            not_carried: ["b", "c"]
+                .map(|name| NotCarried {
+                    path: format!("/a.slice/{name}"),
+                    reason: "attach the device again".to_owned(),
+                })
+                .to_vec(),
             flows_known: 5,
             flows: vec![FlowReport {
                 hash: 0xabc,
@@ -258,7 +270,7 @@ Fairness over 2.00 s: 1 busy flows, NFM 0.2500 at 1 ms and - at 1 s (0 is fair),
 
 5 flows known; a queue was chosen 10 times, kept 90 times
 The device takes no queue weights: it serves its queues in turn
-Routed flows of /a.slice/b weigh one each: another program has the cgroup alone (`bpftool cgroup show`)
+Routed flows of /a.slice/b, /a.slice/c weigh one each: attach the device again
 2 times the kernel used another queue than the assigned one (an XPS map, another program)
 ";
         assert_eq!(text(&report, false), want);
