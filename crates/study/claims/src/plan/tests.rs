@@ -246,7 +246,7 @@ fn equal_runs_are_shared_between_claims() {
 
         Tolerances are fixed before the run. A claim over several seeds holds only if its value and four of five seeds hold.
         The run that writes this page also checks the reasons of misses: a miss runs again with the change that its reason names.
-        A confirmed reason suffices; another one may do the same. Its number is chosen for the claim and has no source, and other claims may miss with it. `isolane claims --report DIR` writes a page with every claim, its statement, source and reason, to search and filter.
+        A confirmed reason suffices; another one may do the same. Its number is chosen for the claim and has no source, and other claims may miss with it. `isolane claims --why` prints the reasons. `isolane claims --report DIR` writes a page with every claim, its statement, source and reason, to search and filter.
         [claims/outcomes.txt](claims/outcomes.txt) has the outcome of every claim. [The format](docs/internals/claims.md) of a claim.
 
         | system | in-sample | out-of-sample | predictions of both | orderings | arithmetic | number withheld |

@@ -41,7 +41,7 @@ pub fn markdown(reports: &[ClaimReport]) -> String {
          - `arithmetic`: the claim follows from formats and definitions.\n\n\
          Tolerances are fixed before the run. A claim over several seeds holds only if its value and four of five seeds hold.\n\
          The run that writes this page also checks the reasons of misses: a miss runs again with the change that its reason names.\n\
-         A confirmed reason suffices; another one may do the same. Its number is chosen for the claim and has no source, and other claims may miss with it. \
+         A confirmed reason suffices; another one may do the same. Its number is chosen for the claim and has no source, and other claims may miss with it. `isolane claims --why` prints the reasons. \
          `isolane claims --report DIR` writes a page with every claim, its statement, source and reason, to search and filter.\n\
          [claims/outcomes.txt](claims/outcomes.txt) has the outcome of every claim. \
          [The format](docs/internals/claims.md) of a claim.\n\n",
@@ -174,11 +174,13 @@ fn systems(reports: &[ClaimReport]) -> Vec<&str> {
     systems
 }
 
-/// The cause of a miss: its reason if a run confirmed or refuted it, or why it could not hold.
+/// What the run found of a miss's reason, or why the claim has no value.
 fn remark(report: &ClaimReport) -> String {
-    match &report.reason {
-        Some(reason) if !report.is_of_unknown_cause() => format!(". {}", one_line(reason)),
-        _ => String::new(),
+    match (report.confirmed, &report.reason) {
+        (Some(true), _) => "; reason confirmed".to_owned(),
+        (Some(false), _) => "; reason refuted".to_owned(),
+        (None, Some(reason)) if !report.is_of_unknown_cause() => format!(". {}", one_line(reason)),
+        (None, _) => String::new(),
     }
 }
 
