@@ -1,7 +1,7 @@
 //! The attacks.
 //!
-//! An attack opens its connections, reports that it has begun, and goes on for a number of rounds and until
-//! it is told to end, up to a longest time.
+//! An attack opens its connections, waits until the honest client starts, and then runs its rounds: at least `ROUNDS`,
+//! and more until the honest client has finished. After `LONGEST` it ends in any case.
 
 use crate::socket::{Connection, Place};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 /// The service that is attacked.
 #[derive(Clone, Debug)]
 pub struct Target {
-    /// Where it listens.
+    /// The socket on which the service listens.
     pub place: Place,
     /// A valid request, of which attackers send parts.
     pub request: Vec<u8>,
@@ -59,7 +59,7 @@ pub enum Attack {
     HalfClosed,
     /// Opens connections and resets them amid a request.
     Churn,
-    /// Sends random bytes.
+    /// Sends random bytes, of which a quarter are those of the request at the same place.
     Noise,
     /// Sends many descriptors with each message.
     Descriptors,
