@@ -80,7 +80,7 @@ pub fn read<'a>(
 
 /// The claims that come with this binary.
 pub fn embedded_claims() -> Result<Vec<Claim>, ClaimError> {
-    read(embedded::CLAIMS.iter().copied().flatten().copied())
+    read(embedded::CLAIMS.iter().copied())
 }
 
 /// Their scenario files, by name under `scenarios/claims/`; those of other folders by name under `scenarios/`.

@@ -2,9 +2,7 @@
 
 use crate::claim::ClaimRun;
 use crate::plan::run_text;
-use expect_test::expect_file;
 use isolane_common_toml_input::kind::ScenarioKind;
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -34,116 +32,18 @@ fn toml_files(folder: &str) -> Vec<String> {
     files
 }
 
-/// Whether claims may need the scenario at `path`: all of the folder that only they use, and what a file names.
-fn is_used(path: &str) -> bool {
-    if path.starts_with(crate::SCENARIO_FOLDER) {
-        return true;
-    }
-    let name = format!("\"{}\"", path.trim_start_matches("scenarios/"));
-    toml_files("claims").iter().any(|claim| {
-        std::fs::read_to_string(root().join(claim)).is_ok_and(|text| text.contains(&name))
-    })
-}
-
-/// A generated file: what it is about, then `name` with the text of each of `files`.
-fn embedded_text(about: &str, name: &str, files: &[String]) -> String {
-    let visibility = match name {
-        "CLAIMS" => "pub(super)",
-        _ => "pub",
-    };
-    let mut text = format!(
-        "//! {about}, inside the binary.\n//!\n//! {GENERATED}\n\n\
-         /// Path inside the repository, text.\n#[rustfmt::skip]\n\
-         {visibility} const {name}: &[(&str, &str)] = &[\n"
-    );
-    for file in files {
-        let _ = writeln!(
-            text,
-            "    ({file:?}, include_str!(\"../../../../../{file}\")),"
-        );
-    }
-    text.push_str("];\n");
-    text
-}
-
-/// The folder's own file: its modules and the list of all claims.
-fn embedded_root(systems: &[String]) -> String {
-    let mut text = format!(
-        "//! The repository's claims and their scenarios, inside the binary: a file for each system.\n//!\n\
-         //! {GENERATED}\n\n"
-    );
-    let mut modules: Vec<&str> = systems.iter().map(String::as_str).collect();
-    modules.push("scenarios");
-    modules.sort_unstable();
-    for module in modules {
-        let _ = writeln!(text, "mod {module};");
-    }
-    text.push_str(
-        "\npub use scenarios::SCENARIOS;\n\n\
-         /// Every claim, a list for each system: path inside the repository, text.\n\
-         #[rustfmt::skip]\n\
-         pub const CLAIMS: &[&[(&str, &str)]] = &[\n",
-    );
-    for system in systems {
-        let _ = writeln!(text, "    {system}::CLAIMS,");
-    }
-    text.push_str("];\n");
-    text
-}
-
-const GENERATED: &str = "Generated: `UPDATE_EXPECT=1 cargo test -p isolane-study-claims` writes this file after one was added.";
-
-/// `UPDATE_EXPECT=1 cargo test -p isolane-study-claims` rewrites the lists after a claim was added.
 #[test]
-fn every_claim_and_scenario_is_embedded() {
-    let mut by_system: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for file in toml_files("claims") {
-        let system = file.split('/').nth(1).unwrap().to_owned();
-        by_system.entry(system).or_default().push(file);
-    }
-    let systems: Vec<String> = by_system.keys().cloned().collect();
-    let mut scenarios = toml_files("scenarios");
-    scenarios.retain(|file| is_used(file));
-    let about = "Every scenario that some claim runs";
-    let mut expected = BTreeMap::from([
-        ("mod.rs".to_owned(), embedded_root(&systems)),
-        (
-            "scenarios.rs".to_owned(),
-            embedded_text(about, "SCENARIOS", &scenarios),
-        ),
-    ]);
-    for (system, files) in &by_system {
-        let text = embedded_text(&format!("The claims of {system}"), "CLAIMS", files);
-        expected.insert(format!("{system}.rs"), text);
-    }
-    for (name, text) in &expected {
-        expect_file![format!("embedded/{name}")].assert_eq(text);
-    }
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/embedded");
-    for entry in std::fs::read_dir(folder).unwrap() {
-        let name = entry.unwrap().file_name().into_string().unwrap();
-        assert!(
-            expected.contains_key(&name),
-            "src/embedded/{name} belongs to no folder of claims: delete it"
-        );
-    }
+fn every_claim_is_embedded() {
+    let embedded: Vec<&str> = crate::embedded::CLAIMS
+        .iter()
+        .map(|(file, _)| *file)
+        .collect();
+    assert_eq!(embedded, toml_files("claims"));
 }
 
 #[test]
 fn every_claim_reads() {
-    let files: Vec<(String, String)> = toml_files("claims")
-        .into_iter()
-        .map(|file| {
-            let text = std::fs::read_to_string(root().join(&file)).unwrap();
-            (file, text)
-        })
-        .collect();
-    let claims = crate::read(
-        files
-            .iter()
-            .map(|(file, text)| (file.as_str(), text.as_str())),
-    );
-    if let Err(error) = claims {
+    if let Err(error) = crate::embedded_claims() {
         panic!("{error}");
     }
 }
