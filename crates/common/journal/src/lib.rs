@@ -27,28 +27,21 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Makes an empty journal; removes the lines of an existing one.
-    ///
-    /// # Errors
-    /// The kernel's, also for a symbolic link at `path`.
+    /// Makes an empty journal; removes the lines of an existing one. Fails with the kernel's error, also for a symbolic
+    /// link at `path`.
     pub fn create(path: &Path) -> io::Result<Self> {
         let file = options().write(true).create(true).truncate(true).open(path);
         Ok(Self::of(file?, 0))
     }
 
-    /// Makes an empty journal where there is none.
-    ///
-    /// # Errors
-    /// [`ErrorKind::AlreadyExists`], and the kernel's.
+    /// Makes an empty journal where there is none. Fails with [`ErrorKind::AlreadyExists`] or the kernel's error.
     pub fn create_new(path: &Path) -> io::Result<Self> {
         let file = options().write(true).create_new(true).open(path);
         Ok(Self::of(file?, 0))
     }
 
-    /// Opens a journal for appending, and returns its whole lines, each with its end. The file is unchanged.
-    ///
-    /// # Errors
-    /// [`ErrorKind::NotFound`], and the kernel's, also for a symbolic link at `path`.
+    /// Opens a journal for appending, and returns its whole lines, each with its end. The file is unchanged. Fails with
+    /// [`ErrorKind::NotFound`] or the kernel's error, also for a symbolic link at `path`.
     pub fn open(path: &Path) -> io::Result<(Self, Vec<u8>)> {
         let mut file = options().read(true).write(true).open(path)?;
         let mut lines = Vec::new();
@@ -62,10 +55,8 @@ impl Journal {
     }
 
     /// Replaces the journal at `path` by one that holds `lines`: it is written beside (suffix `.new`), synced, and
-    /// renamed. Only its owner may read it.
-    ///
-    /// # Errors
-    /// The kernel's, also for a symbolic link at the new file; the journal at `path` is then unchanged.
+    /// renamed. Only its owner may read it. Fails with the kernel's error, also for a symbolic link at the new file;
+    /// the journal at `path` is then unchanged.
     pub fn replace(path: &Path, lines: &str) -> io::Result<Self> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".new");
@@ -80,10 +71,8 @@ impl Journal {
         Ok(Self::of(file, lines.len() as u64))
     }
 
-    /// Excludes other writers until the journal is dropped. Does nothing on a file system without locks.
-    ///
-    /// # Errors
-    /// [`ErrorKind::WouldBlock`] if another writer has the lock, and the kernel's.
+    /// Excludes other writers until the journal is dropped. Does nothing on a file system without locks. Fails with
+    /// [`ErrorKind::WouldBlock`] if another writer has the lock.
     pub fn lock(&self) -> io::Result<()> {
         match self.file.try_lock() {
             Err(TryLockError::WouldBlock) => Err(ErrorKind::WouldBlock.into()),
@@ -92,10 +81,7 @@ impl Journal {
         }
     }
 
-    /// Appends whole lines.
-    ///
-    /// # Errors
-    /// The kernel's; none of `lines` is then in the journal.
+    /// Appends whole lines. After an error none of `lines` is in the journal.
     ///
     /// # Panics
     /// When the last line has no end.

@@ -80,10 +80,7 @@ pub struct Places {
 }
 
 impl Places {
-    /// Takes a place for `account`.
-    ///
-    /// # Errors
-    /// No place is available; then nothing is taken.
+    /// Takes a place for `account`. Fails if no place is available; then nothing is taken.
     pub fn take(&mut self, limits: &PlaceLimits, account: &Account) -> Result<(), NoPlace> {
         self.check(limits, account)?;
         self.used += 1;
@@ -92,10 +89,7 @@ impl Places {
         Ok(())
     }
 
-    /// Checks that a place is available for `account`.
-    ///
-    /// # Errors
-    /// No place is available.
+    /// Checks that a place is available for `account`. Fails if no place is available.
     pub fn check(&self, limits: &PlaceLimits, account: &Account) -> Result<(), NoPlace> {
         let (held, of_owner) = (self.of(account), self.of_owner(account));
         if held >= limits.per_account || of_owner >= limits.per_account.saturating_mul(2) {

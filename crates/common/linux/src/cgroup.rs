@@ -250,10 +250,8 @@ pub struct RdmaController<'a> {
 }
 
 impl<'a> RdmaController<'a> {
-    /// The controller of the cgroup `path`.
-    ///
-    /// # Errors
-    /// [`HostError::Unexpected`] where version 2 is not mounted, or the controller is not enabled for that cgroup.
+    /// The controller of the cgroup `path`. Fails with [`HostError::Unexpected`] where version 2 is not mounted, or the
+    /// controller is not enabled for that cgroup.
     pub fn of(root: &'a Root, path: &str) -> Result<Self, HostError> {
         let Some(mount) = mount(root) else {
             return Err(HostError::Unexpected {
@@ -279,10 +277,8 @@ impl<'a> RdmaController<'a> {
         Ok(controller)
     }
 
-    /// Current use per device. A device without objects may be missing.
-    ///
-    /// # Errors
-    /// [`HostError::Read`] and [`HostError::Unexpected`].
+    /// Current use per device. A device without objects may be missing. Fails with [`HostError::Read`] or
+    /// [`HostError::Unexpected`].
     pub fn current(&self) -> Result<BTreeMap<String, RdmaUse>, HostError> {
         let entries = self.entries("rdma.current")?;
         let count = |limit| match limit {
@@ -299,18 +295,14 @@ impl<'a> RdmaController<'a> {
         Ok(held.collect())
     }
 
-    /// Limits per device.
-    ///
-    /// # Errors
-    /// [`HostError::Read`] and [`HostError::Unexpected`].
+    /// Limits per device. Fails with [`HostError::Read`] or [`HostError::Unexpected`].
     pub fn limits(&self) -> Result<BTreeMap<String, RdmaLimits>, HostError> {
         self.entries("rdma.max")
     }
 
-    /// Sets the limits of `device`. Existing objects stay, even above the limit.
-    ///
-    /// # Errors
-    /// [`HostError::NotPermitted`]; [`HostError::Write`] with EINVAL for a device that the kernel does not know.
+    /// Sets the limits of `device`. Existing objects stay, even above the limit. Fails with
+    /// [`HostError::NotPermitted`], and with [`HostError::Write`] and EINVAL for a device that the kernel does not
+    /// know.
     pub fn set_limits(&self, device: &str, limits: RdmaLimits) -> Result<(), HostError> {
         let value = format!(
             "{device} hca_handle={} hca_object={}",

@@ -23,10 +23,7 @@ pub fn command(program: &str) -> Command {
     command
 }
 
-/// Runs `line`, words separated by blanks, and returns its output.
-///
-/// # Errors
-/// The program does not exist or fails.
+/// Runs `line`, words separated by blanks, and returns its output. Fails if the program does not exist or fails.
 ///
 /// # Panics
 /// If the line is empty.
@@ -36,10 +33,7 @@ pub fn run(line: &str) -> Result<String, CommandError> {
     run_words(program, &words.collect::<Vec<_>>())
 }
 
-/// Runs `program` with `words`, and returns its output.
-///
-/// # Errors
-/// The program does not exist or fails.
+/// Runs `program` with `words`, and returns its output. Fails if the program does not exist or fails.
 pub fn run_words(program: &str, words: &[&str]) -> Result<String, CommandError> {
     let line = format!("{program} {}", words.join(" "));
     let output = command(program).args(words).output();

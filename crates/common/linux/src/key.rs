@@ -45,10 +45,8 @@ impl Key {
         Self(bytes)
     }
 
-    /// Reads the file: its text without spaces at the ends. Only the file's owner may have access.
-    ///
-    /// # Errors
-    /// The file cannot be read, is too short or too long, or others may read it.
+    /// Reads the file: its text without spaces at the ends. Only the file's owner may have access. Fails if the file
+    /// cannot be read, is too short or too long, or others may read it.
     pub fn read(file: &Path) -> Result<Self, KeyError> {
         let failed = |reason: String| KeyError {
             file: file.display().to_string(),
@@ -95,10 +93,7 @@ impl Key {
     }
 }
 
-/// Fills `bytes` with the kernel's randomness.
-///
-/// # Errors
-/// The kernel has no randomness.
+/// Fills `bytes` with the kernel's randomness. Fails if the kernel has no randomness.
 pub fn random(bytes: &mut [u8]) -> std::io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {

@@ -20,10 +20,7 @@ pub struct Space {
 }
 
 impl Space {
-    /// Makes the namespace `name` with its loopback device up.
-    ///
-    /// # Errors
-    /// The caller is not root, or the name exists.
+    /// Makes the namespace `name` with its loopback device up. Fails if the caller is not root, or the name exists.
     pub fn make(name: String) -> Result<Self, CommandError> {
         run(&format!("ip netns add {name}"))?;
         let space = Self { name };

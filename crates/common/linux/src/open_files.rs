@@ -6,10 +6,8 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 
-/// Raises the limit to `needed`, and the hard limit too if permitted.
-///
-/// # Errors
-/// `InvalidInput` with the remedy if fewer files may be open.
+/// Raises the limit to `needed`, and the hard limit too if permitted. Fails with `InvalidInput` and the remedy if fewer
+/// files may be open.
 pub fn raise(needed: u64) -> io::Result<()> {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_none_or(|current| current >= needed) {

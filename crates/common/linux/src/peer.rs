@@ -50,10 +50,7 @@ pub enum NoAuthority {
 }
 
 impl Peer {
-    /// The process at the peer end of `socket`.
-    ///
-    /// # Errors
-    /// The kernel's, for example if the process has ended.
+    /// The process at the peer end of `socket`. Fails with the kernel's error, for example if the process has ended.
     pub fn of(socket: impl AsFd) -> io::Result<Self> {
         let socket = socket.as_fd();
         let credentials = credentials(socket)?;
@@ -97,10 +94,7 @@ impl Peer {
     }
 
     /// Checks that the peer may control this host: it is root or this process's own user, and in the user namespace and
-    /// the PID namespace of this process.
-    ///
-    /// # Errors
-    /// Why the peer may not.
+    /// the PID namespace of this process. The error says why the peer may not.
     pub fn check_authority(&self) -> Result<(), NoAuthority> {
         let own = rustix::process::geteuid().as_raw();
         if self.user != 0 && self.user != own {

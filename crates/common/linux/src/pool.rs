@@ -160,10 +160,7 @@ pub struct Entry {
 }
 
 impl Entry {
-    /// Makes the connection a session. Repeating the call has no effect.
-    ///
-    /// # Errors
-    /// All sessions are taken.
+    /// Makes the connection a session. Repeating the call has no effect. Fails if all sessions are taken.
     pub fn authenticated(&mut self) -> Result<(), PoolFull> {
         if self.is_session {
             return Ok(());

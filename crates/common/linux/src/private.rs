@@ -27,10 +27,8 @@ pub struct PrivateDirectory {
 }
 
 impl PrivateDirectory {
-    /// Opens the directory; makes it and its parents if missing.
-    ///
-    /// # Errors
-    /// The kernel's; `InvalidData` for a link, or for a directory that others own or may write to.
+    /// Opens the directory; makes it and its parents if missing. Fails with `InvalidData` for a link, or for a
+    /// directory that others own or may write to.
     pub fn open_or_make(path: &Path) -> io::Result<Self> {
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent)?;
@@ -41,10 +39,7 @@ impl PrivateDirectory {
         }
     }
 
-    /// Opens a directory that exists.
-    ///
-    /// # Errors
-    /// `NotFound` where there is none; see [`Self::open_or_make`].
+    /// Opens a directory that exists. Fails with `NotFound` where there is none; see [`Self::open_or_make`].
     pub fn open(path: &Path) -> io::Result<Self> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let descriptor =
@@ -78,9 +73,6 @@ impl PrivateDirectory {
     }
 
     /// The names of its files, sorted.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in Dir::read_from(&self.descriptor)? {
@@ -93,11 +85,8 @@ impl PrivateDirectory {
         Ok(names)
     }
 
-    /// The text of a file of at most `most` bytes; `None` if there is no such file.
-    ///
-    /// # Errors
-    /// The kernel's; `InvalidData` for a link, another user's file, a file with two names, a longer file, or bytes that
-    /// are not text.
+    /// The text of a file of at most `most` bytes; `None` if there is no such file. Fails with `InvalidData` for a
+    /// link, another user's file, a file with two names, a longer file, or bytes that are not text.
     pub fn read(&self, name: &str, most: u64) -> io::Result<Option<String>> {
         let opened = match self.open_file(name, OFlags::RDONLY | OFlags::NONBLOCK) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -114,9 +103,6 @@ impl PrivateDirectory {
     }
 
     /// Makes an empty file for writing; a file or a link of that name is removed first.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn create(&self, name: &str) -> io::Result<File> {
         self.remove(name)?;
         let flags =
@@ -125,10 +111,7 @@ impl PrivateDirectory {
         Ok(openat(&self.descriptor, name, flags, mode)?.into())
     }
 
-    /// Replaces or makes a file.
-    ///
-    /// # Errors
-    /// The kernel's; then the file is unchanged.
+    /// Replaces or makes a file. An error leaves the file unchanged.
     pub fn replace(&self, name: &str, text: &str) -> io::Result<()> {
         let part = format!("{}.part", checked(name)?);
         // Remove a file that a killed program left, or a link.
@@ -144,9 +127,6 @@ impl PrivateDirectory {
     }
 
     /// Removes a file or a link; a missing one is not an error.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn remove(&self, name: &str) -> io::Result<()> {
         match unlinkat(&self.descriptor, checked(name)?, AtFlags::empty()) {
             Ok(()) | Err(rustix::io::Errno::NOENT) => Ok(()),
@@ -154,10 +134,7 @@ impl PrivateDirectory {
         }
     }
 
-    /// Opens a file for locking; makes it if missing.
-    ///
-    /// # Errors
-    /// The kernel's; `InvalidData` for a link.
+    /// Opens a file for locking; makes it if missing. Fails with `InvalidData` for a link.
     pub fn lock_file(&self, name: &str) -> io::Result<OwnedFd> {
         self.open_file(name, OFlags::RDWR | OFlags::CREATE)
     }

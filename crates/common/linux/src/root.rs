@@ -42,10 +42,7 @@ impl Root {
         self.read(path).ok()
     }
 
-    /// The text of a file without the white space around it.
-    ///
-    /// # Errors
-    /// [`HostError::Read`].
+    /// The text of a file without the white space around it. Fails with [`HostError::Read`].
     pub fn read(&self, path: &str) -> Result<String, HostError> {
         let path = self.path(path);
         let read = || -> io::Result<String> {
@@ -98,10 +95,8 @@ impl Root {
         self.path(path).exists()
     }
 
-    /// Writes `value` to an existing file in one write, as the kernel's control files require.
-    ///
-    /// # Errors
-    /// [`HostError::NotPermitted`] and [`HostError::Write`].
+    /// Writes `value` to an existing file in one write, as the kernel's control files require. Fails with
+    /// [`HostError::NotPermitted`] or [`HostError::Write`].
     pub fn write(&self, path: &str, value: &str) -> Result<(), HostError> {
         let path = self.path(path);
         let written = fs::OpenOptions::new()

@@ -14,9 +14,6 @@ use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
 /// Makes the folder of a client socket with mode 0755, if missing.
-///
-/// # Errors
-/// The kernel's.
 pub fn make_client_folder(folder: &Path) -> io::Result<()> {
     const MODE: u32 = 0o755;
     if let Some(above) = folder.parent() {
@@ -35,10 +32,8 @@ pub fn make_client_folder(folder: &Path) -> io::Result<()> {
 }
 
 /// Listens with `socket` at `path` with this mode, for `backlog` connections. It listens before the file has its name,
-/// so a connection to this name is never refused.
-///
-/// # Errors
-/// The kernel's; `AddrInUse` if the path is taken; `InvalidData` if another file took the socket's place.
+/// so a connection to this name is never refused. Fails with `AddrInUse` if the path is taken, and with `InvalidData`
+/// if another file took the socket's place.
 pub fn listen_at(socket: impl AsFd, path: &Path, mode: u32, backlog: i32) -> io::Result<()> {
     let unnamed = path.with_extension("new");
     match fs::remove_file(&unnamed) {

@@ -22,10 +22,7 @@ impl OptionError {
         }
     }
 
-    /// Checks that no option of `options` is zero.
-    ///
-    /// # Errors
-    /// Names the first option that is.
+    /// Checks that no option of `options` is zero. The error names the first option that is.
     pub fn require_positive(options: &[(&'static str, u64)]) -> Result<(), Self> {
         let zero = options.iter().find(|(_, value)| *value == 0);
         zero.map_or(Ok(()), |&(name, value)| {

@@ -19,10 +19,7 @@ pub enum ScenarioKind {
 }
 
 impl ScenarioKind {
-    /// The kind of the scenario in `text`, which `file` names in messages.
-    ///
-    /// # Errors
-    /// The text is not TOML.
+    /// The kind of the scenario in `text`, which `file` names in messages. Fails if the text is not TOML.
     pub fn of(text: &str, file: &str) -> Result<Self, InputError> {
         let tree = Source { file, text }.tree()?;
         let has = |table: &str| tree.get_ref().contains_key(table);

@@ -16,10 +16,7 @@ pub fn stem(file: &str) -> &str {
     }
 }
 
-/// `name`, if it is one line of printable text.
-///
-/// # Errors
-/// Empty, too long, or not printable.
+/// `name`, if it is one line of printable text. Fails for a name that is empty, too long, or not printable.
 pub fn checked_name<'a>(table: &Table<'_>, name: &'a str) -> Result<&'a str, InputError> {
     let printable = name.chars().all(|c| !c.is_control());
     if name.trim().is_empty() || name.len() > NAME_MAX || !printable {
@@ -31,10 +28,7 @@ pub fn checked_name<'a>(table: &Table<'_>, name: &'a str) -> Result<&'a str, Inp
     Ok(name)
 }
 
-/// The `name` that a scenario gives itself, or the stem of its file.
-///
-/// # Errors
-/// As [`checked_name`].
+/// The `name` that a scenario gives itself, or the stem of its file. Fails as [`checked_name`] does.
 pub fn scenario_name(top: &Table<'_>, file: &str) -> Result<String, InputError> {
     match top.text("name")? {
         Some(name) => Ok(checked_name(top, name)?.to_owned()),

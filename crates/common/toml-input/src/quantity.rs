@@ -50,25 +50,16 @@ pub const SIZE_FORM: &str = "must be whole bytes, or text with a unit of B, KiB,
 pub const RATE_FORM: &str = "must be text with a number and a unit of b/s, Kb/s, Mb/s, Gb/s or B/s ... GB/s, like \"10Gb/s\"";
 
 /// Parses a duration.
-///
-/// # Errors
-/// What is wrong with the text.
 pub fn duration(text: &str) -> Result<Duration, String> {
     scaled(text, DURATION_UNITS, DURATION_FORM).map(Duration::from_ps)
 }
 
 /// Parses a size.
-///
-/// # Errors
-/// What is wrong with the text.
 pub fn size(text: &str) -> Result<Bytes, String> {
     scaled(text, SIZE_UNITS, SIZE_FORM).map(Bytes::new)
 }
 
 /// Parses a rate.
-///
-/// # Errors
-/// What is wrong with the text.
 pub fn rate(text: &str) -> Result<BitRate, String> {
     scaled(text, RATE_UNITS, RATE_FORM).map(BitRate::from_bps)
 }

@@ -91,10 +91,7 @@ const SOURCED: &[Key] = &[
     required("source", Kind::Text, "paper and section, standard, or the derivation"),
 ];
 
-/// The name of a profile: lower-case letters, digits and dashes.
-///
-/// # Errors
-/// Another form.
+/// The name of a profile: lower-case letters, digits and dashes. Fails for text of another form.
 pub fn profile_name(top: &Table<'_>) -> Result<String, InputError> {
     let name = top.text("name")?.expect("opening checked that it is there");
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -104,10 +101,7 @@ pub fn profile_name(top: &Table<'_>) -> Result<String, InputError> {
     }
 }
 
-/// Name, title and the sections `names` of the profile `top`.
-///
-/// # Errors
-/// As [`profile_name`] and [`section_of`].
+/// Name, title and the sections `names` of the profile `top`. Fails as [`profile_name`] and [`section_of`] do.
 pub fn profile_of(
     top: &Table<'_>,
     names: &[&'static str],
@@ -134,10 +128,7 @@ pub fn embedded<T>(
         .collect()
 }
 
-/// The sections `names` of `top` that the text has.
-///
-/// # Errors
-/// As [`section_of`].
+/// The sections `names` of `top` that the text has. Fails as [`section_of`] does.
 pub fn sections_of(
     top: &Table<'_>,
     names: &[&'static str],
@@ -150,10 +141,8 @@ pub fn sections_of(
     Ok(sections)
 }
 
-/// The table `name` of `top`: those of `parameters` that belong there, all of them, nothing else.
-///
-/// # Errors
-/// The first parameter that is unknown, missing, out of range, or has no source.
+/// The table `name` of `top`: those of `parameters` that belong there, all of them, nothing else. The error is the
+/// first parameter that is unknown, missing, out of range, or has no source.
 pub fn section_of(
     top: &Table<'_>,
     name: &'static str,

@@ -72,10 +72,8 @@ pub struct Table<'a> {
 }
 
 impl<'a> Table<'a> {
-    /// Reads `text`, whose top level has `keys`; `file` names the text in messages.
-    ///
-    /// # Errors
-    /// The first mistake of the text.
+    /// Reads `text`, whose top level has `keys`; `file` names the text in messages. The error is the first mistake of
+    /// the text.
     pub fn read<T, E: From<InputError>>(
         file: &str,
         text: &str,
@@ -312,10 +310,8 @@ impl<'a> Table<'a> {
         }
     }
 
-    /// The size in `value`, which belongs to `key`, from `min` to `max` bytes.
-    ///
-    /// # Errors
-    /// Not a size, or out of range.
+    /// The size in `value`, which belongs to `key`, from `min` to `max` bytes. Fails for text that is not a size, or a
+    /// size out of range.
     pub fn size_of(
         &self,
         key: &str,

@@ -25,10 +25,8 @@ use std::path::PathBuf;
 
 /// Attaches Titan; the caller then runs or starts the controller.
 ///
-/// Undoes the attachment of a dead controller first.
-///
-/// # Errors
-/// The device, the kernel or the options do not permit the attachment; then nothing is changed.
+/// Undoes the attachment of a dead controller first. Fails if the device, the kernel or the options do not permit the
+/// attachment; then nothing is changed.
 pub fn attach(system: &System, name: &str, options: Options) -> Result<Journal, NicError> {
     options.check()?;
     containers::check(system, &options)?;
@@ -200,10 +198,7 @@ pub fn shared_queues(journal: &Journal) -> QueueSet {
 }
 
 /// Undoes everything in a journal and removes the journal. A device that is gone, or another device with its number, is
-/// not touched.
-///
-/// # Errors
-/// The first failure; the rest is undone, and the journal stays for a retry.
+/// not touched. After the first failure the rest is undone, and the journal stays for a retry.
 pub fn undo(system: &System, journal: &Journal) -> Result<(), NicError> {
     let mut route = Route::open()?;
     let link = route
@@ -244,10 +239,8 @@ pub fn undo(system: &System, journal: &Journal) -> Result<(), NicError> {
 }
 
 /// Undoes an attachment by the current state of its journal: its controller may have changed more since `journal` was
-/// read, or may have attached the device again. A missing journal means that the attachment is already undone.
-///
-/// # Errors
-/// As [`undo`].
+/// read, or may have attached the device again. A missing journal means that the attachment is already undone. Fails as
+/// [`undo`] does.
 pub fn undo_latest(system: &System, journal: &Journal) -> Result<(), NicError> {
     let us = Process::of(system, std::process::id());
     let is_meant = |now: &Journal| {

@@ -47,10 +47,8 @@ pub struct Containers {
 
 impl Containers {
     /// Updates the programs: `now` are the containers, `queues` the queues to divide among them. A cgroup that takes no
-    /// program of ours is tried again at the next call; [`Containers::refused`] has it.
-    ///
-    /// # Errors
-    /// More containers than the programs' maps hold.
+    /// program of ours is tried again at the next call; [`Containers::refused`] has it. Fails for more containers than
+    /// the programs' maps hold.
     pub fn refresh(
         &mut self,
         system: &System,
@@ -123,10 +121,8 @@ pub fn not_carried(
         .collect()
 }
 
-/// Checks that the slice and the containers of `options` exist, before an attachment.
-///
-/// # Errors
-/// [`NicError::Value`] for a path that is not a cgroup.
+/// Checks that the slice and the containers of `options` exist, before an attachment. Fails with [`NicError::Value`]
+/// for a path that is not a cgroup.
 pub fn check(system: &System, options: &Options) -> Result<(), NicError> {
     let named = options.containers.iter().map(|named| named.path.clone());
     let mut paths = options

@@ -84,10 +84,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Takes over the attachment of a journal and records this process in it.
-    ///
-    /// # Errors
-    /// The programs are gone, or the kernel's.
+    /// Takes over the attachment of a journal and records this process in it. Fails if the programs are gone.
     pub fn new(system: &System, mut journal: Journal) -> Result<Self, NicError> {
         let dqa = Dqa::open(&journal.pins)?;
         let mut route = Route::open()?;
@@ -143,10 +140,8 @@ impl Controller {
         &self.journal
     }
 
-    /// Runs until `stop` is set, the device is gone for good, or another process detached it.
-    ///
-    /// # Errors
-    /// The kernel's; the attachment stays unchanged.
+    /// Runs until `stop` is set, the device is gone for good, or another process detached it. An error leaves the
+    /// attachment unchanged.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<Ended, NicError> {
         let (mut failures, mut looks) = (0, 0);
         while !stop.load(Ordering::Relaxed) {

@@ -29,10 +29,8 @@ pub enum Detached {
     Nothing,
 }
 
-/// Detaches the device that is, or was, called `name`. Repeating it is not an error.
-///
-/// # Errors
-/// An unknown name, or a failed undo.
+/// Detaches the device that is, or was, called `name`. Repeating it is not an error. Fails for an unknown name, or a
+/// failed undo.
 pub fn detach(system: &System, name: &str) -> Result<Detached, NicError> {
     let mut route = Route::open()?;
     let links = route.links()?;

@@ -68,10 +68,8 @@ pub struct Tcp {
 }
 
 impl Device {
-    /// Reads the device of that name in this thread's namespace.
-    ///
-    /// # Errors
-    /// [`NicError::NoDevice`], and the kernel's.
+    /// Reads the device of that name in this thread's namespace. Fails with [`NicError::NoDevice`] or the kernel's
+    /// error.
     pub fn read(system: &System, name: &str) -> Result<Self, NicError> {
         let mut route = Route::open()?;
         let link = route.link(name)?;
@@ -122,10 +120,7 @@ impl Device {
         }
     }
 
-    /// Rejects a software device that cannot have more queues, such as the loopback.
-    ///
-    /// # Errors
-    /// [`NicError::Software`].
+    /// Rejects a software device that cannot have more queues, such as the loopback. Fails with [`NicError::Software`].
     pub(crate) fn refuse_software(&self, system: &System) -> Result<(), NicError> {
         // These kinds have as many queues as requested at their creation.
         let can_have_more = ["veth", "tun"].contains(&self.driver.as_str()) || self.queues_max > 1;

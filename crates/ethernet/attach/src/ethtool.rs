@@ -66,10 +66,7 @@ pub struct Driver {
     pub channels: Option<Channels>,
 }
 
-/// Reads the driver's values of the device with that index.
-///
-/// # Errors
-/// The kernel's, except "not supported".
+/// Reads the driver's values of the device with that index. Fails with the kernel's error, except "not supported".
 pub fn read(index: u32) -> Result<Driver, NicError> {
     let Some(mut family) = Generic::open("ethtool")? else {
         return Ok(Driver::default());

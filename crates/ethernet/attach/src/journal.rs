@@ -111,10 +111,7 @@ impl Journal {
         }
     }
 
-    /// Writes the file.
-    ///
-    /// # Errors
-    /// [`NicError::File`].
+    /// Writes the file. Fails with [`NicError::File`].
     pub fn save(&self, system: &System) -> Result<(), NicError> {
         let directory = system.make_private()?;
         let (name, path) = (self.file(), system.run().join(self.file()));
@@ -123,10 +120,7 @@ impl Journal {
         written.map_err(|error| NicError::file(path, format!("cannot be written: {error}")))
     }
 
-    /// Removes the file. A missing file is not an error.
-    ///
-    /// # Errors
-    /// [`NicError::File`].
+    /// Removes the file. A missing file is not an error. Fails with [`NicError::File`].
     pub fn remove(&self, system: &System) -> Result<(), NicError> {
         let Some(directory) = system.private()? else {
             return Ok(());
@@ -149,10 +143,8 @@ impl Journal {
         format!("{}-{}.log", self.namespace, self.index)
     }
 
-    /// The journals of this thread's namespace and of this boot.
-    ///
-    /// # Errors
-    /// [`NicError::File`] if a file cannot be read or parsed.
+    /// The journals of this thread's namespace and of this boot. Fails with [`NicError::File`] if a file cannot be read
+    /// or parsed.
     pub fn all(system: &System) -> Result<Vec<Self>, NicError> {
         let namespace = System::namespace();
         let prefix = format!("{namespace}-");
@@ -171,10 +163,7 @@ impl Journal {
     }
 
     /// The journal of the device called `name` among `links`, which must be complete; else the journal of a removed
-    /// device with that name. A device's former name does not match.
-    ///
-    /// # Errors
-    /// [`NicError::File`].
+    /// device with that name. A device's former name does not match. Fails with [`NicError::File`].
     pub fn find(system: &System, links: &[Link], name: &str) -> Result<Option<Self>, NicError> {
         let journals = Self::all(system)?;
         let link = links.iter().find(|link| link.name == name);
@@ -186,10 +175,7 @@ impl Journal {
         Ok(found.or_else(|| journals.iter().find(was_called)).cloned())
     }
 
-    /// [`Journal::find`] among the current devices.
-    ///
-    /// # Errors
-    /// [`NicError::File`], and the kernel's.
+    /// [`Journal::find`] among the current devices. Fails with [`NicError::File`] or the kernel's error.
     pub fn of_device(system: &System, name: &str) -> Result<Option<Self>, NicError> {
         Self::find(system, &Route::open()?.links()?, name)
     }
@@ -250,10 +236,7 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock of a device.
-    ///
-    /// # Errors
-    /// [`NicError::Busy`] if another process holds it.
+    /// Takes the lock of a device. Fails with [`NicError::Busy`] if another process holds it.
     pub fn take(system: &System, device: &str) -> Result<Self, NicError> {
         let name = format!("{}-{device}.lock", System::namespace());
         let path = system.run().join(&name);
@@ -301,10 +284,8 @@ fn read(directory: &PrivateDirectory, name: &str, boot: &str) -> Result<Option<J
     }
 }
 
-/// The journal in `text`, the content of the file `name` at `path`; `None` if it is of another boot.
-///
-/// # Errors
-/// It is no journal, or a field has an invalid value.
+/// The journal in `text`, the content of the file `name` at `path`; `None` if it is of another boot. Fails if it is no
+/// journal, or a field has an invalid value.
 pub fn parse(path: &Path, name: &str, text: &str, boot: &str) -> Result<Option<Journal>, NicError> {
     let journal: Journal = serde_json::from_str(text).map_err(|error| {
         let detail =

@@ -82,9 +82,6 @@ pub struct Route {
 
 impl Route {
     /// Opens a socket.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn open() -> Result<Self, NicError> {
         Ok(Self {
             socket: Socket::open(Family::Route)?,
@@ -102,9 +99,6 @@ impl Route {
     }
 
     /// All devices.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn links(&mut self) -> Result<Vec<Link>, NicError> {
         let request = Request {
             kind: RTM_GETLINK,
@@ -119,27 +113,19 @@ impl Route {
         Ok(links)
     }
 
-    /// The device with that name.
-    ///
-    /// # Errors
-    /// [`NicError::NoDevice`] with the existing names.
+    /// The device with that name. Fails with [`NicError::NoDevice`], which has the existing names.
     pub fn link(&mut self, name: &str) -> Result<Link, NicError> {
         named(&self.links()?, name).cloned()
     }
 
     /// The device with that index; `None` if it was removed.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn link_by_index(&mut self, index: u32) -> Result<Option<Link>, NicError> {
         let links = self.links()?;
         Ok(links.into_iter().find(|link| link.index == index))
     }
 
-    /// Sets a device's segment size limits. Larger segments that already exist are split in software.
-    ///
-    /// # Errors
-    /// The kernel's; it rejects a size below a header's.
+    /// Sets a device's segment size limits. Larger segments that already exist are split in software. The kernel
+    /// rejects a size below a header's.
     pub fn set_sizes(&mut self, index: u32, sizes: Sizes) -> Result<(), NicError> {
         let request = set_sizes(index, sizes);
         let action = format!(
@@ -150,10 +136,7 @@ impl Route {
     }
 }
 
-/// The device with that name among `links`.
-///
-/// # Errors
-/// [`NicError::NoDevice`] with the existing names.
+/// The device with that name among `links`. Fails with [`NicError::NoDevice`], which has the existing names.
 pub fn named<'a>(links: &'a [Link], name: &str) -> Result<&'a Link, NicError> {
     let found = links.iter().find(|link| link.name == name);
     found.ok_or_else(|| NicError::NoDevice {

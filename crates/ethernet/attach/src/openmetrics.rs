@@ -8,10 +8,8 @@ use crate::status::{Asked, Report, report};
 use crate::system::System;
 use isolane_common_text_output::openmetrics::{Families, Kind, Labels};
 
-/// Families of all attached devices of this namespace, without the end mark; empty if there are none.
-///
-/// # Errors
-/// A journal cannot be read.
+/// Families of all attached devices of this namespace, without the end mark; empty if there are none. Fails if a
+/// journal cannot be read.
 pub fn families(system: &System) -> Result<String, NicError> {
     let journals = Journal::all(system)?;
     // A device that is removed meanwhile is left out.

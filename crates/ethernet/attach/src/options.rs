@@ -149,10 +149,7 @@ pub struct Options {
 }
 
 impl Options {
-    /// Checks combinations of options.
-    ///
-    /// # Errors
-    /// [`NicError::Value`].
+    /// Checks combinations of options. Fails with [`NicError::Value`].
     pub fn check(&self) -> Result<(), NicError> {
         let has_containers = !self.containers.is_empty() || self.slice.is_some();
         let expected = match (self.weights == Weights::Cgroup, has_containers) {

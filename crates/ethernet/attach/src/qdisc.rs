@@ -105,9 +105,6 @@ impl Disciplines {
 }
 
 /// Reads the disciplines of the device with that index.
-///
-/// # Errors
-/// The kernel's.
 pub fn read(route: &mut Route, index: u32) -> Result<Disciplines, NicError> {
     let request = dump(RTM_GETQDISC, index, 0);
     let mut all = Vec::new();
@@ -124,9 +121,6 @@ pub fn read(route: &mut Route, index: u32) -> Result<Disciplines, NicError> {
 }
 
 /// The programs on the device's egress; `None` without clsact.
-///
-/// # Errors
-/// The kernel's.
 pub fn egress(route: &mut Route, index: u32) -> Result<Vec<Filter>, NicError> {
     let request = dump(RTM_GETTFILTER, index, EGRESS);
     let mut filters: Vec<Filter> = Vec::new();
@@ -140,9 +134,6 @@ pub fn egress(route: &mut Route, index: u32) -> Result<Vec<Filter>, NicError> {
 }
 
 /// Removes a filter from the device's egress. A missing filter is not an error.
-///
-/// # Errors
-/// The kernel's.
 pub fn remove_egress(route: &mut Route, index: u32, filter: &Filter) -> Result<(), NicError> {
     let mut request = dump(RTM_DELTFILTER, index, EGRESS);
     request.dump = false;

@@ -120,18 +120,12 @@ impl SavedMap {
 }
 
 /// Empties maps.
-///
-/// # Errors
-/// The kernel's.
 pub fn clear(system: &System, device: &str, maps: &[SavedMap]) -> Result<(), HostError> {
     write(system, device, maps, |_| "0")
 }
 
 /// Restores maps. Skips queues that no longer exist and maps that already have the value, so a caller without
 /// permission fails only if something must change.
-///
-/// # Errors
-/// The kernel's.
 pub fn restore(system: &System, device: &str, maps: &[SavedMap]) -> Result<(), HostError> {
     let count = count(system, device);
     let now = saved_maps(system, device);

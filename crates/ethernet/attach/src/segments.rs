@@ -65,18 +65,12 @@ pub fn sizes(before: Sizes, size: Bytes) -> Sizes {
 }
 
 /// Sets the limit of the device with that index and invalidates cached routes.
-///
-/// # Errors
-/// The kernel's.
 pub fn set(system: &System, route: &mut Route, index: u32, sizes: Sizes) -> Result<(), NicError> {
     route.set_sizes(index, sizes)?;
     forget_routes(system, route, index)
 }
 
 /// Makes sockets look up their routes again.
-///
-/// # Errors
-/// The kernel's.
 pub fn forget_routes(system: &System, route: &mut Route, index: u32) -> Result<(), NicError> {
     system.proc().write("sys/net/ipv4/route/flush", "1")?;
     let found = routes(route, index)?;

@@ -165,10 +165,8 @@ pub struct Cost {
     pub packet_ns: Option<f64>,
 }
 
-/// Reports on the device called `name`.
-///
-/// # Errors
-/// The device does not exist or is not attached, or privileges are missing.
+/// Reports on the device called `name`. Fails if the device does not exist or is not attached, or privileges are
+/// missing.
 pub fn report(system: &System, name: &str, asked: Asked) -> Result<Report, NicError> {
     let mut route = Route::open()?;
     let links = route.links()?;

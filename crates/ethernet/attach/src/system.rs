@@ -64,10 +64,7 @@ impl System {
     }
 
     /// Moves this thread, and threads that it starts, into the network namespace `name` (a name of `ip netns` or a
-    /// path), and uses its files.
-    ///
-    /// # Errors
-    /// [`NicError::Namespace`], [`NicError::NotPermitted`].
+    /// path), and uses its files. Fails with [`NicError::Namespace`] or [`NicError::NotPermitted`].
     pub fn enter(name: &str) -> Result<Self, NicError> {
         let path = match name.contains('/') {
             true => PathBuf::from(name),
@@ -93,10 +90,7 @@ impl System {
         })
     }
 
-    /// The namespace of this thread, through its own sysfs.
-    ///
-    /// # Errors
-    /// Those of fsopen(2) and fsmount(2).
+    /// The namespace of this thread, through its own sysfs. Fails as fsopen(2) and fsmount(2) do.
     pub fn here() -> rustix::io::Result<Self> {
         let context = fsopen("sysfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
         fsconfig_create(context.as_fd())?;
@@ -140,18 +134,13 @@ impl System {
         &self.run
     }
 
-    /// The directory of journals; created if missing.
-    ///
-    /// # Errors
-    /// [`NicError::File`] and [`NicError::NotPermitted`].
+    /// The directory of journals; created if missing. Fails with [`NicError::File`] or [`NicError::NotPermitted`].
     pub fn make_private(&self) -> Result<PrivateDirectory, NicError> {
         PrivateDirectory::open_or_make(&self.run).map_err(|error| denied(&self.run, error))
     }
 
-    /// The directory of journals; `None` if it does not exist.
-    ///
-    /// # Errors
-    /// [`NicError::File`] and [`NicError::NotPermitted`].
+    /// The directory of journals; `None` if it does not exist. Fails with [`NicError::File`] or
+    /// [`NicError::NotPermitted`].
     pub fn private(&self) -> Result<Option<PrivateDirectory>, NicError> {
         match PrivateDirectory::open(&self.run) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),

@@ -18,10 +18,8 @@ pub const OWN: &str = "/run/isolane/bpf";
 /// The magic number of the file system.
 const BPF_FS: i64 = 0xcafe_4a11;
 
-/// The directory for pins, made if it does not exist: `/sys/fs/bpf/isolane` or `/run/isolane/bpf`.
-///
-/// # Errors
-/// If nothing is mounted and mounting is not allowed.
+/// The directory for pins, made if it does not exist: `/sys/fs/bpf/isolane` or `/run/isolane/bpf`. Fails if nothing is
+/// mounted and mounting is not allowed.
 pub fn find_or_mount() -> Result<PathBuf, EbpfError> {
     if let Some(found) = find() {
         return Ok(found);
@@ -51,10 +49,7 @@ pub fn is_bpf_fs(path: &Path) -> bool {
     rustix::fs::statfs(path).is_ok_and(|found| found.f_type == BPF_FS)
 }
 
-/// Mounts a BPF file system at an existing directory.
-///
-/// # Errors
-/// Without CAP_SYS_ADMIN.
+/// Mounts a BPF file system at an existing directory. Fails without CAP_SYS_ADMIN.
 pub fn mount(at: &Path) -> io::Result<()> {
     let at = CString::new(at.as_os_str().as_bytes()).map_err(|_| io::ErrorKind::InvalidInput)?;
     // SAFETY: all strings end with a zero byte; this file system takes no data.

@@ -54,10 +54,8 @@ pub struct Dqa {
 }
 
 impl Dqa {
-    /// Loads the programs for a device and pins them. They do nothing until [`Dqa::attach`].
-    ///
-    /// # Errors
-    /// Bad options, pins that exist, a kernel that refuses.
+    /// Loads the programs for a device and pins them. They do nothing until [`Dqa::attach`]. Fails for bad options, and
+    /// for pins that exist.
     pub fn load(options: &LoadOptions, settings: &DqaSettings) -> Result<Self, EbpfError> {
         options.check()?;
         settings.check(options.queues)?;
@@ -78,10 +76,8 @@ impl Dqa {
         loaded
     }
 
-    /// Opens what another process, or an earlier one, loaded.
-    ///
-    /// # Errors
-    /// If nothing is pinned there, or another version's.
+    /// Opens what another process, or an earlier one, loaded. Fails if nothing is pinned there, or if it is of another
+    /// version.
     pub fn open(pins: &Path) -> Result<Self, EbpfError> {
         let open = |name: &str| {
             sys::open_pin(&pins.join(name)).map_err(|source| match source.kind() {
@@ -135,10 +131,8 @@ impl Dqa {
         })
     }
 
-    /// Starts: completions first, then our filter at the device's egress. Again is no error.
-    ///
-    /// # Errors
-    /// A device that is gone, another namespace, missing privileges.
+    /// Starts: completions first, then our filter at the device's egress. Again is no error. Fails for a device that is
+    /// gone or in another namespace, and without privileges.
     pub fn attach(&mut self) -> Result<(), EbpfError> {
         self.check_namespace()?;
         for (program, link) in [
@@ -174,10 +168,7 @@ impl Dqa {
         Ok(())
     }
 
-    /// Whether our filter is in place.
-    ///
-    /// # Errors
-    /// Another namespace.
+    /// Whether our filter is in place. Fails in another namespace.
     pub fn is_attached(&self) -> Result<bool, EbpfError> {
         self.check_namespace()?;
         let filters = tc::filters(self.ifindex());
@@ -185,10 +176,8 @@ impl Dqa {
     }
 
     /// Removes our filter and the pins, and also clsact if we added it and no other program uses it. Packets then
-    /// follow the kernel's own choice. A device that is gone is no error.
-    ///
-    /// # Errors
-    /// Another namespace, missing privileges.
+    /// follow the kernel's own choice. A device that is gone is no error. Fails in another namespace, and without
+    /// privileges.
     pub fn detach(self) -> Result<(), EbpfError> {
         self.check_namespace()?;
         let ifindex = self.ifindex();
@@ -219,10 +208,8 @@ impl Dqa {
         remove_pins(&self.pins);
     }
 
-    /// Changes settings, also while packets flow.
-    ///
-    /// # Errors
-    /// A latency queue that the device lacks, too many processors.
+    /// Changes settings, also while packets flow. Fails for a latency queue that the device lacks, and for too many
+    /// processors.
     pub fn set(&mut self, settings: &DqaSettings) -> Result<(), EbpfError> {
         let config = self.config();
         let queues = config.queues.load(Relaxed) as u16;
@@ -262,10 +249,8 @@ impl Dqa {
     }
 
     /// The device has another number of transmit queues now. Flows leave queues that went when they drain; until then
-    /// the kernel puts their packets elsewhere, and the programs follow.
-    ///
-    /// # Errors
-    /// No queue, more than 64, or a latency queue that went.
+    /// the kernel puts their packets elsewhere, and the programs follow. Fails for no queue, more than 64, or a latency
+    /// queue that is gone.
     pub fn set_queues(&mut self, queues: u16) -> Result<(), EbpfError> {
         crate::settings::check_queues(queues)?;
         let config = self.config();
@@ -290,10 +275,7 @@ impl Dqa {
     }
 
     /// Gives the flows of a cgroup (version 2, with those below it) a weight to share and the queues they may use;
-    /// an empty set means all.
-    ///
-    /// # Errors
-    /// More than 256 containers.
+    /// an empty set means all. Fails for more than 256 containers.
     pub fn set_container(
         &mut self,
         cgroup: u64,
@@ -320,10 +302,7 @@ impl Dqa {
     }
 
     /// Forgets a container, and no longer notes its packets; its flows weigh one each from their next backlog on. Unknown
-    /// ones are no error.
-    ///
-    /// # Errors
-    /// Missing privileges.
+    /// ones are no error. Fails without privileges.
     pub fn remove_container(&mut self, cgroup: u64) -> Result<(), EbpfError> {
         self.stop_carrying(cgroup);
         let Some(index) = self.container(cgroup)? else {
@@ -366,10 +345,7 @@ impl Dqa {
             .collect()
     }
 
-    /// Events since loading.
-    ///
-    /// # Errors
-    /// Missing privileges.
+    /// Events since loading. Fails without privileges.
     pub fn counters(&self) -> Result<DqaCounters, EbpfError> {
         let read = || -> io::Result<[u64; intf::COUNTERS]> {
             let bytes = intf::COUNTERS * 8;
@@ -386,10 +362,8 @@ impl Dqa {
         Ok(DqaCounters::of(&sums))
     }
 
-    /// What the programs cost; times only while any process holds [`crate::RunTimeStatistics`].
-    ///
-    /// # Errors
-    /// Missing privileges.
+    /// What the programs cost; times only while any process holds [`crate::RunTimeStatistics`]. Fails without
+    /// privileges.
     pub fn run_time(&self) -> Result<RunTime, EbpfError> {
         let cost = |program: &OwnedFd| -> Result<ProgramCost, EbpfError> {
             sys::program_cost(program.as_fd())

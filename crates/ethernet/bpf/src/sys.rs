@@ -201,10 +201,7 @@ pub(crate) fn program_cost(program: BorrowedFd<'_>) -> io::Result<ProgramCost> {
 pub struct RunTimeStatistics(#[allow(dead_code)] OwnedFd);
 
 impl RunTimeStatistics {
-    /// Turns the statistics on, until dropped.
-    ///
-    /// # Errors
-    /// Without CAP_SYS_ADMIN.
+    /// Turns the statistics on, until dropped. Fails without CAP_SYS_ADMIN.
     pub fn enable() -> Result<Self, EbpfError> {
         // SAFETY: no pointers.
         unsafe { Attributes::new().open(ENABLE_STATS) }
@@ -225,10 +222,8 @@ pub fn tick_ns() -> u32 {
     resolution.tv_nsec as u32
 }
 
-/// The number that names the calling thread's network namespace until the next boot.
-///
-/// # Errors
-/// A kernel before Linux 5.14.
+/// The number that names the calling thread's network namespace until the next boot. Fails on a kernel before Linux
+/// 5.14.
 pub fn net_cookie() -> io::Result<u64> {
     let socket = rustix::net::socket(
         rustix::net::AddressFamily::UNIX,

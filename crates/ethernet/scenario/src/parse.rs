@@ -102,10 +102,8 @@ pub fn parse(text: &str, file: &str) -> Result<NicStudy, InputError> {
 }
 
 impl NicOverrides {
-    /// As [`parse`], with these values in place of those of the text.
-    ///
-    /// # Errors
-    /// As [`parse`]; a configuration that does not exist.
+    /// As [`parse`], with these values in place of those of the text. Fails as [`parse`] does, and for a configuration
+    /// that does not exist.
     pub fn parse(&self, text: &str, file: &str) -> Result<NicStudy, InputError> {
         Table::read(file, text, TOP, |top| study(top, file, self))
     }

@@ -73,10 +73,7 @@ pub fn run(study: &NicStudy, profile: &NicProfile) -> NicResult {
     run_with(study, profile, Observers::default()).expect("the default observer never cancels")
 }
 
-/// As [`run`], watched.
-///
-/// # Errors
-/// On [`Observers::cancel`].
+/// As [`run`], watched. Fails on [`Observers::cancel`].
 pub fn run_with(
     study: &NicStudy,
     profile: &NicProfile,

@@ -152,10 +152,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Checks `bytes` and its `note`.
-    ///
-    /// # Errors
-    /// When the bytes are no IP packet, or the note does not fit them.
+    /// Checks `bytes` and its `note`. Fails if the bytes are no IP packet, or the note does not fit them.
     pub fn parse(note: Note, bytes: &[u8]) -> Result<Self, Malformed> {
         let network = Network::parse(bytes)?;
         let bytes = &bytes[..network.length];

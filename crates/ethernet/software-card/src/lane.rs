@@ -73,10 +73,8 @@ pub struct Passed {
 pub trait Port {
     /// Queues.
     fn queues(&self) -> usize;
-    /// Takes the next frame of a queue, its note before it; its length, or `None` if there is none.
-    ///
-    /// # Errors
-    /// When the device is gone.
+    /// Takes the next frame of a queue, its note before it; its length, or `None` if there is none. Fails if the device
+    /// is gone.
     fn read(&self, queue: usize, into: &mut [u8]) -> Result<Option<usize>, SoftNicError>;
     /// The frame of `bytes` that was read from this queue last has left, or was dropped.
     fn left(&self, queue: usize, bytes: usize) {
@@ -163,10 +161,8 @@ impl Lane {
         self.flows.get(key).map(|flow| self.queue_of[*flow])
     }
 
-    /// Takes new frames and sends what the wire has room for until `now`; `see` is called for each packet.
-    ///
-    /// # Errors
-    /// When the device is gone.
+    /// Takes new frames and sends what the wire has room for until `now`; `see` is called for each packet. Fails if the
+    /// device is gone.
     pub fn step(
         &mut self,
         from: &impl Port,

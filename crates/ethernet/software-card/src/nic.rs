@@ -78,10 +78,7 @@ enum Command {
 }
 
 impl Nic {
-    /// Starts a card between two devices.
-    ///
-    /// # Errors
-    /// When the thread cannot be started.
+    /// Starts a card between two devices. Fails if the thread cannot be started.
     pub fn start(
         sender: Tun,
         receiver: Tun,
@@ -103,36 +100,24 @@ impl Nic {
         })
     }
 
-    /// What was counted until now.
-    ///
-    /// # Errors
-    /// When the card has stopped, with its reason.
+    /// What was counted until now. Fails if the card has stopped, with its reason.
     pub fn counts(&mut self) -> Result<NicCounts, SoftNicError> {
         let (answer, inbox) = channel();
         self.tell(Command::Count(answer))?;
         inbox.recv().map_err(|_| self.reason())
     }
 
-    /// Sets the weights of the queues.
-    ///
-    /// # Errors
-    /// When the card has stopped, with its reason.
+    /// Sets the weights of the queues. Fails if the card has stopped, with its reason.
     pub fn set_weights(&mut self, weights: Vec<u32>) -> Result<(), SoftNicError> {
         self.tell(Command::Weights(weights))
     }
 
-    /// Begins to record what passes the wire.
-    ///
-    /// # Errors
-    /// When the card has stopped, with its reason.
+    /// Begins to record what passes the wire. Fails if the card has stopped, with its reason.
     pub fn record(&mut self) -> Result<(), SoftNicError> {
         self.tell(Command::Record)
     }
 
-    /// Ends the recording; returns it with its length.
-    ///
-    /// # Errors
-    /// When the card has stopped, with its reason.
+    /// Ends the recording; returns it with its length. Fails if the card has stopped, with its reason.
     pub fn recorded(&mut self) -> Result<Option<(WireRecord, Duration)>, SoftNicError> {
         let (answer, inbox) = channel();
         self.tell(Command::Recorded(answer))?;

@@ -14,9 +14,6 @@ use isolane_study_results::ethernet::NicResult;
 
 /// Runs `studies` round after round; those of one traffic, which follow each other, are one block. `ended` is called
 /// with the number of ended runs and of all runs.
-///
-/// # Errors
-/// Those of the testbed.
 pub fn run(
     studies: &[NicStudy],
     rounds: u64,

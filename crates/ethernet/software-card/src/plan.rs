@@ -38,9 +38,7 @@ pub struct Plan {
 
 impl Plan {
     /// For a study, on a kernel with these congestion controls; `programs` says whether BPF programs assign and limit.
-    ///
-    /// # Errors
-    /// When the card has more queues than are managed.
+    /// Fails if the card has more queues than are managed.
     pub fn of(study: &NicStudy, controls: &str, programs: bool) -> Result<Self, SoftNicError> {
         let queues = study.card.queues;
         if !(1..=QUEUES_MAX).contains(&queues) {

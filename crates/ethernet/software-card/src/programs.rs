@@ -42,10 +42,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts `words` in the namespace `space`.
-    ///
-    /// # Errors
-    /// When a program is not there.
+    /// Starts `words` in the namespace `space`. Fails if a program is not there.
     pub fn start(
         space: &str,
         processor: Option<usize>,
@@ -106,10 +103,7 @@ impl Program {
         self.child.id()
     }
 
-    /// An error if it has ended.
-    ///
-    /// # Errors
-    /// When it has, with its last words.
+    /// An error if it has ended. Fails if it has ended, with its last words.
     pub fn must_run(&mut self) -> Result<(), SoftNicError> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
@@ -197,10 +191,7 @@ fn flows_alone(flows: u32, processors: usize) -> bool {
     flows as usize * processors <= 16
 }
 
-/// Starts the servers.
-///
-/// # Errors
-/// When iperf3 is not there.
+/// Starts the servers. Fails if iperf3 is not there.
 pub fn start_servers(receiver: &str, shares: &[Share]) -> Result<Vec<Program>, SoftNicError> {
     let server = |index| {
         let port = (PORT + index as u16).to_string();
@@ -210,10 +201,7 @@ pub fn start_servers(receiver: &str, shares: &[Share]) -> Result<Vec<Program>, S
     (0..shares.len()).map(server).collect()
 }
 
-/// Starts the senders.
-///
-/// # Errors
-/// When iperf3 is not there.
+/// Starts the senders. Fails if iperf3 is not there.
 pub fn start_senders(
     sender: &str,
     shares: &[Share],
@@ -241,10 +229,7 @@ pub fn start_senders(
     shares.iter().enumerate().map(client).collect()
 }
 
-/// Starts pings for this long.
-///
-/// # Errors
-/// When ping is not there.
+/// Starts pings for this long. Fails if ping is not there.
 pub fn start_ping(
     sender: &str,
     payload: Bytes,

@@ -45,10 +45,8 @@ pub struct Queueing {
 }
 
 impl Queueing {
-    /// Loads the programs, attaches them to the device in the namespace `sender`, and lets them steer `tun`.
-    ///
-    /// # Errors
-    /// When the kernel has no BPF, or refuses.
+    /// Loads the programs, attaches them to the device in the namespace `sender`, and lets them steer `tun`. Fails if
+    /// the kernel has no BPF, or refuses.
     pub fn attach(study: &NicStudy, sender: &str, tun: &mut Tun) -> Result<Self, SoftNicError> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let root = bpffs::find_or_mount()?;
@@ -112,10 +110,7 @@ impl Queueing {
             .collect()
     }
 
-    /// What the programs counted.
-    ///
-    /// # Errors
-    /// When the kernel does not say.
+    /// What the programs counted. Fails if the kernel does not say.
     pub fn counters(&self) -> Result<DqaCounters, SoftNicError> {
         Ok(self.dqa.counters()?)
     }

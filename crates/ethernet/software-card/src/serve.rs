@@ -80,10 +80,8 @@ impl ServeOptions {
 }
 
 /// Serves until `interrupted` is set. `ready` is called with the names of sender's and receiver's namespace and the
-/// receiver's address; `report` is called once a second with the packets of the last one.
-///
-/// # Errors
-/// Bad options, namespaces that are not there, a machine that lacks a part.
+/// receiver's address; `report` is called once a second with the packets of the last one. Fails for bad options, for
+/// namespaces that are not there, and on a machine that lacks a part.
 pub fn serve(
     options: &ServeOptions,
     interrupted: &AtomicBool,

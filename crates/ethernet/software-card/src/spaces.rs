@@ -46,10 +46,7 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Makes them; what killed processes left is removed first.
-    ///
-    /// # Errors
-    /// When this is not root, or the machine lacks a part.
+    /// Makes them; what killed processes left is removed first. Fails if this is not root, or the machine lacks a part.
     pub fn make() -> Result<Self, SoftNicError> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         if !namespaces::is_root() {
@@ -78,10 +75,8 @@ impl Pair {
     }
 }
 
-/// Opens the card's two devices in existing namespaces, with addresses, up.
-///
-/// # Errors
-/// When a namespace is not there, or the machine lacks a part.
+/// Opens the card's two devices in existing namespaces, with addresses, up. Fails if a namespace is not there, or the
+/// machine lacks a part.
 pub fn open_devices(
     sender: &str,
     receiver: &str,
@@ -127,9 +122,6 @@ pub fn open_devices(
 }
 
 /// Sets the largest segment of the sender's device; open connections learn of it at once.
-///
-/// # Errors
-/// When the kernel refuses.
 pub fn set_segment(sender: &str, bytes: u64) -> Result<(), SoftNicError> {
     run(&format!(
         "ip -n {sender} link set {DEVICE} gso_max_size {bytes}"
@@ -139,9 +131,6 @@ pub fn set_segment(sender: &str, bytes: u64) -> Result<(), SoftNicError> {
 }
 
 /// Sets how many frames each queue of the sender's device holds.
-///
-/// # Errors
-/// When the kernel refuses.
 pub fn set_queue_frames(sender: &str, frames: u32) -> Result<(), SoftNicError> {
     run(&format!(
         "ip -n {sender} link set {DEVICE} txqueuelen {frames}"

@@ -64,11 +64,8 @@ impl<'a> TestbedOptions<'a> {
     }
 }
 
-/// Runs one study; `progress` is called with one line per step.
-///
-/// # Errors
-/// When the study is not one of flows between two hosts, the machine lacks a part, or a program ends early. Nothing is
-/// left behind.
+/// Runs one study; `progress` is called with one line per step. Fails if the study is not one of flows between two
+/// hosts, the machine lacks a part, or a program ends early. Nothing is left behind.
 pub fn run(
     study: &NicStudy,
     options: &TestbedOptions<'_>,

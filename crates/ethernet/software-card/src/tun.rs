@@ -65,10 +65,7 @@ pub struct TunOptions<'a> {
 }
 
 impl Tun {
-    /// Opens a new device in the network namespace of the calling thread.
-    ///
-    /// # Errors
-    /// When the kernel has no TUN, or refuses.
+    /// Opens a new device in the network namespace of the calling thread. Fails if the kernel has no TUN, or refuses.
     pub fn open(options: &TunOptions<'_>) -> Result<Self, SoftNicError> {
         let name = options.name;
         if name.is_empty() || name.len() > NAME_BYTES_MAX {
@@ -88,10 +85,8 @@ impl Tun {
         Ok(tun)
     }
 
-    /// Opens a device in the namespace of this file, from any namespace of the caller.
-    ///
-    /// # Errors
-    /// As [`open`](Self::open), and when the namespace cannot be entered.
+    /// Opens a device in the namespace of this file, from any namespace of the caller. Fails as [`open`](Self::open)
+    /// does, and if the namespace cannot be entered.
     pub fn open_in(space: &File, options: &TunOptions<'_>) -> Result<Self, SoftNicError> {
         std::thread::scope(|scope| {
             let opened = scope.spawn(|| {
@@ -109,10 +104,8 @@ impl Tun {
         self.queues[queue].as_fd()
     }
 
-    /// Lets the BPF programs choose the queue of each packet, and reports departures to them.
-    ///
-    /// # Errors
-    /// When the kernel refuses the program.
+    /// Lets the BPF programs choose the queue of each packet, and reports departures to them. Fails if the kernel
+    /// refuses the program.
     pub fn set_steering(&mut self, dqa: Arc<Dqa>) -> Result<(), SoftNicError> {
         let program = dqa.steering_program();
         // SAFETY: TUNSETSTEERINGEBPF reads one int, the number of a program's file, from the pointer; `program` is open

@@ -73,10 +73,7 @@ applications!(
 );
 
 impl MemApplication {
-    /// The application written in `text`; `file` names it in messages.
-    ///
-    /// # Errors
-    /// The first mistake, with its line.
+    /// The application written in `text`; `file` names it in messages. The error is the first mistake, with its line.
     pub fn parse(text: &str, file: &str) -> Result<Self, ProfileError> {
         Table::read(file, text, KEYS, |top| {
             let (name, title, sections) =

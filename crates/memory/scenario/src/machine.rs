@@ -78,10 +78,8 @@ const EMBEDDED: &[(&str, &str)] = &[
 ];
 
 impl MemMachine {
-    /// The machine written in `text`; `file` names it in messages.
-    ///
-    /// # Errors
-    /// The first mistake, with its line: a parameter that is missing, unknown, out of range or without a source.
+    /// The machine written in `text`; `file` names it in messages. The error is the first mistake, with its line: a
+    /// parameter that is missing, unknown, out of range or without a source.
     pub fn parse(text: &str, file: &str) -> Result<Self, ProfileError> {
         Table::read(file, text, KEYS, |top| {
             let (name, title, sections) = profile_of(top, &SECTIONS, MACHINE_PARAMETERS)?;

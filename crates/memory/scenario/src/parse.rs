@@ -49,10 +49,8 @@ pub fn parse(text: &str, file: &str) -> Result<MemScenario, InputError> {
 }
 
 impl MemOverrides {
-    /// As [`parse`], with these values in place of those of the text.
-    ///
-    /// # Errors
-    /// As [`parse`]; a policy that does not exist.
+    /// As [`parse`], with these values in place of those of the text. Fails as [`parse`] does, and for a policy that
+    /// does not exist.
     pub fn parse(&self, text: &str, file: &str) -> Result<MemScenario, InputError> {
         Table::read(file, text, TOP, |top| scenario(top, file, self))
     }

@@ -34,10 +34,7 @@ impl MemoryHost {
         Some(std::fs::metadata(self.root.path(&path)).ok()?.ino())
     }
 
-    /// The path of a control group's file.
-    ///
-    /// # Errors
-    /// [`MemError::NoCgroups`] without a version 2 hierarchy.
+    /// The path of a control group's file. Fails with [`MemError::NoCgroups`] without a version 2 hierarchy.
     pub fn cgroup_file(&self, cgroup: &str, file: &str) -> Result<String, MemError> {
         let mount = self.cgroups.as_deref().ok_or_else(no_cgroups)?;
         Ok(format!(

@@ -122,16 +122,10 @@ pub enum JournalError {
 
 /// Where a journal is kept.
 pub trait Store: Send {
-    /// The journal of this boot; an empty one where there is none.
-    ///
-    /// # Errors
-    /// It is damaged or cannot be read.
+    /// The journal of this boot; an empty one where there is none. Fails if it is damaged or cannot be read.
     fn load(&mut self) -> Result<Journal, JournalError>;
 
-    /// Replaces it.
-    ///
-    /// # Errors
-    /// It cannot be written; the old one is as it was.
+    /// Replaces it. Fails if it cannot be written; the old one is as it was.
     fn save(&mut self, journal: &Journal) -> Result<(), JournalError>;
 }
 
@@ -149,9 +143,6 @@ impl Journal {
     }
 
     /// The journal in `text`, written by this version.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let journal: Self = serde_json::from_str(text).map_err(|error| {
             format!("is no journal of ours ({error}); remove it if nothing is under control")
@@ -231,10 +222,8 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// Takes the directory, making it where it is not there; `boot` names this boot.
-    ///
-    /// # Errors
-    /// Another service has it, or we may not.
+    /// Takes the directory, making it where it is not there; `boot` names this boot. Fails if another service has it,
+    /// or if permission is missing.
     pub fn open(directory: &Path, boot: &str) -> Result<Self, JournalError> {
         let private = PrivateDirectory::open_or_make(directory);
         let private = private.map_err(|error| failed(directory, &error))?;

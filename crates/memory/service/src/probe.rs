@@ -171,11 +171,8 @@ pub struct Chosen {
     pub passed_over: Vec<(BackendKind, String)>,
 }
 
-/// Starts the requested backend, or the best that works.
-///
-/// # Errors
-/// What the requested backend lacks; [`MemError::NoTiers`], [`MemError::NoCgroups`] or [`MemError::NoBackend`] for a
-/// machine that has none.
+/// Starts the requested backend, or the best that works. The error says what the requested backend lacks; for a machine
+/// that has none it is [`MemError::NoTiers`], [`MemError::NoCgroups`] or [`MemError::NoBackend`].
 pub fn choose(host: &MemoryHost, wanted: Option<BackendKind>) -> Result<Chosen, MemError> {
     Tiers::required(host)?;
     if !memory_controller(host) {

@@ -67,10 +67,7 @@ impl Tiers {
         }
     }
 
-    /// The same, where two tiers are needed.
-    ///
-    /// # Errors
-    /// [`MemError::NoTiers`].
+    /// The same, where two tiers are needed. Fails with [`MemError::NoTiers`].
     pub fn required(host: &MemoryHost) -> Result<Self, MemError> {
         let tiers = Self::read(host);
         match tiers.len() {

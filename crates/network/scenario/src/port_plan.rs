@@ -93,11 +93,8 @@ pub struct CallObjective {
     pub queueing_max: Duration,
 }
 
-/// The plan's input that `text` says; `file` is its name in messages.
-///
-/// # Errors
-/// The first mistake with file, line, key, value and remedy: among others an objective that an idle network already
-/// misses, with the arithmetic.
+/// The plan's input that `text` says; `file` is its name in messages. The error is the first mistake with file, line,
+/// key, value and remedy: among others an objective that an idle network already misses, with the arithmetic.
 pub fn parse(file: &str, text: &str) -> Result<PortPlan, InputError> {
     let source = Source { file, text };
     let tree = source.tree()?;

@@ -71,10 +71,7 @@ pub struct Outcome {
     pub tap: Option<Box<dyn Tap>>,
 }
 
-/// Runs `scenario`.
-///
-/// # Errors
-/// When a parameter contradicts itself, or on [`Observers::cancel`].
+/// Runs `scenario`. Fails if a parameter contradicts itself, or on [`Observers::cancel`].
 pub fn run(scenario: &FabricScenario, observers: Observers<'_>) -> Result<Outcome, RunError> {
     let mut network = network(scenario, &scenario.ports);
     let classes = scenario.classes.len();

@@ -72,9 +72,6 @@ impl Assignment {
     }
 
     /// Writes the assignment `name` into `folder`, in place of an earlier one. The file is never half there.
-    ///
-    /// # Errors
-    /// See [`AssignError`].
     pub fn write(&self, folder: &Path, name: &str) -> Result<(), AssignError> {
         check_name(name)?;
         let text = self.text();
@@ -132,9 +129,6 @@ fn check_name(name: &str) -> Result<(), AssignError> {
 }
 
 /// Removes the assignment `name`; one that is not there is no error.
-///
-/// # Errors
-/// See [`AssignError`].
 pub fn end(folder: &Path, name: &str) -> Result<(), AssignError> {
     check_name(name)?;
     match fs::remove_file(folder.join(format!("{name}{SUFFIX}"))) {

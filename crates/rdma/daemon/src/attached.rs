@@ -27,9 +27,6 @@ pub enum AttachError {
 
 /// Builds reference flows, peers, metrics, reload (one per byte of `order`), and the service manager's watchdog.
 /// `again` reads the settings again; `say` prints one line for people.
-///
-/// # Errors
-/// See [`AttachError`].
 pub fn attachments(
     settings: &Settings,
     again: Source,

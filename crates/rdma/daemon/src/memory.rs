@@ -39,9 +39,6 @@ impl Source for NoDevices {
 
 impl Memory {
     /// Takes over the state of an earlier service, and listens. `say` prints one line for people.
-    ///
-    /// # Errors
-    /// See [`ServiceError`].
     pub fn start(settings: Settings, say: fn(&str)) -> Result<Self, ServiceError> {
         let service = service::open(&settings)?;
         let (place, count) = (settings.socket.display(), service.applications());
@@ -55,10 +52,8 @@ impl Memory {
         })
     }
 
-    /// Runs on this thread until `stop` is readable.
-    ///
-    /// # Errors
-    /// The service cannot restart, or its metrics address is not available.
+    /// Runs on this thread until `stop` is readable. Fails if the service cannot restart, or its metrics address is not
+    /// available.
     pub fn run_alone(self, stop: &OwnedFd) -> Result<(), ServiceError> {
         let failed =
             |error: &dyn std::fmt::Display| ServiceError::Settings(format!("metrics: {error}"));
@@ -85,10 +80,7 @@ impl Memory {
         ran
     }
 
-    /// Runs on its own thread from now on.
-    ///
-    /// # Errors
-    /// No thread can be started.
+    /// Runs on its own thread from now on. Fails if no thread can be started.
     pub fn beside(self) -> std::io::Result<Beside> {
         let stop = bell()?;
         let heard = stop.try_clone()?;

@@ -22,10 +22,8 @@ pub enum PortError {
     Unreadable { file: PathBuf },
 }
 
-/// Reads the signalling rate of port `number` of `device` below `sysfs`.
-///
-/// # Errors
-/// The device or port does not exist, or its file has no rate.
+/// Reads the signalling rate of port `number` of `device` below `sysfs`. Fails if the device or port does not exist, or
+/// its file has no rate.
 pub fn rate(sysfs: &Path, device: &str, number: u8) -> Result<BitRate, PortError> {
     let folder = sysfs.join(device);
     if device.contains('/') || !folder.is_dir() {
@@ -45,10 +43,8 @@ pub fn rate(sysfs: &Path, device: &str, number: u8) -> Result<BitRate, PortError
 }
 
 /// The rate of a port, or the configured one where sysfs does not say any. Emulated devices are not in sysfs; whether a
-/// device is there, libibverbs says when the device is opened.
-///
-/// # Errors
-/// What was `found`, where no rate is configured.
+/// device is there, libibverbs says when the device is opened. Where no rate is configured, the error is what was
+/// `found`.
 pub fn or_configured(
     found: Result<BitRate, PortError>,
     configured: Option<BitRate>,

@@ -33,10 +33,8 @@ pub struct PortWatch {
 }
 
 impl PortWatch {
-    /// Starts a thread for the device at that place of the configuration. `say` prints one line for people.
-    ///
-    /// # Errors
-    /// No thread can be made.
+    /// Starts a thread for the device at that place of the configuration. `say` prints one line for people. Fails if no
+    /// thread can be made.
     pub fn start(
         settings: &Settings,
         device: usize,

@@ -37,10 +37,8 @@ pub struct Reload {
 }
 
 impl Reload {
-    /// Waits on `order`; each byte is one signal. `now` are the current settings.
-    ///
-    /// # Errors
-    /// `order` cannot be made non-blocking.
+    /// Waits on `order`; each byte is one signal. `now` are the current settings. Fails if `order` cannot be made
+    /// non-blocking.
     pub fn new(
         order: UnixStream,
         source: Source,

@@ -48,10 +48,7 @@ struct Answer {
 }
 
 impl Watch {
-    /// Starts the thread. `say` prints one line for people.
-    ///
-    /// # Errors
-    /// No thread or event counter can be made.
+    /// Starts the thread. `say` prints one line for people. Fails if no thread or event counter can be made.
     pub fn start(now_ns: u64, say: fn(&str)) -> std::io::Result<Self> {
         let mut finder = Finder::default();
         let look = move |asked: Asked| look(&mut finder, &asked);

@@ -16,10 +16,8 @@ pub(crate) struct Worker<Question, Answer> {
 }
 
 impl<Question: Send + 'static, Answer: Send + 'static> Worker<Question, Answer> {
-    /// Starts a thread with this name that answers each question by `answer`.
-    ///
-    /// # Errors
-    /// No thread or event counter can be made.
+    /// Starts a thread with this name that answers each question by `answer`. Fails if no thread or event counter can
+    /// be made.
     pub(crate) fn start(
         name: &str,
         mut answer: impl FnMut(Question) -> Answer + Send + 'static,

@@ -85,10 +85,8 @@ impl Connection {
         })
     }
 
-    /// The devices that this program may see.
-    ///
-    /// # Errors
-    /// An `errno` value: `ENOSYS` when the program does not run under `isolane rdma emulate`.
+    /// The devices that this program may see. The error is an `errno` value: `ENOSYS` when the program does not run
+    /// under `isolane rdma emulate`.
     pub fn list() -> Result<Vec<DeviceFacts>, c_int> {
         let connection = Self::new()?;
         let host = std::env::var(HOST_VARIABLE).ok();
@@ -101,10 +99,8 @@ impl Connection {
         (0..count).map(facts).collect()
     }
 
-    /// Opens the device of `host`; its asynchronous events arrive on the descriptor.
-    ///
-    /// # Errors
-    /// An `errno` value: `EPERM` when the broker may not read this process's memory.
+    /// Opens the device of `host`; its asynchronous events arrive on the descriptor. The error is an `errno` value:
+    /// `EPERM` when the broker may not read this process's memory.
     pub fn open(host: u32) -> Result<(Self, OwnedFd), c_int> {
         let connection = Self::new()?;
         let probe = (&raw const PROBE_WORD).expose_provenance() as u64;
@@ -141,10 +137,8 @@ impl Connection {
         self.socket.as_raw_fd()
     }
 
-    /// Sends a request and waits for its answer.
-    ///
-    /// # Errors
-    /// The answer's `errno` value; `EIO` when the broker has gone.
+    /// Sends a request and waits for its answer. The error is the answer's `errno` value, or `EIO` when the broker has
+    /// gone.
     pub fn call(&self, request: &Writer) -> Result<Answer, c_int> {
         let mut buffer = lock(&self.buffer);
         send(&self.socket, request.bytes(), None, true).map_err(|_| libc::EIO)?;
@@ -160,10 +154,7 @@ impl Connection {
         }
     }
 
-    /// Sends a request that has no answer.
-    ///
-    /// # Errors
-    /// `EIO` when the broker has gone.
+    /// Sends a request that has no answer. Fails with `EIO` when the broker has gone.
     pub fn post(&self, request: &Writer) -> Result<(), c_int> {
         send(&self.socket, request.bytes(), None, true).map_err(|_| libc::EIO)
     }

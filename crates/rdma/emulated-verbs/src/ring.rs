@@ -123,10 +123,7 @@ impl Drop for Ring {
 }
 
 impl Ring {
-    /// A new queue for `capacity` entries, and the file that the client maps.
-    ///
-    /// # Errors
-    /// What the kernel says: no memory, no descriptors.
+    /// A new queue for `capacity` entries, and the file that the client maps. Fails without memory or descriptors.
     pub fn create(capacity: u32) -> Result<(Self, OwnedFd), Errno> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = memfd_create("isolane-cq", flags)?;
@@ -135,10 +132,7 @@ impl Ring {
         Ok((Self::map(&fd, capacity)?, fd))
     }
 
-    /// Maps a queue that the broker created.
-    ///
-    /// # Errors
-    /// What the kernel says; `EINVAL` when the file is no such queue.
+    /// Maps a queue that the broker created. Fails with `EINVAL` when the file is no such queue.
     pub fn map(fd: impl AsFd, capacity: u32) -> Result<Self, Errno> {
         let bytes = HEADER + ENTRY * capacity as usize;
         let sealed = fcntl_get_seals(&fd)?.contains(SealFlags::SHRINK);

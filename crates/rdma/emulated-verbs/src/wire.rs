@@ -168,10 +168,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// Sends one message, with a file descriptor or without.
-///
-/// # Errors
-/// What `sendmsg(2)` says; `EAGAIN` when there is no room and it is not to `wait`.
+/// Sends one message, with a file descriptor or without. Fails with the error of `sendmsg(2)`; `EAGAIN` when there is
+/// no room and it is not to `wait`.
 pub fn send(
     socket: impl AsFd,
     bytes: &[u8],
@@ -197,10 +195,8 @@ pub fn send(
     }
 }
 
-/// Receives one message into `buffer`: its length, 0 at the end of the connection, and a file descriptor that came along.
-///
-/// # Errors
-/// What `recvmsg(2)` says; `EMSGSIZE` for a message longer than the buffer.
+/// Receives one message into `buffer`: its length, 0 at the end of the connection, and a file descriptor that came
+/// along. Fails with the error of `recvmsg(2)`; `EMSGSIZE` for a message longer than the buffer.
 pub fn receive(
     socket: impl AsFd,
     buffer: &mut [u8],

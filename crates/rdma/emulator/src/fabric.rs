@@ -173,10 +173,8 @@ impl Fabric {
         }
     }
 
-    /// Adds a client; the end of its events that it reads.
-    ///
-    /// # Errors
-    /// `ENODEV` for a host that is not there, or what the kernel says.
+    /// Adds a client; the end of its events that it reads. Fails with `ENODEV` for a host that is not there, or with
+    /// the kernel's error.
     pub fn open(&mut self, client: u32, pid: i32, host: u32) -> Result<OwnedFd, i32> {
         if host as usize >= self.facts.len() {
             return Err(libc::ENODEV);

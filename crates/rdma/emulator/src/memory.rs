@@ -88,10 +88,7 @@ impl Payload {
         }
     }
 
-    /// The same payload, read now.
-    ///
-    /// # Errors
-    /// [`Fault::Source`] when it cannot be read.
+    /// The same payload, read now. Fails with [`Fault::Source`] when it cannot be read.
     pub fn read(self) -> Result<Vec<u8>, Fault> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
@@ -109,10 +106,8 @@ impl Payload {
         }
     }
 
-    /// Copies all of it to the beginning of `to`, which is long enough.
-    ///
-    /// # Errors
-    /// [`Fault`]: which side failed; what came before is copied.
+    /// Copies all of it to the beginning of `to`, which is long enough. The error says which side failed; what came
+    /// before is copied.
     pub fn copy(&self, to: &[Span]) -> Result<(), Fault> {
         match self {
             Self::Bytes(bytes) => spread(bytes, to, 0),

@@ -121,10 +121,8 @@ impl Pair {
     }
 }
 
-/// Takes the fields of `wanted` that `mask` (`ibv_qp_attr_mask`) names.
-///
-/// # Errors
-/// `EINVAL` when the change of state is not allowed from the current one, or lacks an attribute that it needs.
+/// Takes the fields of `wanted` that `mask` (`ibv_qp_attr_mask`) names. Fails with `EINVAL` when the change of state is
+/// not allowed from the current one, or lacks an attribute that it needs.
 pub fn change(
     pair: &mut Pair,
     mask: u32,

@@ -73,10 +73,8 @@ impl Fabric {
         known((self.domains.get(&handle) == Some(&client)).then_some(()))
     }
 
-    /// A request that waits for an answer.
-    ///
-    /// # Errors
-    /// An `errno` value for the client. `Ok(None)`: the message is malformed.
+    /// A request that waits for an answer. The error is an `errno` value for the client. `Ok(None)`: the message is
+    /// malformed.
     pub fn request(
         &mut self,
         client: u32,

@@ -112,9 +112,6 @@ pub struct Broker {
 
 impl Broker {
     /// Starts a broker.
-    ///
-    /// # Errors
-    /// [`StartError`].
     pub fn start(settings: Settings) -> Result<Self, StartError> {
         let nics = LiveNics::new(
             &settings.profile,

@@ -70,10 +70,7 @@ struct ContainerState {
 }
 
 impl Arrival {
-    /// Parses a message.
-    ///
-    /// # Errors
-    /// When it is not the object of the specification, or lacks process or listener.
+    /// Parses a message. Fails if it is not the object of the specification, or lacks process or listener.
     ///
     /// ```
     /// use isolane_rdma_enforcer::arrival::Arrival;

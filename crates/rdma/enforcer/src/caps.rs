@@ -26,10 +26,8 @@ pub struct SetCap {
     pub handles: Option<u32>,
 }
 
-/// Sets the caps of every tenant that has caps, on every device. With `apply` false, only returns them.
-///
-/// # Errors
-/// The tenant's cgroup has no rdma controller, the privilege is missing, or the kernel does not know the device.
+/// Sets the caps of every tenant that has caps, on every device. With `apply` false, only returns them. Fails if the
+/// tenant's cgroup has no rdma controller, the privilege is missing, or the kernel does not know the device.
 pub fn set(
     root: &Root,
     tenants: &[EnforcedTenant],

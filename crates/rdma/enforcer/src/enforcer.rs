@@ -110,10 +110,8 @@ pub struct Enforcer {
 }
 
 impl Enforcer {
-    /// Starts supervision.
-    ///
-    /// # Errors
-    /// No device, no privilege, no guardian, another enforcer, guarantees beyond the capacity, or no cgroup for a cap.
+    /// Starts supervision. Fails without a device, a privilege, a guardian or a cgroup for a cap, for another enforcer,
+    /// and for guarantees beyond the capacity.
     pub fn start(options: Options) -> Result<Self, EnforceError> {
         let root = Root::machine();
         let file = options.file;
@@ -193,10 +191,8 @@ impl Enforcer {
             })
     }
 
-    /// Reads the counters, once a second also the inventory, and slows tenants that use too much.
-    ///
-    /// # Errors
-    /// The inventory cannot be read any more.
+    /// Reads the counters, once a second also the inventory, and slows tenants that use too much. Fails if the
+    /// inventory cannot be read any more.
     pub fn step(&mut self) -> Result<(), EnforceError> {
         let now = Instant::now();
         for slot in self.supervisor.take_shed() {

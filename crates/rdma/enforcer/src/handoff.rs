@@ -14,10 +14,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 /// Largest number of descriptors in one message.
 pub const DESCRIPTORS_MAX: usize = 4;
 
-/// Sends `bytes` with `descriptors` in one message.
-///
-/// # Errors
-/// The kernel's; `InvalidInput` for too many descriptors, `WriteZero` when the kernel takes only a part of the bytes.
+/// Sends `bytes` with `descriptors` in one message. Fails with `InvalidInput` for too many descriptors, and with
+/// `WriteZero` when the kernel takes only a part of the bytes.
 pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[&dyn AsFd]) -> io::Result<()> {
     if descriptors.len() > DESCRIPTORS_MAX {
         return Err(io::Error::from(io::ErrorKind::InvalidInput));
@@ -45,9 +43,6 @@ pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[&dyn AsFd]) -> io::R
 }
 
 /// Receives one message. Returns the number of bytes and the descriptors; zero bytes mean that the peer has closed.
-///
-/// # Errors
-/// The kernel's.
 pub fn receive(socket: impl AsFd, buffer: &mut [u8]) -> io::Result<(usize, Vec<OwnedFd>)> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
     let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -32,10 +32,8 @@ pub struct Launch {
     pub tenant: Option<String>,
 }
 
-/// Supervises the calling thread and everything that it starts from now on.
-///
-/// # Errors
-/// No enforcer runs, or the filter cannot be installed.
+/// Supervises the calling thread and everything that it starts from now on. Fails if no enforcer runs, or the filter
+/// cannot be installed.
 pub fn supervise_self(launch: &Launch) -> Result<(), EnforceError> {
     let Some(conventions) = conventions() else {
         return Err(EnforceError::Architecture {

@@ -65,10 +65,8 @@ pub struct Law {
 }
 
 impl Law {
-    /// Takes the tenants in the file's order. Without a capacity no tenant is judged.
-    ///
-    /// # Errors
-    /// Guarantees that add up to more than the capacity.
+    /// Takes the tenants in the file's order. Without a capacity no tenant is judged. Fails for guarantees that add up
+    /// to more than the capacity.
     pub fn new(
         tenants: &[EnforcedTenant],
         capacity: Option<NicCapacity>,

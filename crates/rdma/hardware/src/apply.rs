@@ -57,10 +57,8 @@ pub enum Foreign {
     Overwrite,
 }
 
-/// Makes every setting of `plan`.
-///
-/// # Errors
-/// A setting failed: [`HardwareError::Restored`], or [`HardwareError::Left`] if the restoration failed too.
+/// Makes every setting of `plan`. A setting that fails is [`HardwareError::Restored`], or [`HardwareError::Left`] if
+/// the restoration failed too.
 pub fn apply(
     backend: &mut dyn Backend,
     record: &mut Record,
@@ -139,10 +137,8 @@ fn verify(backend: &mut dyn Backend, target: &Target, wanted: &Value) -> Result<
     }
 }
 
-/// Gives every changed object its previous value. The journal keeps those that failed or that others changed.
-///
-/// # Errors
-/// The first that failed; the others are restored.
+/// Gives every changed object its previous value. The journal keeps those that failed or that others changed. The error
+/// is the first that failed; the others are restored.
 pub fn restore(
     backend: &mut dyn Backend,
     record: &mut Record,
@@ -194,10 +190,7 @@ fn restore_one(
     Ok(())
 }
 
-/// The settings of `plan` beside the host's values.
-///
-/// # Errors
-/// A value cannot be read.
+/// The settings of `plan` beside the host's values. Fails if a value cannot be read.
 pub fn differences(
     backend: &mut dyn Backend,
     plan: &Plan,
@@ -209,10 +202,7 @@ pub fn differences(
     )
 }
 
-/// The recorded values beside the host's: drift.
-///
-/// # Errors
-/// A value cannot be read.
+/// The recorded values beside the host's: drift. Fails if a value cannot be read.
 pub fn drift(backend: &mut dyn Backend, record: &Record) -> Result<Vec<Comparison>, HardwareError> {
     let entries = record.entries().iter();
     compare(backend, entries.map(|entry| (&entry.target, &entry.after)))

@@ -9,14 +9,8 @@ use std::fmt;
 /// A write that failed or was cut off leaves a value that [`Value::is_between`] the old and the new one.
 pub trait Backend: fmt::Debug {
     /// The present value; [`Value::Absent`] if the object, its device or its cgroup does not exist.
-    ///
-    /// # Errors
-    /// The kernel's.
     fn read(&mut self, target: &Target) -> Result<Value, HostError>;
 
     /// Makes `value` the value of the object. [`Value::Absent`] removes a group of rates.
-    ///
-    /// # Errors
-    /// The kernel's.
     fn write(&mut self, target: &Target, value: &Value) -> Result<(), HostError>;
 }

@@ -139,9 +139,6 @@ pub struct Pacing {
 
 impl Host {
     /// Parses a file that `isolane rdma plan --cards` wrote.
-    ///
-    /// # Errors
-    /// What is wrong with the text.
     pub fn parse(text: &str) -> Result<Self, String> {
         let host: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         match host.version {

@@ -114,10 +114,8 @@ const TENANT: &[Key] = &[
     key("handles_max", count(1, u32::MAX as u64), "most open device files of its cgroup (none)"),
 ];
 
-/// Parses `text`; `file` is its name in messages.
-///
-/// # Errors
-/// The first mistake: file, line, key, value, what is allowed.
+/// Parses `text`; `file` is its name in messages. The error is the first mistake: file, line, key, value, what is
+/// allowed.
 pub fn parse(file: &str, text: &str) -> Result<Policy> {
     let source = Source { file, text };
     let tree = source.tree()?;

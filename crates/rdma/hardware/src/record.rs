@@ -79,10 +79,8 @@ pub enum Found {
 }
 
 impl Record {
-    /// Opens the journal of `card` and excludes other writers.
-    ///
-    /// # Errors
-    /// [`HardwareError::Busy`], [`HardwareError::Journal`], [`HardwareError::Damaged`].
+    /// Opens the journal of `card` and excludes other writers. Fails with [`HardwareError::Busy`],
+    /// [`HardwareError::Journal`] or [`HardwareError::Damaged`].
     pub fn find(directory: &Path, card: &str) -> Result<Found, HardwareError> {
         let path = path(directory, card);
         match PrivateDirectory::open(directory) {
@@ -109,9 +107,6 @@ impl Record {
     }
 
     /// The journal of `card`; makes an empty one if there is none of this boot.
-    ///
-    /// # Errors
-    /// See [`Self::find`].
     pub fn open_or_make(directory: &Path, card: &str) -> Result<Self, HardwareError> {
         PrivateDirectory::open_or_make(directory)
             .map_err(|error| HardwareError::journal(directory, error))?;
@@ -142,10 +137,7 @@ impl Record {
         })
     }
 
-    /// The cards that have a journal of this boot, sorted.
-    ///
-    /// # Errors
-    /// The directory cannot be read.
+    /// The cards that have a journal of this boot, sorted. Fails if the directory cannot be read.
     pub fn cards(directory: &Path) -> Result<Vec<String>, HardwareError> {
         let names = match PrivateDirectory::open(directory) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
@@ -166,10 +158,8 @@ impl Record {
         self.complete
     }
 
-    /// Records that `target` is about to get `after`.
-    ///
-    /// # Errors
-    /// The journal cannot be written; then nothing may be changed.
+    /// Records that `target` is about to get `after`. Fails if the journal cannot be written; then nothing may be
+    /// changed.
     pub fn change(
         &mut self,
         target: &Target,
@@ -183,38 +173,26 @@ impl Record {
         })
     }
 
-    /// Records that the new value of `target` was read back.
-    ///
-    /// # Errors
-    /// The journal cannot be written.
+    /// Records that the new value of `target` was read back. Fails if the journal cannot be written.
     pub fn made(&mut self, target: &Target) -> Result<(), HardwareError> {
         self.line(Line::Made {
             target: target.clone(),
         })
     }
 
-    /// Records that the previous value of `target` was read back.
-    ///
-    /// # Errors
-    /// The journal cannot be written.
+    /// Records that the previous value of `target` was read back. Fails if the journal cannot be written.
     pub fn undone(&mut self, target: &Target) -> Result<(), HardwareError> {
         self.line(Line::Undone {
             target: target.clone(),
         })
     }
 
-    /// Records that every setting of a plan is made.
-    ///
-    /// # Errors
-    /// The journal cannot be written.
+    /// Records that every setting of a plan is made. Fails if the journal cannot be written.
     pub fn finish(&mut self) -> Result<(), HardwareError> {
         self.line(Line::Complete)
     }
 
-    /// Removes the journal: nothing of ours is in force.
-    ///
-    /// # Errors
-    /// The file cannot be removed.
+    /// Removes the journal: nothing of ours is in force. Fails if the file cannot be removed.
     pub fn remove(self) -> Result<(), HardwareError> {
         assert!(
             self.entries.is_empty(),
@@ -310,10 +288,7 @@ fn lock(journal: &Journal, path: &Path) -> Result<(), HardwareError> {
     })
 }
 
-/// Removes the journal of an earlier boot.
-///
-/// # Errors
-/// The file cannot be removed.
+/// Removes the journal of an earlier boot. Fails if the file cannot be removed.
 pub fn remove_void(directory: &Path, card: &str) -> Result<(), HardwareError> {
     remove(&path(directory, card))
 }

@@ -98,19 +98,13 @@ pub enum Selection {
     Vendor,
 }
 
-/// Reads the settings of `network_device`; `None` if its driver has no DCB.
-///
-/// # Errors
-/// The kernel's; a missing device is [`HostError::Kernel`].
+/// Reads the settings of `network_device`; `None` if its driver has no DCB. A missing device is [`HostError::Kernel`].
 pub fn read(socket: &mut Socket, network_device: &str) -> Result<Option<Bridging>, HostError> {
     let payload = query(socket, network_device)?;
     Ok(payload.as_deref().map(parse))
 }
 
 /// Reads the settings as the payload of the kernel's answer, for a program that writes a part of them again.
-///
-/// # Errors
-/// See [`read`].
 pub fn query(socket: &mut Socket, network_device: &str) -> Result<Option<Vec<u8>>, HostError> {
     let name = AttributesBuilder::new().with_text(DCB_ATTR_IFNAME, network_device);
     let mut payload = vec![0, DCB_CMD_IEEE_GET, 0, 0];
@@ -134,9 +128,6 @@ pub fn query(socket: &mut Socket, network_device: &str) -> Result<Option<Vec<u8>
 }
 
 /// Opens the socket for [`read`].
-///
-/// # Errors
-/// The kernel's.
 pub fn open() -> Result<Socket, HostError> {
     Socket::open(Family::Route)
 }

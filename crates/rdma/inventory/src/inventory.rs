@@ -100,11 +100,8 @@ pub struct GroupHoldings {
 }
 
 impl Inventory {
-    /// Reads all resources of every device, or of `device` alone.
-    ///
-    /// # Errors
-    /// [`HostError::NoRdmaSubsystem`], [`HostError::NoDevice`] and the kernel's. A device that is removed meanwhile is
-    /// left out.
+    /// Reads all resources of every device, or of `device` alone. Fails with [`HostError::NoRdmaSubsystem`],
+    /// [`HostError::NoDevice`] or the kernel's error. A device that is removed meanwhile is left out.
     pub fn read(connection: &mut Connection, device: Option<&str>) -> Result<Self, HostError> {
         let devices = match device {
             Some(name) => vec![connection.device(name)?],

@@ -35,10 +35,7 @@ impl ChunkingOptions {
         }
     }
 
-    /// Refuses options under which nothing would move.
-    ///
-    /// # Errors
-    /// Names the first option that is zero.
+    /// Refuses options under which nothing would move. The error names the first option that is zero.
     pub fn check(&self) -> Result<(), OptionError> {
         OptionError::require_positive(&[
             ("chunk", self.chunk.get()),
@@ -70,10 +67,7 @@ pub struct Chunking {
 }
 
 impl Chunking {
-    /// A host without flows.
-    ///
-    /// # Errors
-    /// As [`ChunkingOptions::check`].
+    /// A host without flows. Fails as [`ChunkingOptions::check`] does.
     pub fn new(options: ChunkingOptions) -> Result<Self, OptionError> {
         options.check()?;
         Ok(Self {

@@ -70,10 +70,8 @@ impl ClassifierOptions {
         }
     }
 
-    /// Refuses thresholds that contradict each other.
-    ///
-    /// # Errors
-    /// Names the first option that is wrong, and what it may be.
+    /// Refuses thresholds that contradict each other. The error names the first option that is wrong, and what it may
+    /// be.
     pub fn check(&self) -> Result<(), OptionError> {
         let positive = [
             ("interval", self.interval.as_ps()),

@@ -67,10 +67,7 @@ struct Flow {
 }
 
 impl HardwarePriority {
-    /// A host without flows.
-    ///
-    /// # Errors
-    /// When the classifier's thresholds contradict each other.
+    /// A host without flows. Fails if the classifier's thresholds contradict each other.
     pub fn new(options: HardwarePriorityOptions) -> Result<Self, OptionError> {
         let classifier = options.classifier.as_ref();
         classifier.map_or(Ok(()), ClassifierOptions::check)?;

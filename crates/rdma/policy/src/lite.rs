@@ -59,10 +59,8 @@ impl LiteOptions {
         }
     }
 
-    /// Refuses options under which the policy cannot work.
-    ///
-    /// # Errors
-    /// Names the first option that is wrong, and what it may be.
+    /// Refuses options under which the policy cannot work. The error names the first option that is wrong, and what it
+    /// may be.
     pub fn check(&self) -> Result<(), OptionError> {
         let limited = self.limited_share.of(self.rate_max.as_bps());
         let positive = [
@@ -142,10 +140,7 @@ impl Flow {
 }
 
 impl Lite {
-    /// A host without flows.
-    ///
-    /// # Errors
-    /// When an option cannot work; see [`LiteOptions::check`].
+    /// A host without flows. Fails if an option cannot work; see [`LiteOptions::check`].
     pub fn new(options: LiteOptions) -> Result<Self, OptionError> {
         options.check()?;
         let mut pacer = Pacer::new(options.capacity(), options.quantum, 1);

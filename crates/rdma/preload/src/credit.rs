@@ -165,10 +165,8 @@ impl Bucket {
         }
     }
 
-    /// Takes `needed` bytes and operations. Call [`Self::grow`] first.
-    ///
-    /// # Errors
-    /// The nanoseconds until they may pass, if no other caller takes credit.
+    /// Takes `needed` bytes and operations. Call [`Self::grow`] first. The error is the nanoseconds until they may
+    /// pass, if no other caller takes credit.
     pub fn take(&mut self, terms: &[Terms; 2], needed: [i64; 2]) -> Result<(), u64> {
         let wait = |at: usize| self.credit[at].wait_ns(terms[at], needed[at]);
         match wait(0).max(wait(1)) {

@@ -143,10 +143,8 @@ impl Meter {
         books.woken_at_ns = 0;
     }
 
-    /// Grants credit for a request, and some more to the account.
-    ///
-    /// # Errors
-    /// The time of the next attempt, in nanoseconds of the process's clock.
+    /// Grants credit for a request, and some more to the account. The error is the time of the next attempt, in
+    /// nanoseconds of the process's clock.
     pub fn draw(&self, base: &Base, account: &mut Account, request: Request) -> Result<(), u64> {
         let now_ns = base.now_ns();
         let mut books = self.books.lock();

@@ -7,10 +7,8 @@ use isolane_rdma_verbs_sys::*;
 use std::ffi::c_int;
 
 impl Inner {
-    /// Posts about `quantum` bytes from the front of the queue.
-    ///
-    /// # Errors
-    /// The provider's error for the front request, other than a full queue.
+    /// Posts about `quantum` bytes from the front of the queue. Fails with the provider's error for the front request,
+    /// other than a full queue.
     pub(crate) fn progress(&mut self, quantum: u64) -> Result<Outcome, c_int> {
         let mut left = quantum;
         loop {

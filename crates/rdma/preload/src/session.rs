@@ -111,10 +111,7 @@ impl Session {
         }
     }
 
-    /// Connects and sends `Hello`.
-    ///
-    /// # Errors
-    /// Why there is no session, for people.
+    /// Connects and sends `Hello`. The error says why there is no session.
     pub fn begin(settings: &Settings) -> Result<Self, String> {
         let path = settings.socket.display();
         let problem = |what: &str, error: rustix::io::Errno| format!("{what} {path}: {error}");

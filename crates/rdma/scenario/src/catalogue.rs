@@ -149,10 +149,8 @@ impl CatalogueEntry {
         }
     }
 
-    /// The workloads on a device of `limits`.
-    ///
-    /// # Errors
-    /// When the device cannot run it: atomics on a device without them, datagrams larger than its MTU.
+    /// The workloads on a device of `limits`. Fails if the device cannot run it: atomics on a device without them,
+    /// datagrams larger than its MTU.
     pub fn workloads(&self, limits: &DeviceLimits) -> Result<Vec<Workload>, CommandError> {
         if !self.in_full.is_empty() {
             let in_full = self.in_full.iter();
@@ -249,10 +247,8 @@ impl Catalogue {
         all
     }
 
-    /// The catalogue written in `text`; `file` names it in messages.
-    ///
-    /// # Errors
-    /// The first mistake, with its line: unknown keys, names taken twice, command lines that cannot be honoured.
+    /// The catalogue written in `text`; `file` names it in messages. The error is the first mistake, with its line:
+    /// unknown keys, names taken twice, command lines that cannot be honoured.
     pub fn parse(text: &str, file: &str) -> Result<Self, InputError> {
         let source = Source { file, text };
         let tree = source.tree()?;

@@ -71,10 +71,8 @@ fn fault(
     })
 }
 
-/// Checks `scenario` against the device it names.
-///
-/// # Errors
-/// The first thing that the device cannot do, without a line, because the scenario may have no file.
+/// Checks `scenario` against the device it names. The error is the first thing that the device cannot do, without a
+/// line, because the scenario may have no file.
 pub fn check_against(scenario: &Scenario, profile: &Profile) -> Result<(), InputError> {
     let limits = DeviceLimits::of(profile);
     for tenant in &scenario.tenants {

@@ -164,11 +164,8 @@ fn below(path: &str, parent: &str) -> bool {
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The file written in `text`; `file` names it in messages.
-///
-/// # Errors
-/// The first mistake of the text, with file, line, key, value and remedy; tenants whose processes cannot be
-/// distinguished; guarantees of rate without a capacity.
+/// The file written in `text`; `file` names it in messages. The error is the first mistake of the text, with file,
+/// line, key, value and remedy; tenants whose processes cannot be distinguished; guarantees of rate without a capacity.
 ///
 /// ```
 /// let text = r#"

@@ -45,10 +45,7 @@ impl Library {
         self.profiles.insert(at, profile);
     }
 
-    /// Adds the profile written in `text`.
-    ///
-    /// # Errors
-    /// As [`Profile::parse`].
+    /// Adds the profile written in `text`. Fails as [`Profile::parse`] does.
     pub fn add_profile_text(&mut self, text: &str, file: &str) -> Result<(), InputError> {
         self.add_profile(Profile::parse(text, file)?);
         Ok(())

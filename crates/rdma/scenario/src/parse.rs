@@ -45,18 +45,14 @@ pub struct Overrides {
     pub seed: Option<u64>,
 }
 
-/// The scenario written in `text`; `file` names it in messages.
-///
-/// # Errors
-/// The first mistake of the text, with file, line, key, value, and the remedy.
+/// The scenario written in `text`; `file` names it in messages. The error is the first mistake of the text, with file,
+/// line, key, value, and the remedy.
 pub fn parse(text: &str, file: &str, library: &Library) -> Result<Scenario, InputError> {
     parse_with(text, file, library, &Overrides::default())
 }
 
-/// As [`parse`], with some values replaced by the caller's.
-///
-/// # Errors
-/// As [`parse`]; a profile or policy of `overrides` that does not exist.
+/// As [`parse`], with some values replaced by the caller's. Fails as [`parse`] does, and for a profile or policy of
+/// `overrides` that does not exist.
 pub fn parse_with(
     text: &str,
     file: &str,

@@ -75,10 +75,8 @@ const TOKEN: &[Key] = &[
 ];
 
 impl Profile {
-    /// The profile written in `text`; `file` names it in messages.
-    ///
-    /// # Errors
-    /// The first mistake, with its line: a parameter that is missing, unknown, out of range or without a source.
+    /// The profile written in `text`; `file` names it in messages. The error is the first mistake, with its line: a
+    /// parameter that is missing, unknown, out of range or without a source.
     pub fn parse(text: &str, file: &str) -> Result<Self, ProfileError> {
         let source = Source { file, text };
         let tree = source.tree()?;

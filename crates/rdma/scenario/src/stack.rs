@@ -132,10 +132,8 @@ pub fn part(name: &str) -> Option<&'static PolicyPart> {
     POLICIES.iter().find(|part| part.name == name)
 }
 
-/// The parts of the policy called `name`, in the order of [`POLICIES`].
-///
-/// # Errors
-/// When a part does not exist, or two parts cannot be in one stack.
+/// The parts of the policy called `name`, in the order of [`POLICIES`]. Fails if a part does not exist, or two parts
+/// cannot be in one stack.
 pub fn parts(name: &str) -> Result<Vec<&'static PolicyPart>, StackError> {
     let mut found: Vec<&'static PolicyPart> = Vec::new();
     for word in name.split('+').map(str::trim) {
@@ -152,10 +150,7 @@ pub fn parts(name: &str) -> Result<Vec<&'static PolicyPart>, StackError> {
     Ok(found)
 }
 
-/// The name of the stack: its parts in the order of [`POLICIES`].
-///
-/// # Errors
-/// As [`parts`].
+/// The name of the stack: its parts in the order of [`POLICIES`]. Fails as [`parts`] does.
 pub fn canonical(name: &str) -> Result<String, StackError> {
     let names: Vec<&str> = parts(name)?.iter().map(|part| part.name).collect();
     Ok(names.join("+"))
@@ -204,10 +199,8 @@ pub fn unbuilt<'a>(names: impl Iterator<Item = &'a str>) -> Vec<&'a str> {
     names.filter(|name| !is_on_sale(name)).collect()
 }
 
-/// Whether the device of `profile` can run the policy called `name` for so many tenants.
-///
-/// # Errors
-/// As [`parts`], and when a part needs what the device lacks.
+/// Whether the device of `profile` can run the policy called `name` for so many tenants. Fails as [`parts`] does, and
+/// if a part needs what the device lacks.
 pub fn check_device(name: &str, profile: &Profile, tenants: usize) -> Result<(), StackError> {
     for part in parts(name)? {
         let lacks = match part.needs {

@@ -202,9 +202,6 @@ impl ToDaemon {
     }
 
     /// Decodes arbitrary bytes.
-    ///
-    /// # Errors
-    /// See [`MessageError`].
     pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
         let (kind, mut reader) = Reader::open(bytes)?;
         let message = match kind {
@@ -262,9 +259,6 @@ impl ToShim {
     }
 
     /// Decodes arbitrary bytes.
-    ///
-    /// # Errors
-    /// See [`MessageError`].
     pub fn decode(bytes: &[u8]) -> Result<Self, MessageError> {
         let (kind, mut reader) = Reader::open(bytes)?;
         let message = match kind {

@@ -237,10 +237,7 @@ unsafe impl Sync for Region {}
 
 impl Region {
     /// Makes a region for `session` with zero counters and no lease. Returns it with the sealed memory file for the
-    /// shim.
-    ///
-    /// # Errors
-    /// The kernel has no memory or no file descriptors left.
+    /// shim. Fails if the kernel has no memory or no file descriptors left.
     pub fn create(session: u64) -> Result<(Self, OwnedFd), RegionError> {
         let kernel = |what| move |error| RegionError::Kernel { what, error };
         let file = memfd_create(
@@ -259,10 +256,8 @@ impl Region {
         Ok((region, file))
     }
 
-    /// Maps the region behind `file`, which the shim received.
-    ///
-    /// # Errors
-    /// The file is not sealed, has the wrong size or version, or the kernel rejects the mapping.
+    /// Maps the region behind `file`, which the shim received. Fails if the file is not sealed, has the wrong size or
+    /// version, or the kernel rejects the mapping.
     pub fn map(file: impl AsFd) -> Result<Self, RegionError> {
         let kernel = |what| move |error| RegionError::Kernel { what, error };
         let bytes = fstat(&file).map_err(kernel("inspect"))?.st_size as u64;

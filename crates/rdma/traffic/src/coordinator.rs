@@ -193,9 +193,7 @@ impl Link {
 /// Runs `plan` on the workers at `links`, one per host of the plan, and returns their reports.
 ///
 /// When `interrupted` becomes true, the run ends early with what was measured. `progress` receives progress messages.
-///
-/// # Errors
-/// [`CoordinatorError`]; workers end when their links are dropped.
+/// Workers end when their links are dropped.
 pub fn coordinate(
     plan: &Plan,
     links: &mut BTreeMap<Host, Link>,

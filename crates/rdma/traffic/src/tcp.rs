@@ -32,10 +32,7 @@ const PLACES: PoolLimits = PoolLimits {
     sessions: 16,
 };
 
-/// Connects to the server at `host` and `port`.
-///
-/// # Errors
-/// No server listens there, or the name is unknown.
+/// Connects to the server at `host` and `port`. Fails if no server listens there, or the name is unknown.
 pub fn dial(host: &str, port: u16) -> io::Result<Link> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the host name has no address");
     for address in (host, port).to_socket_addrs()? {
@@ -143,18 +140,12 @@ fn job(stream: &TcpStream) -> io::Result<Vec<u8>> {
     }
 }
 
-/// Opens a listening socket.
-///
-/// # Errors
-/// The port is taken.
+/// Opens a listening socket. Fails if the port is taken.
 pub fn listen(address: &str, port: u16) -> io::Result<TcpListener> {
     TcpListener::bind((address, port))
 }
 
-/// Starts a worker in a thread of this process.
-///
-/// # Errors
-/// No descriptors are left.
+/// Starts a worker in a thread of this process. Fails if no descriptors are left.
 pub fn inside(name: &str) -> io::Result<Link> {
     let (their_input, our_output) = io::pipe()?;
     let (our_input, mut their_output) = io::pipe()?;

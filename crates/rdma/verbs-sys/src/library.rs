@@ -52,10 +52,7 @@ macro_rules! library {
         }
 
         impl Library {
-            /// Opens libibverbs and finds its functions.
-            ///
-            /// # Errors
-            /// [`LibraryError`]: the library is not installed, or is not a libibverbs.
+            /// Opens libibverbs and finds its functions. Fails if the library is not installed, or is not a libibverbs.
             pub fn open(lookup: Lookup) -> Result<Self, LibraryError> {
                 let found = Symbols::open(lookup)?;
                 Ok(Self { $( $field: {

@@ -21,10 +21,8 @@ const WAITING_MAX: usize = 64 << 20;
 /// Most interfaces of a section.
 const INTERFACES_MAX: usize = 4_096;
 
-/// Compares calls and packets of the capture `input`.
-///
-/// # Errors
-/// The capture is not one or is damaged. A capture whose last packet is cut is read up to there.
+/// Compares calls and packets of the capture `input`. Fails if the capture is not one or is damaged. A capture whose
+/// last packet is cut is read up to there.
 pub fn audit(input: impl Read + Send, options: &Options) -> Result<Report, CaptureError> {
     let mut audit = Audit {
         options,

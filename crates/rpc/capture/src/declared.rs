@@ -51,10 +51,7 @@ impl Declared {
         self.rules.push(rule);
     }
 
-    /// Appends the rules of a file's text.
-    ///
-    /// # Errors
-    /// The first wrong line.
+    /// Appends the rules of a file's text. The error is the first wrong line.
     pub fn read(&mut self, file: &str, text: &str, classes: &[Class]) -> Result<(), TableError> {
         let wrong = |line: usize, what: String| TableError {
             file: file.to_owned(),
@@ -120,10 +117,7 @@ fn cell<T: std::str::FromStr>(
     }
 }
 
-/// The number of the class named `name`.
-///
-/// # Errors
-/// The name and all classes.
+/// The number of the class named `name`. The error has the name and all classes.
 pub fn class_named(name: &str, classes: &[Class]) -> Result<u8, String> {
     let found = classes.iter().position(|class| class.name == name);
     found.map(|class| class as u8).ok_or_else(|| {

@@ -110,10 +110,7 @@ const WORDS_BYTES: usize = 600;
 const TICK: Duration = Duration::from_millis(50);
 
 impl Program {
-    /// Starts the program of `language` in the namespace `space`.
-    ///
-    /// # Errors
-    /// The program cannot be started.
+    /// Starts the program of `language` in the namespace `space`. Fails if the program cannot be started.
     pub fn start(
         commands: &Commands,
         language: Language,
@@ -160,10 +157,7 @@ impl Program {
         })
     }
 
-    /// Sends a document.
-    ///
-    /// # Errors
-    /// The program has ended.
+    /// Sends a document. Fails if the program has ended.
     pub fn send(&mut self, document: &impl Serialize) -> Result<(), LabError> {
         let text = serde_json::to_string(document).expect("the lab's documents are JSON");
         let stdin = self.stdin.as_mut().expect("stdin is open until close");
@@ -177,10 +171,8 @@ impl Program {
         self.stdin = None;
     }
 
-    /// Waits for the next document, until `limit`.
-    ///
-    /// # Errors
-    /// The program ends, sends something else, sends nothing in time, or the user interrupts.
+    /// Waits for the next document, until `limit`. Fails if the program ends, sends something else, sends nothing in
+    /// time, or the user interrupts.
     pub fn receive<T: DeserializeOwned>(
         &self,
         limit: Instant,

@@ -68,10 +68,8 @@ const STEP: f64 = 0.01;
 /// Smallest admit probability, as in the public simulator.
 const FLOOR: f64 = 0.1;
 
-/// Runs the lab and removes its network in any case.
-///
-/// # Errors
-/// The machine lacks something, a program fails, or the user interrupts.
+/// Runs the lab and removes its network in any case. Fails if the machine lacks something, a program fails, or the user
+/// interrupts.
 pub fn run(plan: &Plan, setting: &Setting<'_>) -> Result<Report, LabError> {
     plan.check()?;
     let begin = Instant::now();

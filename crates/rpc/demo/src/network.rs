@@ -54,10 +54,8 @@ impl ClassCount {
 }
 
 impl Network {
-    /// Builds the network of `plan` for `clients` clients.
-    ///
-    /// # Errors
-    /// The caller is not root, or the machine lacks a part; nothing is left behind.
+    /// Builds the network of `plan` for `clients` clients. Fails if the caller is not root, or the machine lacks a
+    /// part; nothing is left behind.
     pub fn build(plan: &Plan, clients: usize, keep: bool) -> Result<Self, LabError> {
         require_root()?;
         namespaces::remove_stale(PREFIX);
@@ -145,10 +143,7 @@ impl Network {
         format!("10.77.0.2:{}", 7001 + index)
     }
 
-    /// Traffic of each class of the port so far, in the order of the classes.
-    ///
-    /// # Errors
-    /// `tc` fails.
+    /// Traffic of each class of the port so far, in the order of the classes. Fails if `tc` does.
     pub fn counts(&self, classes: usize) -> Result<Vec<ClassCount>, LabError> {
         let text = run(&format!("tc -n {} -s class show dev {PORT}", self.router()))?;
         Ok((1..=classes)
@@ -242,10 +237,7 @@ fn parse_count(text: &str, class: usize) -> ClassCount {
     }
 }
 
-/// Checks the permission to make namespaces.
-///
-/// # Errors
-/// The caller is not root.
+/// Checks the permission to make namespaces. Fails if the caller is not root.
 pub fn require_root() -> Result<(), LabError> {
     if namespaces::is_root() {
         return Ok(());

@@ -133,10 +133,7 @@ impl Plan {
         self.burst_calls_per_s() * self.load / self.burst
     }
 
-    /// Predictions of theory for `mix`.
-    ///
-    /// # Errors
-    /// The load or the mix is invalid.
+    /// Predictions of theory for `mix`. Fails if the load or the mix is invalid.
     pub fn theory(&self, mix: &[f64; CLASSES]) -> Result<Theory, QueueingError> {
         let weights = self.weights.map(f64::from);
         let port = Port::new(&weights, Arrivals::new(self.load, self.burst)?)?;
@@ -155,10 +152,7 @@ impl Plan {
         })
     }
 
-    /// Rejects plans that cannot be run.
-    ///
-    /// # Errors
-    /// The option, its value and the remedy.
+    /// Rejects plans that cannot be run. The error has the option, its value and the remedy.
     pub fn check(&self) -> Result<(), LabError> {
         if !(self.percentile > 0.0 && self.percentile < 100.0) {
             return Err(LabError::Input(format!(

@@ -80,18 +80,14 @@ impl Admission {
         Self::with(settings, None, None)
     }
 
-    /// Makes an admission with the settings in `text`; messages use `name` for it.
-    ///
-    /// # Errors
-    /// The first mistake: line, key, value, what is allowed.
+    /// Makes an admission with the settings in `text`; messages use `name` for it. The error is the first mistake:
+    /// line, key, value, what is allowed.
     pub fn from_text(name: &str, text: &str) -> Result<Self, SettingsError> {
         Ok(Self::new(settings::parse(name, text)?))
     }
 
-    /// Makes an admission with the settings of a file, which [`Admission::reload_if_changed`] reads again.
-    ///
-    /// # Errors
-    /// The file cannot be read or has a mistake.
+    /// Makes an admission with the settings of a file, which [`Admission::reload_if_changed`] reads again. Fails if the
+    /// file cannot be read or has a mistake.
     pub fn from_file(file: &Path) -> Result<Self, SettingsError> {
         let (settings, changed) = read(file)?;
         Ok(Self::with(settings, Some(file.to_owned()), changed))
@@ -125,20 +121,14 @@ impl Admission {
     }
 
     /// Reports the end of a call, `latency` after it was passed to the transport; `docs/internals/rpc.md` says what to
-    /// measure.
-    ///
-    /// # Errors
-    /// The ticket is not from this table, or its destination has left the table.
+    /// measure. Fails if the ticket is not from this table, or its destination has left the table.
     pub fn complete(&self, ticket: Ticket, latency: Duration) -> Result<(), TicketError> {
         let latency_ns = u64::try_from(latency.as_nanos()).unwrap_or(u64::MAX);
         self.table.complete(ticket, latency_ns, clock::fine_ns())
     }
 
     /// Reports the end of a call with a response of `response_bytes`: the objective covers the packets of both
-    /// directions. `latency` excludes the server's own time.
-    ///
-    /// # Errors
-    /// As [`Admission::complete`].
+    /// directions. `latency` excludes the server's own time. Fails as [`Admission::complete`] does.
     pub fn complete_read(
         &self,
         ticket: Ticket,
@@ -152,10 +142,8 @@ impl Admission {
 
     /// Reports the end of a call without an answer, `elapsed` after it was passed to the transport: by its deadline, by
     /// cancellation or with its connection. `elapsed` is a lower bound of its latency: beyond the objective it counts
-    /// as a miss, below it counts as nothing. Returns whether it counted as a miss.
-    ///
-    /// # Errors
-    /// As [`Admission::complete`].
+    /// as a miss, below it counts as nothing. Returns whether it counted as a miss. Fails as [`Admission::complete`]
+    /// does.
     pub fn give_up(&self, ticket: Ticket, elapsed: Duration) -> Result<bool, TicketError> {
         let elapsed_ns = u64::try_from(elapsed.as_nanos()).unwrap_or(u64::MAX);
         self.table.give_up(ticket, elapsed_ns, clock::fine_ns())
@@ -179,10 +167,7 @@ impl Admission {
         metrics::render(&report, &settings)
     }
 
-    /// Applies other settings.
-    ///
-    /// # Errors
-    /// They change the classes or the table's size; then nothing changes.
+    /// Applies other settings. Fails if they change the classes or the table's size; then nothing changes.
     pub fn reconfigure(&self, next: Settings) -> Result<(), SettingsError> {
         let mut current = self.current();
         let stuck = current.settings.needs_restart(&next);
@@ -196,19 +181,14 @@ impl Admission {
         Ok(())
     }
 
-    /// Applies the settings in a text.
-    ///
-    /// # Errors
-    /// The text has a mistake or needs a restart; then nothing changes.
+    /// Applies the settings in a text. Fails if the text has a mistake or needs a restart; then nothing changes.
     pub fn reload_text(&self, name: &str, text: &str) -> Result<(), SettingsError> {
         self.reconfigure(settings::parse(name, text)?)
     }
 
-    /// Reads the file again if it has changed. Returns whether other settings apply now.
-    ///
-    /// # Errors
-    /// The file cannot be read, has a mistake or needs a restart; then nothing changes, and the file is read again only
-    /// after its next change.
+    /// Reads the file again if it has changed. Returns whether other settings apply now. Fails if the file cannot be
+    /// read, has a mistake or needs a restart; then nothing changes, and the file is read again only after its next
+    /// change.
     pub fn reload_if_changed(&self) -> Result<bool, SettingsError> {
         let file = self.file.as_deref().ok_or(SettingsError::NoFile)?;
         let changed = std::fs::metadata(file)
@@ -227,10 +207,7 @@ impl Admission {
     }
 
     /// Checks the file from a thread of its own every `period` while the admission exists. `say` gets one line after
-    /// each change or failure.
-    ///
-    /// # Errors
-    /// There is no file, or no thread can be started.
+    /// each change or failure. Fails if there is no file, or no thread can be started.
     pub fn watch(
         self: &Arc<Self>,
         period: Duration,
@@ -259,10 +236,7 @@ impl Admission {
     }
 
     /// Starts the background work that the settings require while the admission exists: a check of the file every
-    /// second, and the client of the quota server. `say` gets lines for people.
-    ///
-    /// # Errors
-    /// No thread can be started.
+    /// second, and the client of the quota server. `say` gets lines for people. Fails if no thread can be started.
     pub fn start(
         self: &Arc<Self>,
         say: impl Fn(&str) + Clone + Send + 'static,
@@ -273,10 +247,8 @@ impl Admission {
         self.start_quota(say)
     }
 
-    /// The same for the client of the quota server alone, for callers that reload their file themselves.
-    ///
-    /// # Errors
-    /// No thread can be started.
+    /// The same for the client of the quota server alone, for callers that reload their file themselves. Fails if no
+    /// thread can be started.
     pub fn start_quota(
         self: &Arc<Self>,
         say: impl Fn(&str) + Send + 'static,
@@ -287,18 +259,13 @@ impl Admission {
         client::start(self, client::Options::new(quota), say)
     }
 
-    /// [`Admission::start`] for callers without a callback: messages wait for [`Admission::take_said`].
-    ///
-    /// # Errors
-    /// No thread can be started.
+    /// [`Admission::start`] for callers without a callback: messages wait for [`Admission::take_said`]. Fails if no
+    /// thread can be started.
     pub fn start_and_keep(self: &Arc<Self>) -> std::io::Result<()> {
         self.start(self.keeper())
     }
 
-    /// [`Admission::start_quota`] in the same way.
-    ///
-    /// # Errors
-    /// When no thread is to be had.
+    /// [`Admission::start_quota`] in the same way. Fails if no thread can be started.
     pub fn start_quota_and_keep(self: &Arc<Self>) -> std::io::Result<()> {
         self.start_quota(self.keeper())
     }
@@ -320,10 +287,7 @@ impl Admission {
         said.push_back(line.to_owned());
     }
 
-    /// Passes each waiting message to `look`, and removes it if `look` returns true.
-    ///
-    /// # Errors
-    /// Those of `look`.
+    /// Passes each waiting message to `look`, and removes it if `look` returns true. Fails as `look` does.
     pub fn take_said<E>(&self, look: impl FnOnce(&str) -> Result<bool, E>) -> Result<(), E> {
         let mut said = self.said.lock().unwrap_or_else(PoisonError::into_inner);
         let text = Vec::from(said.clone()).join("\n");

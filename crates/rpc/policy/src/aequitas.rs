@@ -119,10 +119,7 @@ impl AequitasOptions {
         Duration::from_ps((self.target_per_mtu.as_ps() as f64 * factor).min(u64::MAX as f64) as u64)
     }
 
-    /// Rejects options that cannot control a class.
-    ///
-    /// # Errors
-    /// The option's name, its value and what is allowed.
+    /// Rejects options that cannot control a class. The error has the option's name, its value and what is allowed.
     pub fn check(&self) -> Result<(), OptionError> {
         if self.target_per_mtu == Duration::ZERO {
             return Err(OptionError::new(

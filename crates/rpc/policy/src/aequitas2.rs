@@ -47,10 +47,7 @@ impl Aequitas2Options {
         }
     }
 
-    /// Rejects options that cannot control a class.
-    ///
-    /// # Errors
-    /// The option's name, its value and what is allowed.
+    /// Rejects options that cannot control a class. The error has the option's name, its value and what is allowed.
     pub fn check(&self) -> Result<(), OptionError> {
         self.base.check()?;
         if self.cut == Probability::ZERO || self.cut > Probability::ONE {

@@ -46,9 +46,6 @@ pub fn demand(tenant: &Tenant) -> Demand {
 }
 
 /// Runs `scenario`, prepared with `times`, until `demands` are met. One that describes a course is measured for its own times.
-///
-/// # Errors
-/// As the testbed.
 pub fn run(
     testbed: &dyn Testbed,
     scenario: &Scenario,

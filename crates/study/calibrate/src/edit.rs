@@ -3,10 +3,7 @@
 use crate::CalibrationError;
 use isolane_rdma_scenario::profile::TokenSize;
 
-/// Replaces the value of `name` in `[section]`.
-///
-/// # Errors
-/// When the text has no such parameter on a line of its own.
+/// Replaces the value of `name` in `[section]`. Fails if the text has no such parameter on a line of its own.
 pub fn set_value(
     text: &str,
     section: &str,
@@ -40,10 +37,8 @@ pub fn set_value(
     Ok(lines.join("\n") + "\n")
 }
 
-/// Replaces the value, kind and source of a parameter, `(section, name)`, that was measured.
-///
-/// # Errors
-/// When the text has no such parameter on a line of its own.
+/// Replaces the value, kind and source of a parameter, `(section, name)`, that was measured. Fails if the text has no
+/// such parameter on a line of its own.
 pub fn set_measured(
     text: &str,
     (section, name): (&str, &str),

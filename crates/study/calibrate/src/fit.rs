@@ -56,10 +56,8 @@ pub struct Fit {
     pub evaluations: usize,
 }
 
-/// Fits `profile`; `progress` is called before each evaluation with the number so far and the best misfit.
-///
-/// # Errors
-/// When the profile has nothing to fit, no calibration claim runs on it, or a claim's run fails.
+/// Fits `profile`; `progress` is called before each evaluation with the number so far and the best misfit. Fails if the
+/// profile has nothing to fit, no calibration claim runs on it, or a claim's run fails.
 pub fn fit(
     profile: &Profile,
     claims: &[Claim],

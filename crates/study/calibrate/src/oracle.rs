@@ -52,10 +52,8 @@ pub struct Oracle {
     pub token_dictionary: Vec<TokenSize>,
 }
 
-/// Measures `profile` on `testbed`; `progress` is called after each run with (done, all).
-///
-/// # Errors
-/// When a run fails, for example because the profile lacks what the measurement needs.
+/// Measures `profile` on `testbed`; `progress` is called after each run with (done, all). Fails if a run fails, for
+/// example because the profile lacks what the measurement needs.
 pub fn measure(
     profile: &Profile,
     testbed: &dyn Testbed,

@@ -36,10 +36,7 @@ pub struct VerbCost {
 }
 
 /// Measures `profile` on `testbed`; `progress` is called after each run with (done, all). A device without atomics
-/// is measured without them.
-///
-/// # Errors
-/// When a run fails, or completes nothing.
+/// is measured without them. Fails if a run fails, or completes nothing.
 pub fn measure(
     profile: &Profile,
     testbed: &dyn Testbed,

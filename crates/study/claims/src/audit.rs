@@ -148,10 +148,8 @@ impl Findings {
     }
 }
 
-/// Runs what `request` asks on `testbed`, as many runs at once as this thread pool has threads.
-///
-/// # Errors
-/// Unknown names, nothing left after the choice of verbs, or a run that fails; in words for people.
+/// Runs what `request` asks on `testbed`, as many runs at once as this thread pool has threads. Fails for unknown
+/// names, nothing left after the choice of verbs, or a run that fails.
 pub fn run(
     request: &AuditRequest,
     profile: &Profile,

@@ -60,10 +60,8 @@ fn every_run() -> String {
 }
 
 impl Check {
-    /// `claim` with the changes.
-    ///
-    /// # Errors
-    /// No change at all, a label that no run has, or a formula or key that is not valid.
+    /// `claim` with the changes. Fails for no change at all, a label that no run has, or a formula or key that is not
+    /// valid.
     pub fn apply(&self, claim: &Claim) -> Result<Claim, String> {
         if self.metric.is_none() && self.seeds.is_none() && self.changes.is_empty() {
             return Err("check: give a change, a metric or seeds".to_owned());

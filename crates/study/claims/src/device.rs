@@ -28,10 +28,8 @@ impl DeviceChanges {
             .extend(other.0.iter().map(|(path, value)| (path.clone(), *value)));
     }
 
-    /// `profile` of an RDMA NIC with these values.
-    ///
-    /// # Errors
-    /// A parameter that does not exist, or a value outside its range.
+    /// `profile` of an RDMA NIC with these values. Fails for a parameter that does not exist, or a value outside its
+    /// range.
     pub fn of_rnic(&self, profile: &Profile) -> Result<Profile, String> {
         let mut changed = profile.clone();
         let known: Vec<&Parameter> = PARAMETERS.iter().chain(MICROARCHITECTURE).collect();
@@ -45,10 +43,8 @@ impl DeviceChanges {
         Ok(changed)
     }
 
-    /// `profile` of an Ethernet NIC and its host with these values.
-    ///
-    /// # Errors
-    /// A parameter that does not exist, or a value outside its range.
+    /// `profile` of an Ethernet NIC and its host with these values. Fails for a parameter that does not exist, or a
+    /// value outside its range.
     pub fn of_nic(&self, profile: &NicProfile) -> Result<NicProfile, String> {
         let mut changed = profile.clone();
         let known: Vec<&Parameter> = NIC_PARAMETERS.iter().collect();

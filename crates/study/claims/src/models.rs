@@ -42,10 +42,8 @@ pub fn names(system: &str) -> impl Iterator<Item = &'static str> + use<'_> {
     own.map(|model| model.name)
 }
 
-/// The value of `name` of `system` with `arguments` by name.
-///
-/// # Errors
-/// An unknown name, a missing argument, or a value that the code refuses; in words for people.
+/// The value of `name` of `system` with `arguments` by name. Fails for an unknown name, a missing argument, or a value
+/// that the code refuses.
 pub fn value(system: &str, name: &str, arguments: &[(String, f64)]) -> Result<f64, String> {
     let model = find(system, name).ok_or_else(|| format!("{system} has no {name:?}"))?;
     let given = model.arguments.iter().map(|wanted| {

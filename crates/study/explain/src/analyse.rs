@@ -28,10 +28,7 @@ const HOSTS: u8 = Host::ALL.len() as u8;
 const LAYERS: usize = 4;
 
 /// Explains what `subject`'s attackers do to its victim on the device of `profile`. `rerun` is the command line that
-/// repeats it.
-///
-/// # Errors
-/// When the simulator refuses the policy, and when no message completes even alone.
+/// repeats it. Fails if the simulator refuses the policy, or if no message completes even alone.
 pub fn explain(
     subject: &Subject,
     profile: &Profile,

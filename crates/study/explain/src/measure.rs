@@ -114,10 +114,7 @@ fn settle(
     })
 }
 
-/// Runs `subject` alone and under attack.
-///
-/// # Errors
-/// When the simulator refuses the policy.
+/// Runs `subject` alone and under attack. Fails if the simulator refuses the policy.
 pub fn measure(
     subject: &Subject,
     profile: &Profile,

@@ -25,11 +25,8 @@ pub struct Subject {
 }
 
 impl Subject {
-    /// The catalogue's victim and attacker of these names on the device of `profile`.
-    ///
-    /// # Errors
-    /// When a name is unknown (the message names the nearest) or matches several tenants, or when the device cannot run
-    /// one of the two.
+    /// The catalogue's victim and attacker of these names on the device of `profile`. Fails if a name is unknown (the
+    /// message names the nearest) or matches several tenants, or when the device cannot run one of the two.
     pub fn of_catalogue(
         catalogue: &Catalogue,
         profile: &Profile,
@@ -50,10 +47,8 @@ impl Subject {
         )
     }
 
-    /// The tenant `victim` of `scenario` against its tenant `attacker`, or against all others.
-    ///
-    /// # Errors
-    /// As [`Subject::of_catalogue`], and when the scenario has only one tenant.
+    /// The tenant `victim` of `scenario` against its tenant `attacker`, or against all others. Fails as
+    /// [`Subject::of_catalogue`] does, and if the scenario has only one tenant.
     pub fn of_scenario(
         scenario: &Scenario,
         profile: &Profile,

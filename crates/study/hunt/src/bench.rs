@@ -174,10 +174,8 @@ impl<'a> Bench<'a> {
         Stream::indexed(self.seed, "hunt/run", u64::from(repeat)).next_u64() >> 33
     }
 
-    /// The results of `batch`, in its order.
-    ///
-    /// # Errors
-    /// When the budget was used up before the batch, the user stopped, or a run failed.
+    /// The results of `batch`, in its order. Fails if the budget was used up before the batch, the user stopped, or a
+    /// run failed.
     pub fn measure(&mut self, batch: &[Experiment]) -> Result<Vec<Measured>, Stop> {
         if self.cancel.load(Ordering::Relaxed) {
             return Err(Stop::Cancelled);
@@ -275,10 +273,8 @@ impl<'a> Bench<'a> {
         self.rule.judge(point, measured)
     }
 
-    /// Tests sequentially whether each of `points` shows `symptom`; repeats are numbered from `first`.
-    ///
-    /// # Errors
-    /// As [`Bench::measure`].
+    /// Tests sequentially whether each of `points` shows `symptom`; repeats are numbered from `first`. Fails as
+    /// [`Bench::measure`] does.
     pub fn confirm(
         &mut self,
         points: &[Point],

@@ -46,10 +46,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Runs the benchmarks on `target`, a device of `profile`.
-    ///
-    /// # Errors
-    /// Where a run fails or moves nothing.
+    /// Runs the benchmarks on `target`, a device of `profile`. Fails if a run fails or moves nothing.
     pub fn measure(target: &dyn Target, profile: &Profile, seed: u64) -> Result<Self, HuntError> {
         let space = Space::of(profile);
         let run = |point: &Point, benchmark: &'static str| {

@@ -46,10 +46,8 @@ pub struct Contestant {
 }
 
 impl Contestant {
-    /// Reads `anneal`, `anneal:perf`, `anneal:diag:no-mfs`, ...
-    ///
-    /// # Errors
-    /// The part that is none, with what it may be.
+    /// Reads `anneal`, `anneal:perf`, `anneal:diag:no-mfs`, ... The error is the part that is none, with what it may
+    /// be.
     pub fn parse(text: &str) -> Result<Self, String> {
         let mut words = text.split(':');
         let searcher = words.next().unwrap_or_default().to_owned();

@@ -27,10 +27,7 @@ pub struct Counter {
 const GROUPS: [(&str, &[Names]); 2] = [("perf", &PERFORMANCE), ("diag", &DIAGNOSTIC)];
 
 /// The counters that `--counters` asks for: `perf`, `diag` or names, of which `known` is what `target` has. Of `perf` and
-/// `diag` those are taken that the target has.
-///
-/// # Errors
-/// A name that the target does not have, or a group of which it has none.
+/// `diag` those are taken that the target has. Fails for a name or a group of names that the target does not have.
 pub fn choose(asked: &[String], target: &str, known: &[String]) -> Result<Vec<Counter>, HuntError> {
     let has = |name: &str| known.iter().any(|other| other == name);
     let mut counters: Vec<Counter> = Vec::new();

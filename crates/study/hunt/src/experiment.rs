@@ -94,10 +94,7 @@ pub trait Target: Sync {
     /// Its name in results: `sim:cx6-200g-roce`.
     fn name(&self) -> &str;
 
-    /// Does the experiment `point` with random numbers of `seed`.
-    ///
-    /// # Errors
-    /// Where the target fails; an anomaly is no error.
+    /// Does the experiment `point` with random numbers of `seed`. Fails if the target fails; an anomaly is no error.
     fn measure(&self, point: &Point, seed: u64) -> Result<Measured, HuntError>;
 }
 
@@ -323,9 +320,6 @@ pub(crate) fn counters(hosts: &[HostCounters], seconds: f64) -> BTreeMap<String,
 }
 
 /// The names of all counters that `lab` reports.
-///
-/// # Errors
-/// Where the run fails.
 pub fn inventory(lab: &Lab<'_>) -> Result<Vec<String>, HuntError> {
     let scenario = scenario(&simple(0, 1, 1), NAME, &lab.profile.name, 1, lab.times);
     let result = lab.testbed.run(&scenario, lab.profile)?;

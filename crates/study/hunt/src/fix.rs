@@ -88,10 +88,7 @@ pub struct Subject<'a> {
 }
 
 impl Subject<'_> {
-    /// What ends `anomaly`.
-    ///
-    /// # Errors
-    /// Where a run fails, or the anomaly does not show.
+    /// What ends `anomaly`. Fails if a run fails, or the anomaly does not show.
     pub fn fix(&self, anomaly: &Anomaly) -> Result<Fix, HuntError> {
         let lab = Lab::simulated(self.testbed, self.profile);
         let space = Space::of(self.profile);

@@ -154,10 +154,7 @@ pub struct HuntResult {
     pub trace: Vec<TracePoint>,
 }
 
-/// Hunts on `bench` in `space`, until the budget ends.
-///
-/// # Errors
-/// A run that failed, or an unknown searcher.
+/// Hunts on `bench` in `space`, until the budget ends. Fails for a run that failed, or an unknown searcher.
 pub fn hunt(
     bench: &mut Bench<'_>,
     space: &Space,
@@ -166,10 +163,7 @@ pub fn hunt(
     hunt_watched(bench, space, settings, &mut |_| {})
 }
 
-/// As [`hunt`]; `on_found` is called with the known anomalies after each change.
-///
-/// # Errors
-/// As [`hunt`].
+/// As [`hunt`]; `on_found` is called with the known anomalies after each change. Fails as [`hunt`] does.
 pub fn hunt_watched(
     bench: &mut Bench<'_>,
     space: &Space,

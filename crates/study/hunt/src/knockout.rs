@@ -165,9 +165,6 @@ impl<'a> Knockout<'a> {
     }
 
     /// The experiment `point` with `seed` on the device without each mechanism.
-    ///
-    /// # Errors
-    /// Where a run fails.
     pub fn without_each(
         &self,
         point: &Point,
@@ -187,9 +184,6 @@ impl<'a> Knockout<'a> {
     }
 
     /// The mechanisms whose removal ends `symptom` of `point` in an experiment with `seed`.
-    ///
-    /// # Errors
-    /// Where a run fails.
     pub fn causes(
         &self,
         point: &Point,

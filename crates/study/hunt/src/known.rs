@@ -100,10 +100,8 @@ impl KnownSet {
         }
     }
 
-    /// What was published of the device with this profile, within `device`.
-    ///
-    /// # Errors
-    /// A mistake in a file that comes with the program.
+    /// What was published of the device with this profile, within `device`. Fails for a mistake in a file that comes
+    /// with the program.
     pub fn published(profile: &str, device: &Space) -> Result<Option<Self>, HuntError> {
         let found = EMBEDDED.iter().find(|(name, _, _)| *name == profile);
         found
@@ -116,10 +114,7 @@ impl KnownSet {
         EMBEDDED.iter().map(|(name, _, _)| *name)
     }
 
-    /// The profile that a file of published anomalies is about.
-    ///
-    /// # Errors
-    /// A mistake in the text, with its line.
+    /// The profile that a file of published anomalies is about. Fails for a mistake in the text, with its line.
     pub fn profile_of(text: &str, file: &str) -> Result<String, HuntError> {
         let source = Source { file, text };
         let tree = source.tree()?;
@@ -127,10 +122,7 @@ impl KnownSet {
         Ok(top.text("profile")?.unwrap_or_default().to_owned())
     }
 
-    /// Reads a file of published anomalies.
-    ///
-    /// # Errors
-    /// A mistake in the text, with its line.
+    /// Reads a file of published anomalies. Fails for a mistake in the text, with its line.
     pub fn parse(text: &str, file: &str, device: &Space) -> Result<Self, HuntError> {
         let source = Source { file, text };
         let tree = source.tree()?;

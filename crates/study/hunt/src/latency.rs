@@ -53,10 +53,7 @@ pub struct Baseline {
 }
 
 impl Baseline {
-    /// Measures the baseline of `target`, a device with `bounds`.
-    ///
-    /// # Errors
-    /// Where a run fails, or has no latency.
+    /// Measures the baseline of `target`, a device with `bounds`. Fails if a run fails, or has no latency.
     pub fn measure(target: &dyn Target, bounds: &Bounds, seed: u64) -> Result<Self, HuntError> {
         let mut idle_p99_us = Vec::new();
         for (service, known) in (0..SERVICES.len() as u64).zip(&bounds.services) {

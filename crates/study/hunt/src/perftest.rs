@@ -41,10 +41,7 @@ pub struct Line {
     pub remote_memory: MemoryPlace,
 }
 
-/// `point` as perftest lines on a device of `limits`.
-///
-/// # Errors
-/// What perftest cannot express, in words.
+/// `point` as perftest lines on a device of `limits`. The error says what perftest cannot express.
 pub fn of(point: &Point, limits: &DeviceLimits) -> Result<Perftest, String> {
     if point.control != 0 {
         return Err("perftest has no loop of control verbs".to_owned());

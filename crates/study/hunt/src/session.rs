@@ -21,10 +21,8 @@ pub struct Session {
 }
 
 impl Session {
-    /// Begins the hunt of `header` in `directory` with the measurements of `first`, or resumes it with `resume`.
-    ///
-    /// # Errors
-    /// Where the directory holds another hunt, or `first` fails.
+    /// Begins the hunt of `header` in `directory` with the measurements of `first`, or resumes it with `resume`. Fails
+    /// if the directory holds another hunt, or `first` fails.
     pub fn open(
         directory: &Path,
         header: &Header,
@@ -51,10 +49,7 @@ impl Session {
     }
 }
 
-/// What a hunt on a device alone measures first; its latencies only where they count.
-///
-/// # Errors
-/// Where a benchmark fails.
+/// What a hunt on a device alone measures first; its latencies only where they count. Fails if a benchmark fails.
 pub fn device_start(lab: &Lab<'_>, seed: u64, latency: bool) -> Result<Start, HuntError> {
     let bounds = Bounds::measure(lab, lab.profile, seed)?;
     let latency = match latency {

@@ -99,10 +99,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Starts a journal in `directory`, which holds none.
-    ///
-    /// # Errors
-    /// Where one is there, or the file cannot be written.
+    /// Starts a journal in `directory`, which holds none. Fails if one is there, or the file cannot be written.
     pub fn create(directory: &Path, header: &Header) -> Result<Self, HuntError> {
         let path = directory.join(JOURNAL_NAME);
         let file = lines::Journal::create_new(&path).map_err(|source| match source.kind() {
@@ -115,10 +112,8 @@ impl Journal {
         Ok(journal)
     }
 
-    /// Opens the journal in `directory` to go on with it.
-    ///
-    /// # Errors
-    /// Where there is none, it belongs to another hunt or another build, or it is damaged.
+    /// Opens the journal in `directory` to go on with it. Fails if there is none, it belongs to another hunt or another
+    /// build, or it is damaged.
     pub fn resume(directory: &Path, header: &Header) -> Result<(Self, Known), HuntError> {
         let path = directory.join(JOURNAL_NAME);
         let (file, lines) = lines::Journal::open(&path).map_err(|source| HuntError::Read {
@@ -144,10 +139,7 @@ impl Journal {
         })
     }
 
-    /// Writes what the benchmarks gave.
-    ///
-    /// # Errors
-    /// Where the file cannot be written.
+    /// Writes what the benchmarks gave. Fails if the file cannot be written.
     pub fn begin(&mut self, start: &Start) -> Result<(), HuntError> {
         self.line(start)
     }

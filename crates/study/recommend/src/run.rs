@@ -58,10 +58,8 @@ pub struct Question {
 /// misses an objective.
 pub type OnProgress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
-/// Runs `question` on `testbed` with `jobs` workers.
-///
-/// # Errors
-/// When no tenant has an SLO and none completes a message alone, no policy can run, or a run breaks.
+/// Runs `question` on `testbed` with `jobs` workers. Fails if no tenant has an SLO and none completes a message alone,
+/// no policy can run, or a run breaks.
 pub fn run(
     question: &Question,
     testbed: &dyn Testbed,

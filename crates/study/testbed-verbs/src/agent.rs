@@ -81,9 +81,7 @@ pub enum AgentError {
 }
 
 /// Serves one session: until `input` ends, or its time is over. When it returns, every process it started is gone.
-///
-/// # Errors
-/// [`AgentError`]: the controller sent something else than requests, or the session lasted too long.
+/// Fails if the controller sent something else than requests, or the session lasted too long.
 pub fn serve(
     input: impl Read + Send + 'static,
     output: impl Write + Send + 'static,

@@ -66,17 +66,12 @@ pub enum IdentityError {
 }
 
 /// Makes the authority in `directory` where there is none, and certificates for `names`. Returns the new directories.
-///
-/// # Errors
-/// [`IdentityError`]; nothing that exists is overwritten.
+/// Nothing that exists is overwritten.
 pub fn create(directory: &Path, names: &[String]) -> Result<Vec<PathBuf>, IdentityError> {
     create_at(directory, names, SystemTime::now())
 }
 
-/// As [`create`], at the time `now`.
-///
-/// # Errors
-/// As [`create`].
+/// As [`create`], at the time `now`. Fails as [`create`] does.
 pub fn create_at(
     directory: &Path,
     names: &[String],

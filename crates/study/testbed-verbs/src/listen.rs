@@ -69,9 +69,6 @@ pub struct Listener {
 
 impl Listener {
     /// Binds the address.
-    ///
-    /// # Errors
-    /// [`ListenError`].
     pub fn bind(options: ListenOptions) -> Result<Self, ListenError> {
         let config = identity::server(&options.identity)?;
         let socket =
@@ -92,9 +89,6 @@ impl Listener {
     }
 
     /// The address that it listens on, with the port that the system chose for port 0.
-    ///
-    /// # Errors
-    /// The system's.
     pub fn address(&self) -> io::Result<std::net::SocketAddr> {
         self.socket.local_addr()
     }

@@ -158,10 +158,8 @@ fn configuration(directory: &Path, paced: &Paced) -> String {
     text
 }
 
-/// Runs the daemon of `directory` until our input ends or it does, then ends it and removes the directory.
-///
-/// # Errors
-/// The daemon cannot be started or ended badly, in words for people.
+/// Runs the daemon of `directory` until our input ends or it does, then ends it and removes the directory. Fails if the
+/// daemon cannot be started, or ends with an error.
 pub fn guard(isolaned: &Path, directory: &Path) -> Result<(), String> {
     let mut command = Command::new(isolaned);
     command.arg("--config").arg(directory.join(CONFIGURATION));

@@ -71,19 +71,15 @@ impl VerbsTestbed {
         }
     }
 
-    /// What the devices can do: known from before, or measured now.
-    ///
-    /// # Errors
-    /// [`VerbsError`]: machines, devices, workers.
+    /// What the devices can do: known from before, or measured now. Fails for machines, devices and workers that cannot
+    /// be used.
     pub fn calibration(&self) -> Result<Calibration, VerbsError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         self.calibrated(&mut state)
     }
 
-    /// What runs take place on: firmware, driver, kernel and settings of each host, by names like `a.firmware`.
-    ///
-    /// # Errors
-    /// [`VerbsError`]: machines, devices.
+    /// What runs take place on: firmware, driver, kernel and settings of each host, by names like `a.firmware`. Fails
+    /// for machines and devices that cannot be used.
     pub fn environment(&self) -> Result<BTreeMap<String, String>, VerbsError> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let described = self.attempt(&mut state, |fleet| fleet.describe(&self.cancel))?;
@@ -97,17 +93,11 @@ impl VerbsTestbed {
     }
 
     /// Whether it runs every part of the policy called `name`, or what runs the part that it does not.
-    ///
-    /// # Errors
-    /// In words for people.
     pub fn runs_policy(&self, name: &str) -> Result<(), String> {
         policy::runs(name)
     }
 
     /// Whether workers can do what `tenant` does, or why not.
-    ///
-    /// # Errors
-    /// In words for people.
     pub fn runs_tenant(&self, tenant: &Tenant) -> Result<(), String> {
         let devices = Host::ALL.into_iter().zip(&self.target.places);
         let options = isolane_rdma_traffic::worker::Options {
@@ -122,10 +112,7 @@ impl VerbsTestbed {
         plan.map(drop).map_err(|error| error.to_string())
     }
 
-    /// Refuses a scenario that cannot run here, before anything is started.
-    ///
-    /// # Errors
-    /// [`VerbsError::Scenario`].
+    /// Refuses a scenario that cannot run here, before anything is started. Fails with [`VerbsError::Scenario`].
     pub fn check(&self, scenario: &Scenario) -> Result<(), TestbedError> {
         let refused = |reason| {
             TestbedError::from(VerbsError::Scenario {

@@ -112,10 +112,8 @@ pub enum TestbedError {
     },
 }
 
-/// Whether `scenario` and `profile` go together.
-///
-/// # Errors
-/// The profile is another than the scenario's, or its device lacks atomics that a tenant uses.
+/// Whether `scenario` and `profile` go together. Fails if the profile is another than the scenario's, or its device
+/// lacks atomics that a tenant uses.
 pub fn check(scenario: &Scenario, profile: &Profile) -> Result<(), TestbedError> {
     if scenario.profile != profile.name {
         return Err(TestbedError::ProfileMismatch {

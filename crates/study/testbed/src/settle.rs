@@ -96,10 +96,7 @@ pub trait Course {
         false
     }
 
-    /// Measures for `length` after `at`, and says what each tenant did.
-    ///
-    /// # Errors
-    /// As [`crate::Testbed::run`].
+    /// Measures for `length` after `at`, and says what each tenant did. Fails as [`crate::Testbed::run`] does.
     fn measure(
         &mut self,
         at: Duration,
@@ -120,10 +117,7 @@ pub fn is_course(scenario: &Scenario) -> bool {
     })
 }
 
-/// Runs `course` of `scenario` until `patience` ends it.
-///
-/// # Errors
-/// As [`crate::Testbed::run`].
+/// Runs `course` of `scenario` until `patience` ends it. Fails as [`crate::Testbed::run`] does.
 pub fn run(
     course: &mut dyn Course,
     scenario: &Scenario,

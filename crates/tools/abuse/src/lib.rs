@@ -32,12 +32,9 @@ const OBSERVED: (Duration, Duration) = (Duration::from_secs(2), Duration::from_m
 const MORE_DESCRIPTORS: usize = 4;
 
 /// Runs every attack against the service, with an honest client beside it. `honest` makes one request over a new
-/// connection.
-///
-/// # Errors
-/// What the service did wrong: an honest request has no answer, the service ends, has more connections than it may,
-/// keeps connections that ended, takes more memory than [`Target::memory_max`], or computes without pause when it can
-/// open no descriptor.
+/// connection. The error is what the service did wrong: an honest request has no answer, the service ends, has more
+/// connections than it may, keeps connections that ended, takes more memory than [`Target::memory_max`], or computes
+/// without pause when it can open no descriptor.
 pub fn check(running: &Running, target: &Target, honest: &Honest<'_>) -> Result<(), String> {
     honest().map_err(|reason| format!("without an attack: {reason}"))?;
     let memory = running.peak_memory();

@@ -27,10 +27,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Opens a connection whose waits are bounded.
-    ///
-    /// # Errors
-    /// The kernel's; a full queue of a Unix socket is `WouldBlock`.
+    /// Opens a connection whose waits are bounded. A full queue of a Unix socket is the error `WouldBlock`.
     pub fn connect(&self) -> io::Result<Connection> {
         let (family, kind) = match self {
             Self::Tcp(SocketAddr::V4(_)) => (AddressFamily::INET, SocketType::STREAM),

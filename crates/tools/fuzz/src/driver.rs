@@ -53,10 +53,8 @@ pub struct Crash {
     pub input: Vec<u8>,
 }
 
-/// Runs a target on all its seeds and on `count` changed inputs. Returns the number of inputs.
-///
-/// # Errors
-/// The first input on which the target panicked.
+/// Runs a target on all its seeds and on `count` changed inputs. Returns the number of inputs. The error is the first
+/// input on which the target panicked.
 pub fn fuzz(target: &Target, seed: u64, count: u64) -> Result<u64, Crash> {
     let seeds = target.inputs();
     let mut stream = Stream::named(seed, target.name);

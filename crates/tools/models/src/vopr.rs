@@ -114,10 +114,7 @@ struct World {
     report: Report,
 }
 
-/// Runs one seed.
-///
-/// # Errors
-/// The first broken invariant.
+/// Runs one seed. The error is the first broken invariant.
 pub fn run(seed: u64, defect: Defect) -> Result<Report, Broken> {
     let mut world = World::new(seed, defect);
     let checked = world.play();

@@ -28,10 +28,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Reads every file below `root`.
-    ///
-    /// # Errors
-    /// When a folder or a file cannot be read.
+    /// Reads every file below `root`. Fails if a folder or a file cannot be read.
     pub fn load(root: &Path) -> io::Result<Self> {
         let mut tree = Self::default();
         tree.load_folder(root, "")?;

@@ -71,10 +71,7 @@ pub(crate) fn only_others<'a>(
 }
 
 impl Jobs<'_> {
-    /// Runs all of `list`; results in its order.
-    ///
-    /// # Errors
-    /// The first run that failed, in the order of the list.
+    /// Runs all of `list`; results in its order. The error is the first run that failed, in the order of the list.
     pub(crate) fn run(&self, list: Vec<Job>) -> Result<Vec<FabricResult>> {
         self.run_each(&list, |_, _| Ok(()))
     }

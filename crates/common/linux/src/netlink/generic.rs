@@ -17,9 +17,6 @@ const HEADER_BYTES: usize = 4;
 /// Answers the requests of a family: the kernel, or a substitute in tests.
 pub trait Ask: std::fmt::Debug {
     /// Requests one object, or with `dump` all; `each` receives the attributes of every answer.
-    ///
-    /// # Errors
-    /// The kernel's.
     fn ask(
         &mut self,
         action: &str,
@@ -39,9 +36,6 @@ pub struct Generic {
 
 impl Generic {
     /// Opens the family with that name; `None` if the kernel does not have it.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn open(name: &str) -> Result<Option<Self>, HostError> {
         let mut socket = Socket::open(Family::Generic)?;
         let attributes = AttributesBuilder::new().with_text(CTRL_ATTR_FAMILY_NAME, name);

@@ -68,9 +68,6 @@ pub enum Message<'a> {
 
 /// Parses one datagram and returns the messages that answer the request `sequence`. Skips other messages (late answers
 /// to an earlier request that timed out).
-///
-/// # Errors
-/// What is wrong with the bytes.
 pub fn parse(datagram: &[u8], sequence: u32) -> Result<Vec<Message<'_>>, String> {
     let mut messages = Vec::new();
     let mut rest = datagram;

@@ -37,10 +37,8 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Opens a socket.
-    ///
-    /// # Errors
-    /// [`HostError::NoRdmaSubsystem`] for [`Family::Rdma`] on a kernel without it; [`HostError::Kernel`] otherwise.
+    /// Opens a socket. Fails with [`HostError::NoRdmaSubsystem`] for [`Family::Rdma`] on a kernel without it, and with
+    /// [`HostError::Kernel`] otherwise.
     pub fn open(family: Family) -> Result<Self, HostError> {
         let protocol = match family {
             Family::Rdma => Some(netlink::RDMA),
@@ -78,10 +76,7 @@ impl Socket {
     }
 
     /// Sends `request` and calls `each` with type and payload of every object in the reply. `action` names the request
-    /// in errors.
-    ///
-    /// # Errors
-    /// Those of the kernel, and [`HostError::Malformed`].
+    /// in errors. Fails with the kernel's error, or with [`HostError::Malformed`].
     pub fn request(
         &mut self,
         action: &str,

@@ -102,10 +102,7 @@ impl Advice {
     }
 }
 
-/// Reads the device with that name and returns the findings.
-///
-/// # Errors
-/// The device does not exist; the kernel's.
+/// Reads the device with that name and returns the findings. Fails if the device does not exist.
 pub fn advise(system: &System, name: &str) -> Result<Advice, NicError> {
     let device = Device::read(system, name)?;
     device.refuse_software(system)?;

@@ -44,10 +44,8 @@ pub struct Devlink {
 }
 
 impl Devlink {
-    /// Opens the devlink instance of the device with that index, or returns why it cannot be used.
-    ///
-    /// # Errors
-    /// The kernel's, except "not supported".
+    /// Opens the devlink instance of the device with that index, or returns why it cannot be used. Fails with the
+    /// kernel's error, except "not supported".
     pub fn open(index: u32, queues: u16) -> Result<Result<Self, String>, NicError> {
         match Generic::open(NAME)? {
             Some(family) => Self::over(Box::new(family), index, queues),
@@ -67,10 +65,8 @@ impl Devlink {
         }))
     }
 
-    /// Opens it to undo weights, for any present weights of its nodes; `None` if no node is left.
-    ///
-    /// # Errors
-    /// The kernel's, except "not supported".
+    /// Opens it to undo weights, for any present weights of its nodes; `None` if no node is left. Fails with the
+    /// kernel's error, except "not supported".
     pub fn reopen(index: u32, queues: u16) -> Result<Option<Self>, NicError> {
         let Some(family) = Generic::open(NAME)? else {
             return Ok(None);

@@ -28,21 +28,12 @@ pub trait Pusher {
 
     /// Whether no other program has set weights since it was opened. Called once before the first weights are set;
     /// later weights are ours.
-    ///
-    /// # Errors
-    /// The kernel's.
     fn is_free(&mut self) -> Result<bool, NicError>;
 
     /// Sets the weight of each queue.
-    ///
-    /// # Errors
-    /// The kernel's.
     fn push(&mut self, weights: &[u32]) -> Result<(), NicError>;
 
     /// Takes the weights of this many queues back. Repeating it is not an error.
-    ///
-    /// # Errors
-    /// The kernel's.
     fn undo(&mut self, queues: u16) -> Result<(), NicError>;
 }
 
@@ -55,10 +46,7 @@ pub enum WeightInterface {
 }
 
 impl WeightInterface {
-    /// Chooses the interface that the device supports.
-    ///
-    /// # Errors
-    /// The kernel's, except "not supported".
+    /// Chooses the interface that the device supports. Fails with the kernel's error, except "not supported".
     pub fn choose(device: &Device) -> Result<Self, NicError> {
         let shaper = match net_shaper::NetShaper::open(device.index)? {
             Ok(shaper) => return Ok(Self::By(Box::new(shaper))),
@@ -73,9 +61,6 @@ impl WeightInterface {
     }
 
     /// The interface that a journal names; `None` if it no longer exists, in which case nothing is left to undo.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn named(name: &str, index: u32, queues: u16) -> Result<Option<Box<dyn Pusher>>, NicError> {
         Ok(match name {
             net_shaper::NAME => net_shaper::NetShaper::reopen(index)?

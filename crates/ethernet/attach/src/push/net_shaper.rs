@@ -46,10 +46,8 @@ pub struct NetShaper {
 }
 
 impl NetShaper {
-    /// Opens the interface of the device with that index, or returns why it cannot be used.
-    ///
-    /// # Errors
-    /// The kernel's, except "not supported".
+    /// Opens the interface of the device with that index, or returns why it cannot be used. Fails with the kernel's
+    /// error, except "not supported".
     pub fn open(index: u32) -> Result<Result<Self, String>, NicError> {
         match Generic::open(NAME)? {
             Some(family) => Self::over(Box::new(family), index),
@@ -89,9 +87,6 @@ impl NetShaper {
     }
 
     /// Opens the interface to undo weights; `None` if the kernel does not have it.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn reopen(index: u32) -> Result<Option<Self>, NicError> {
         let family = Generic::open(NAME)?;
         Ok(family.map(|family| Self {

@@ -16,11 +16,9 @@ pub(super) const PROGRAM: &str = "carry";
 const LINK: &str = "carry-";
 
 impl Dqa {
-    /// Notes the packets of the container `cgroup`, whose directory is open. Again is no error.
-    ///
-    /// # Errors
-    /// The programs were loaded without container weights or by an earlier release; the cgroup's other programs forbid
-    /// ours; missing privileges.
+    /// Notes the packets of the container `cgroup`, whose directory is open. Again is no error. Fails if the programs
+    /// were loaded without container weights or by an earlier release, if the cgroup's other programs forbid ours, or
+    /// if privileges are missing.
     pub fn carry(&self, cgroup: u64, directory: BorrowedFd<'_>) -> Result<(), EbpfError> {
         if self.carries(cgroup) {
             return Ok(());
@@ -36,10 +34,7 @@ impl Dqa {
         })
     }
 
-    /// Whether the programs can note the packets of any container.
-    ///
-    /// # Errors
-    /// As [`Dqa::carry`], but none of a cgroup.
+    /// Whether the programs can note the packets of any container. Fails as [`Dqa::carry`] does, but not for a cgroup.
     pub fn check_carry(&self) -> Result<(), EbpfError> {
         self.carry_program().map(drop)
     }

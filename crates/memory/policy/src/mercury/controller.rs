@@ -66,10 +66,7 @@ pub struct Mercury {
 }
 
 impl Mercury {
-    /// A policy with these parameters and no applications.
-    ///
-    /// # Errors
-    /// As [`MercuryOptions::check`].
+    /// A policy with these parameters and no applications. Fails as [`MercuryOptions::check`] does.
     pub fn new(options: MercuryOptions) -> Result<Self, OptionError> {
         options.check()?;
         Ok(Self {
@@ -95,10 +92,7 @@ impl Mercury {
     }
 
     /// Puts an application under control with limits that are in force already, after a restart. There is no admission
-    /// test.
-    ///
-    /// # Errors
-    /// When it, or another one with its priority, is here already.
+    /// test. Fails if it, or another one with its priority, is here already.
     pub fn adopt(&mut self, now: Instant, spec: AppSpec, limits: Limits) -> Result<(), Refusal> {
         if self.book.find(spec.id).is_some() {
             return Err(Refusal::Duplicate);

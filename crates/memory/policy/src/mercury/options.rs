@@ -61,10 +61,7 @@ impl MercuryOptions {
         }
     }
 
-    /// Whether the options make sense.
-    ///
-    /// # Errors
-    /// Names the first one that does not.
+    /// Whether the options make sense. The error names the first one that does not.
     pub fn check(&self) -> Result<(), OptionError> {
         let ranges = [
             ("latency_ratio", self.latency_ratio, 1_000, 100_000),

@@ -43,9 +43,6 @@ impl Amount {
 }
 
 /// Bytes or a percentage: `"8GiB"`, `"25%"`, `"12.5%"`.
-///
-/// # Errors
-/// What is wrong with the text.
 pub fn amount(text: &str) -> Result<Amount, String> {
     match text.trim().ends_with('%') {
         true => share(text).map(Amount::Millionths),
@@ -56,9 +53,6 @@ pub fn amount(text: &str) -> Result<Amount, String> {
 }
 
 /// A size in bytes, as text with a unit: `"20GiB"`.
-///
-/// # Errors
-/// What is wrong with the text.
 pub fn size(text: &str) -> Result<u64, String> {
     const FORM: &str =
         "must be a number and a unit of B, KiB, MiB, GiB, TiB, KB, MB, GB or TB, like \"20GiB\"";
@@ -68,9 +62,6 @@ pub fn size(text: &str) -> Result<u64, String> {
 }
 
 /// A latency in picoseconds: `"160ns"`.
-///
-/// # Errors
-/// What is wrong with the text.
 pub fn latency(text: &str) -> Result<u64, String> {
     const FORM: &str = "must be a number and a unit of ns or us, like \"160ns\"";
     quantity::duration(text)
@@ -90,9 +81,6 @@ fn reworded(reason: &str, form: &str) -> String {
 }
 
 /// A percentage up to 100, in millionths.
-///
-/// # Errors
-/// What is wrong with the text.
 pub fn share(text: &str) -> Result<u32, String> {
     let form = || "must be 0% to 100%, with at most four decimals, like \"12.5%\"".to_owned();
     let number = text.trim().strip_suffix('%').ok_or_else(form)?.trim_end();
@@ -115,9 +103,6 @@ pub fn share(text: &str) -> Result<u32, String> {
 const DECIMALS: usize = 4;
 
 /// A bandwidth of memory, bytes per second: `"40GB/s"`, `"0.5GB/s"`.
-///
-/// # Errors
-/// What is wrong with the text.
 pub fn bandwidth(text: &str) -> Result<u64, String> {
     let form = "must be a number and a unit of B/s, KB/s, MB/s or GB/s, like \"40GB/s\"";
     let unit = text

@@ -63,10 +63,8 @@ const PROFILE: &[Key] = &[
     key("best", Kind::Text, "latency or bandwidth without any limit"),
 ];
 
-/// The file written in `text`; `file` names it in messages.
-///
-/// # Errors
-/// The first mistake, with file, line, key, value and remedy.
+/// The file written in `text`; `file` names it in messages. The error is the first mistake, with file, line, key, value
+/// and remedy.
 ///
 /// ```
 /// let text = r#"

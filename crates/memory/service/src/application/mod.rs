@@ -232,10 +232,7 @@ impl Profile {
 }
 
 impl Application {
-    /// Holds the description to the rules.
-    ///
-    /// # Errors
-    /// The first part that breaks one, with what is allowed.
+    /// Holds the description to the rules. The error is the first part that breaks one, with what is allowed.
     pub fn check(&self) -> Result<(), ApplicationError> {
         check_name(&self.name)?;
         self.promise.check("slo")?;
@@ -352,10 +349,7 @@ impl Application {
     }
 }
 
-/// Whether `name` can name an application: it becomes a directory's name too.
-///
-/// # Errors
-/// What is allowed.
+/// Whether `name` can name an application: it becomes a directory's name too. The error says what is allowed.
 pub fn check_name(name: &str) -> Result<(), ApplicationError> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     let is_good = !name.is_empty()

@@ -46,10 +46,7 @@ pub enum Place {
 }
 
 impl Place {
-    /// Checks it: the text is from outside and becomes a path.
-    ///
-    /// # Errors
-    /// What is allowed.
+    /// Checks it: the text is from outside and becomes a path. The error says what is allowed.
     pub fn check(&self) -> Result<(), ApplicationError> {
         let word = |text: &str| {
             text.len() <= 128
@@ -120,10 +117,8 @@ struct Metadata {
     annotations: BTreeMap<String, String>,
 }
 
-/// The application that a pod is by its annotations, and where it is; `text` is the pod as JSON.
-///
-/// # Errors
-/// No pod, no UID, an annotation that is missing, misspelt or wrong.
+/// The application that a pod is by its annotations, and where it is; `text` is the pod as JSON. Fails without a pod or
+/// a UID, and for an annotation that is missing, misspelt or wrong.
 pub fn parse(text: &str) -> Result<(Application, Place), ApplicationError> {
     let pod: Pod = serde_json::from_str(text).map_err(|error| {
         ApplicationError::new(
@@ -146,10 +141,8 @@ pub fn parse(text: &str) -> Result<(Application, Place), ApplicationError> {
     Ok((application, place))
 }
 
-/// The application that annotations describe; `pod` names it where they do not.
-///
-/// # Errors
-/// An annotation is missing, misspelt or wrong.
+/// The application that annotations describe; `pod` names it where they do not. Fails if an annotation is missing,
+/// misspelt or wrong.
 pub fn annotations(
     pod: &str,
     annotations: &BTreeMap<String, String>,

@@ -46,10 +46,7 @@ pub struct Background {
 }
 
 impl Background {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// No thread could be started.
+    /// Starts the thread. Fails if no thread could be started.
     pub fn start<M: Mover + 'static>(engine: Engine<M>) -> Result<Self, MemError> {
         let (messages, inbox) = channel();
         let reports = Reports::default();

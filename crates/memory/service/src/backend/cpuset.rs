@@ -104,10 +104,8 @@ impl Cpuset {
     }
 }
 
-/// Puts back what the group had before us, where it has something else.
-///
-/// # Errors
-/// The group has vanished, or the kernel refuses.
+/// Puts back what the group had before us, where it has something else. Fails if the group has vanished, or the kernel
+/// refuses.
 pub fn restore(host: &MemoryHost, cgroup: &Cgroup, before: &str) -> Result<(), MemError> {
     match host.read_cgroup(cgroup, FILE)?.trim() == before.trim() {
         true => Ok(()),

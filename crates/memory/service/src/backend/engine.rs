@@ -40,10 +40,7 @@ pub struct Context {
 }
 
 impl Context {
-    /// Looks at a machine with two tiers at least.
-    ///
-    /// # Errors
-    /// [`MemError::NoTiers`].
+    /// Looks at a machine with two tiers at least. Fails with [`MemError::NoTiers`].
     pub fn new(host: MemoryHost) -> Result<Self, MemError> {
         let tiers = Tiers::required(&host)?;
         let processors = parse_list(
@@ -100,20 +97,14 @@ pub trait Mover: Send {
     /// Which.
     fn kind(&self) -> BackendKind;
 
-    /// Starts to care for an application.
-    ///
-    /// # Errors
-    /// The mechanism refuses it.
+    /// Starts to care for an application. Fails if the mechanism refuses it.
     fn begin(&mut self, context: &Context, app: AppId, cgroup: &Cgroup) -> Result<(), MemError>;
 
     /// One bounded piece of work for every application; one answer each, in the same order: whether the kernel got any
     /// request.
     fn step(&mut self, context: &Context, work: &[Work]) -> Vec<Result<bool, MemError>>;
 
-    /// Stops caring for an application and lifts what limits it.
-    ///
-    /// # Errors
-    /// A limit that could not be lifted.
+    /// Stops caring for an application and lifts what limits it. Fails for a limit that could not be lifted.
     fn end(&mut self, context: &Context, app: AppId, cgroup: &Cgroup) -> Result<(), MemError>;
 
     /// How long to wait after a step with a request.
@@ -179,10 +170,7 @@ impl<M: Mover> Engine<M> {
         self.apps.contains_key(&app)
     }
 
-    /// See [`super::Backend::adopt`].
-    ///
-    /// # Errors
-    /// A group that is gone, or that the mechanism refuses.
+    /// See [`super::Backend::adopt`]. Fails for a group that is gone, or that the mechanism refuses.
     pub fn adopt(
         &mut self,
         app: AppId,
@@ -215,10 +203,8 @@ impl<M: Mover> Engine<M> {
         }
     }
 
-    /// See [`super::Backend::release`]. A group that is gone needs no lifting.
-    ///
-    /// # Errors
-    /// A limit that could not be lifted.
+    /// See [`super::Backend::release`]. A group that is gone needs no lifting. Fails for a limit that could not be
+    /// lifted.
     pub fn release(&mut self, app: AppId) -> Result<(), MemError> {
         let Some(entry) = self.apps.remove(&app) else {
             return Ok(());

@@ -128,24 +128,18 @@ pub trait Backend: Send {
     }
 
     /// Takes an application under control. `far_tiers` are the tiers that its far pages may use, nearest first; empty
-    /// means any. Adopting twice replaces the first.
-    ///
-    /// # Errors
-    /// A control group that is gone or must not be touched, or a mechanism that refuses it.
+    /// means any. Adopting twice replaces the first. Fails for a control group that is gone or must not be touched, or
+    /// a mechanism that refuses it.
     fn adopt(&mut self, app: AppId, cgroup: &Cgroup, far_tiers: &[u8]) -> Result<(), MemError>;
 
-    /// Says what should hold from now on. Returns at once.
-    ///
-    /// # Errors
-    /// [`MemError::Unknown`], or an error that is known without waiting; [`Backend::poll`] returns all others.
+    /// Says what should hold from now on. Returns at once. Fails with [`MemError::Unknown`], or an error that is known
+    /// without waiting; [`Backend::poll`] returns all others.
     fn apply(&mut self, app: AppId, limits: &TierLimits) -> Result<(), MemError>;
 
     /// What happened since the last call; to be called every period.
     fn poll(&mut self, now: Instant) -> Vec<Progress>;
 
-    /// Releases an application. One whose control group no longer exists is released without an error.
-    ///
-    /// # Errors
+    /// Releases an application. One whose control group no longer exists is released without an error. Fails with
     /// [`MemError::Unknown`], or a limit that could not be lifted.
     fn release(&mut self, app: AppId) -> Result<(), MemError>;
 
@@ -163,10 +157,8 @@ pub fn excess(held: &[Bytes; TIERS_MAX], limits: &TierLimits) -> [Bytes; TIERS_M
     })
 }
 
-/// Starts a backend of this kind on a machine.
-///
-/// # Errors
-/// What this machine lacks for it, with a remedy. [`BackendKind::Fake`] is made by [`fake::FakeBackend::new`].
+/// Starts a backend of this kind on a machine. The error says what this machine lacks for it, with a remedy.
+/// [`BackendKind::Fake`] is made by [`fake::FakeBackend::new`].
 pub fn open(host: &MemoryHost, kind: BackendKind) -> Result<Box<dyn Backend>, MemError> {
     fn start<M: engine::Mover + 'static>(
         context: Context,

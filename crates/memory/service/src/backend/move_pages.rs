@@ -40,9 +40,6 @@ const ESRCH: i32 = 3;
 /// Queries the nodes of pages and moves pages: the kernel, or a test.
 pub trait Pages: Send {
     /// See [`sys::move_pages`].
-    ///
-    /// # Errors
-    /// What the kernel answers.
     fn move_pages(
         &mut self,
         process: u32,

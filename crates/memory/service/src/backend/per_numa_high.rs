@@ -55,10 +55,7 @@ impl Mover for PerNumaHigh {
     }
 }
 
-/// Takes every limit off a group.
-///
-/// # Errors
-/// The group has vanished, or the kernel refuses.
+/// Takes every limit off a group. Fails if the group has vanished, or the kernel refuses.
 pub fn lift(context: &Context, cgroup: &Cgroup) -> Result<(), MemError> {
     write(context, cgroup, &TierLimits::default())
 }

@@ -52,9 +52,6 @@ pub fn undo(host: &MemoryHost, journal: &mut Journal) -> Vec<String> {
 }
 
 /// Lifts one. A group that is gone, or another one by now, has none.
-///
-/// # Errors
-/// The kernel refuses.
 pub fn lift(host: &MemoryHost, owed: &Owed) -> Result<(), MemError> {
     let lifted = || -> Result<(), MemError> {
         let cgroup = Cgroup::new(&owed.cgroup)?;

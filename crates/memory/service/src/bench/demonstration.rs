@@ -118,10 +118,8 @@ pub enum Part {
     Steered,
 }
 
-/// Runs the three phases, each for `length`; calls `begins` for each.
-///
-/// # Errors
-/// [`MemError::OneProcessor`]; [`MemError::NoRoom`]; [`MemError::NeverRan`]; [`MemError::Interrupted`] once `stop` is set.
+/// Runs the three phases, each for `length`; calls `begins` for each. Fails with [`MemError::OneProcessor`],
+/// [`MemError::NoRoom`], [`MemError::NeverRan`], or [`MemError::Interrupted`] once `stop` is set.
 pub fn run(
     length: std::time::Duration,
     stop: &AtomicBool,

@@ -174,10 +174,7 @@ pub struct BandwidthResult {
     pub length_s: f64,
 }
 
-/// Measures latency.
-///
-/// # Errors
-/// [`MemError::NoRoom`]; as [`Region::new`].
+/// Measures latency. Fails with [`MemError::NoRoom`], and as [`Region::new`] does.
 pub fn latency(settings: &LatencySettings) -> Result<LatencyResult, MemError> {
     room::check(&MemoryHost::machine(), &settings.nodes, &[settings.need()])?;
     let region = Region::new(settings.region, &settings.nodes, settings.far_percent)?;
@@ -185,10 +182,7 @@ pub fn latency(settings: &LatencySettings) -> Result<LatencyResult, MemError> {
     latency_result(&region, &settings.nodes, &walk)
 }
 
-/// Measures bandwidth.
-///
-/// # Errors
-/// [`MemError::NoRoom`]; as [`Streams::start`].
+/// Measures bandwidth. Fails with [`MemError::NoRoom`], and as [`Streams::start`] does.
 pub fn bandwidth(settings: &BandwidthSettings) -> Result<BandwidthResult, MemError> {
     room::check(&MemoryHost::machine(), &settings.nodes, &[settings.need()])?;
     let streams = Streams::start(settings, 0)?;
@@ -198,10 +192,8 @@ pub fn bandwidth(settings: &BandwidthSettings) -> Result<BandwidthResult, MemErr
     Ok(bandwidth_result(settings, &streams, bytes, start))
 }
 
-/// Measures latency while others stream, each on cores of its own where there are enough.
-///
-/// # Errors
-/// As [`latency`] and [`bandwidth`].
+/// Measures latency while others stream, each on cores of its own where there are enough. Fails as [`latency`] and
+/// [`bandwidth`] do.
 pub fn together(
     victim: &LatencySettings,
     disturber: &BandwidthSettings,

@@ -23,10 +23,8 @@ pub struct Region {
 unsafe impl Send for Region {}
 
 impl Region {
-    /// Memory of `size` bytes (rounded up to whole pages), `far_percent` of it on far nodes, all of it present.
-    ///
-    /// # Errors
-    /// [`MemError::NoTiers`] for far memory on a machine without; what the kernel refuses.
+    /// Memory of `size` bytes (rounded up to whole pages), `far_percent` of it on far nodes, all of it present. Fails
+    /// with [`MemError::NoTiers`] for far memory on a machine without it.
     pub fn new(size: Bytes, nodes: &Nodes, far_percent: u32) -> Result<Self, MemError> {
         if far_percent > 0 && nodes.far.is_empty() {
             return Err(MemError::NoTiers {

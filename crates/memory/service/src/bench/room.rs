@@ -22,9 +22,7 @@ pub(super) struct Need {
 /// Of what is available, one part in so many is left to others.
 const LEFT_TO_OTHERS: u64 = 16;
 
-/// Whether all of it fits. A machine that does not say what it has is taken at its word.
-///
-/// # Errors
+/// Whether all of it fits. A machine that does not say what it has is taken at its word. Fails with
 /// [`MemError::NoRoom`].
 pub(super) fn check(host: &MemoryHost, nodes: &Nodes, needs: &[Need]) -> Result<(), MemError> {
     let far: u64 = needs

@@ -30,10 +30,8 @@ pub struct Streams {
 }
 
 impl Streams {
-    /// Makes the regions and starts the threads; `skip` processors are left free for others.
-    ///
-    /// # Errors
-    /// As [`Region::new`]; a thread that cannot be started.
+    /// Makes the regions and starts the threads; `skip` processors are left free for others. Fails as [`Region::new`]
+    /// does, and if a thread cannot be started.
     pub fn start(settings: &BandwidthSettings, skip: usize) -> Result<Self, MemError> {
         let shared = Arc::new(Shared::default());
         shared.rate.store(settings.rate, Ordering::Relaxed);

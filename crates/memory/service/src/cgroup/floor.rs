@@ -21,10 +21,8 @@ const PAGE_MAX: u64 = 64 << 10;
 const REMEDY: &str = "floors need the memory controller: isolane mem doctor shows it";
 
 impl MemoryHost {
-    /// Gives a cgroup of ours these floors, and checks that the kernel has taken them.
-    ///
-    /// # Errors
-    /// [`MemError::NotOurs`]; [`MemError::Gone`]; a refused write; [`MemError::Unexpected`] for a floor that is not in force.
+    /// Gives a cgroup of ours these floors, and checks that the kernel has taken them. Fails with
+    /// [`MemError::NotOurs`], [`MemError::Gone`], and [`MemError::Unexpected`] for a floor that is not in force.
     pub fn set_floors(&self, cgroup: &Cgroup, floors: Floors) -> Result<(), MemError> {
         if !is_ours(cgroup) {
             return Err(MemError::NotOurs {
@@ -40,10 +38,7 @@ impl MemoryHost {
     }
 
     /// Gives the parent the sum of the floors below it. After a cgroup is removed, a larger floor of the parent would
-    /// protect cgroups that have no floor.
-    ///
-    /// # Errors
-    /// A refused write; [`MemError::Unexpected`] for a sum that is not in force.
+    /// protect cgroups that have no floor. Fails with [`MemError::Unexpected`] for a sum that is not in force.
     pub fn sum_floors(&self) -> Result<(), MemError> {
         let parent = Cgroup::new(PARENT)?;
         for file in [LOW, MIN] {

@@ -26,9 +26,7 @@ use std::fmt;
 pub struct Cgroup(String);
 
 impl Cgroup {
-    /// Checks a path; one that begins with the mount point is taken as meant below it.
-    ///
-    /// # Errors
+    /// Checks a path; one that begins with the mount point is taken as meant below it. Fails with
     /// [`MemError::BadCgroup`] for the root, for `..`, and for what is no absolute path.
     pub fn new(path: &str) -> Result<Self, MemError> {
         let bad = |why: &str| MemError::BadCgroup {
@@ -98,10 +96,7 @@ impl MemoryHost {
         Some(line.trim() == "1")
     }
 
-    /// The processes of the group and of those below it, in order.
-    ///
-    /// # Errors
-    /// [`MemError::Gone`].
+    /// The processes of the group and of those below it, in order. Fails with [`MemError::Gone`].
     pub fn processes(&self, cgroup: &Cgroup) -> Result<Vec<u32>, MemError> {
         let text = self.read_cgroup(cgroup, "cgroup.procs")?;
         let mut found: Vec<u32> = text.lines().filter_map(|line| line.parse().ok()).collect();
@@ -126,10 +121,8 @@ impl MemoryHost {
         names
     }
 
-    /// Anonymous and file pages of the group, in bytes by node.
-    ///
-    /// # Errors
-    /// [`MemError::Gone`]; [`MemError::Unexpected`] for a text that does not parse.
+    /// Anonymous and file pages of the group, in bytes by node. Fails with [`MemError::Gone`], and with
+    /// [`MemError::Unexpected`] for a text that does not parse.
     pub fn held_by_node(&self, cgroup: &Cgroup) -> Result<BTreeMap<u32, Bytes>, MemError> {
         let text = self.read_cgroup(cgroup, "memory.numa_stat")?;
         parse_numa_stat(&text).ok_or_else(|| MemError::Unexpected {
@@ -139,10 +132,7 @@ impl MemoryHost {
         })
     }
 
-    /// What the group holds in each tier.
-    ///
-    /// # Errors
-    /// As [`MemoryHost::held_by_node`].
+    /// What the group holds in each tier. Fails as [`MemoryHost::held_by_node`] does.
     pub fn held(&self, tiers: &Tiers, cgroup: &Cgroup) -> Result<[Bytes; TIERS_MAX], MemError> {
         let mut held = [Bytes::ZERO; TIERS_MAX];
         for (node, bytes) in self.held_by_node(cgroup)? {
@@ -153,10 +143,8 @@ impl MemoryHost {
         Ok(held)
     }
 
-    /// Processor time that the group has used, in microseconds.
-    ///
-    /// # Errors
-    /// [`MemError::Gone`]; [`MemError::Unexpected`].
+    /// Processor time that the group has used, in microseconds. Fails with [`MemError::Gone`] or
+    /// [`MemError::Unexpected`].
     pub fn cpu_used_us(&self, cgroup: &Cgroup) -> Result<u64, MemError> {
         let text = self.read_cgroup(cgroup, "cpu.stat")?;
         let found = text
@@ -171,18 +159,13 @@ impl MemoryHost {
             })
     }
 
-    /// Limits the group's processor time to `thousandths` of `cores` cores; [`CPU_ONE`] lifts the limit.
-    ///
-    /// # Errors
-    /// [`MemError::Gone`]; a refused write.
+    /// Limits the group's processor time to `thousandths` of `cores` cores; [`CPU_ONE`] lifts the limit. Fails with
+    /// [`MemError::Gone`], and where the kernel rejects the write.
     pub fn set_cpu(&self, cgroup: &Cgroup, thousandths: u32, cores: u32) -> Result<(), MemError> {
         self.write_cpu(cgroup, &cpu_max(thousandths, cores))
     }
 
-    /// Writes the text of `cpu.max`.
-    ///
-    /// # Errors
-    /// [`MemError::Gone`]; a refused write.
+    /// Writes the text of `cpu.max`. Fails with [`MemError::Gone`], and where the kernel rejects the write.
     pub fn write_cpu(&self, cgroup: &Cgroup, value: &str) -> Result<(), MemError> {
         let file = self.cgroup_file(cgroup.path(), "cpu.max")?;
         self.root
@@ -190,10 +173,7 @@ impl MemoryHost {
             .map_err(|error| self.failed(cgroup, error, CPU_REMEDY))
     }
 
-    /// A file of the group.
-    ///
-    /// # Errors
-    /// [`MemError::Gone`] where the group is gone, else what reading gave.
+    /// A file of the group. Fails with [`MemError::Gone`] where the group is gone, else with the error of the read.
     pub fn read_cgroup(&self, cgroup: &Cgroup, file: &str) -> Result<String, MemError> {
         let path = self.cgroup_file(cgroup.path(), file)?;
         self.root

@@ -25,10 +25,8 @@ pub fn is_ours(cgroup: &Cgroup) -> bool {
     Cgroup::new(PARENT).is_ok_and(|parent| cgroup.is_within(&parent) && *cgroup != parent)
 }
 
-/// Makes a group for an application and returns it; one that is there already is returned as it is.
-///
-/// # Errors
-/// A bad name, no hierarchy, missing controllers, no permission.
+/// Makes a group for an application and returns it; one that is there already is returned as it is. Fails for a bad
+/// name, and without a hierarchy, its controllers or the permission.
 pub fn create(host: &MemoryHost, name: &str) -> Result<Cgroup, MemError> {
     let bad = |why: &str| MemError::BadCgroup {
         path: name.to_owned(),
@@ -51,10 +49,8 @@ pub fn create(host: &MemoryHost, name: &str) -> Result<Cgroup, MemError> {
     Ok(cgroup)
 }
 
-/// Removes a group of ours; false when processes still live there. A group that is gone already is removed.
-///
-/// # Errors
-/// [`MemError::NotOurs`]; a refusal other than "busy".
+/// Removes a group of ours; false when processes still live there. A group that is gone already is removed. Fails with
+/// [`MemError::NotOurs`], and for a refusal other than "busy".
 pub fn remove(host: &MemoryHost, cgroup: &Cgroup) -> Result<bool, MemError> {
     if !is_ours(cgroup) {
         return Err(MemError::NotOurs {
@@ -88,10 +84,8 @@ pub fn list(host: &MemoryHost) -> Vec<Cgroup> {
         .collect()
 }
 
-/// Moves a process into a group.
-///
-/// # Errors
-/// [`MemError::Gone`]; a refused write, where the process has ended or the group has children with controllers.
+/// Moves a process into a group. Fails with [`MemError::Gone`], and where the process has ended or the group has
+/// children with controllers.
 pub fn enter(host: &MemoryHost, cgroup: &Cgroup, process: u32) -> Result<(), MemError> {
     let file = host.cgroup_file(cgroup.path(), "cgroup.procs")?;
     host.root

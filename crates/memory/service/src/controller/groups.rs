@@ -27,31 +27,19 @@ pub enum Life {
 
 /// Cgroups of applications.
 pub trait Groups: Send {
-    /// The cgroup that an application of that name would get.
-    ///
-    /// # Errors
-    /// The name cannot be one.
+    /// The cgroup that an application of that name would get. Fails if the name cannot be one.
     fn own(&self, name: &str) -> Result<Cgroup, MemError>;
 
     /// Makes that cgroup; one that is there already is taken.
-    ///
-    /// # Errors
-    /// The machine refuses.
     fn make(&mut self, name: &str) -> Result<Cgroup, MemError>;
 
     /// Our cgroups that exist, made by this service or an earlier one.
     fn all_own(&self) -> Vec<Cgroup>;
 
-    /// Removes a cgroup of ours. False: it has processes.
-    ///
-    /// # Errors
-    /// It is not ours, or the machine refuses.
+    /// Removes a cgroup of ours. False: it has processes. Fails if it is not ours, or the machine refuses.
     fn unmake(&mut self, cgroup: &Cgroup) -> Result<bool, MemError>;
 
-    /// The cgroup of a pod, a container or a path.
-    ///
-    /// # Errors
-    /// There is none, or several.
+    /// The cgroup of a pod, a container or a path. Fails if there is none, or several.
     fn find(&self, place: &Place) -> Result<Cgroup, MemError>;
 
     /// The cgroup's inode; none where it is gone.
@@ -60,10 +48,7 @@ pub trait Groups: Send {
     /// Whether it has processes.
     fn life(&self, cgroup: &Cgroup) -> Life;
 
-    /// Moves a process there.
-    ///
-    /// # Errors
-    /// One of the two is gone, or the machine refuses.
+    /// Moves a process there. Fails if one of the two is gone, or the machine refuses.
     fn enter(&mut self, cgroup: &Cgroup, process: u32) -> Result<(), MemError>;
 
     /// The most memory that the cgroup may use, else what it uses; none where that is not known.
@@ -81,15 +66,10 @@ pub trait Groups: Send {
     fn cpu_text(&self, cgroup: &Cgroup, per_mille: u32, before: &str) -> String;
 
     /// Writes `cpu.max`.
-    ///
-    /// # Errors
-    /// The machine refuses.
     fn write_cpu(&mut self, cgroup: &Cgroup, text: &str) -> Result<(), MemError>;
 
-    /// Gives a cgroup of ours floors, and checks that they are in force.
-    ///
-    /// # Errors
-    /// The machine refuses, or a floor is not in force.
+    /// Gives a cgroup of ours floors, and checks that they are in force. Fails if the machine refuses, or a floor is
+    /// not in force.
     fn set_floors(&mut self, _cgroup: &Cgroup, _floors: Floors) -> Result<(), MemError> {
         Ok(())
     }
@@ -105,9 +85,6 @@ pub trait Groups: Send {
     }
 
     /// Lifts a limit that an earlier backend wrote.
-    ///
-    /// # Errors
-    /// The machine refuses.
     fn lift(&mut self, _owed: &Owed) -> Result<(), MemError> {
         Ok(())
     }

@@ -160,10 +160,8 @@ enum Enforcement {
 }
 
 impl Controller {
-    /// Takes up what the journal says, and puts the machine in order.
-    ///
-    /// # Errors
-    /// The journal cannot be read or written: without it nothing is done.
+    /// Takes up what the journal says, and puts the machine in order. Fails if the journal cannot be read or written:
+    /// without it nothing is done.
     pub fn start(now: Instant, mut parts: Parts, about: About) -> Result<Self, JournalError> {
         let journal = parts.store.load()?;
         let mut controller = Self {

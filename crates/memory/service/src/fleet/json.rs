@@ -12,10 +12,7 @@ use serde::de::IgnoredAny;
 pub(super) struct Json<'a>(&'a str);
 
 impl<'a> Json<'a> {
-    /// The text as one value.
-    ///
-    /// # Errors
-    /// What is no JSON, and where.
+    /// The text as one value. The error says what is no JSON, and where.
     pub(super) fn check(bytes: &'a [u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(bytes).map_err(|error| error.to_string())?;
         serde_json::from_str::<IgnoredAny>(text).map_err(|error| error.to_string())?;

@@ -159,9 +159,6 @@ impl Summary {
     }
 
     /// Reads a summary.
-    ///
-    /// # Errors
-    /// What is wrong with it.
     pub fn parse(text: &str) -> Result<Self, String> {
         let summary: Self = serde_json::from_str(text)
             .map_err(|error| format!("the summary does not parse: {error}"))?;

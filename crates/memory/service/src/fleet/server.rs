@@ -44,10 +44,7 @@ struct Shared<'a> {
     log: &'a (dyn Fn(&str) + Sync),
 }
 
-/// Serves until `stop` is set; failed exchanges go to `log`.
-///
-/// # Errors
-/// The listener cannot be used at all.
+/// Serves until `stop` is set; failed exchanges go to `log`. Fails if the listener cannot be used at all.
 pub fn serve(
     listener: &TcpListener,
     stop: &AtomicBool,
@@ -165,9 +162,6 @@ fn exchange(stream: &TcpStream, since: Instant, shared: &Shared<'_>) -> io::Resu
 
 /// Reads one request from `stream` and makes its answer; `held` counts the bytes of all requests at this moment, and
 /// `now_unix_s` judges how old summaries are.
-///
-/// # Errors
-/// The stream's.
 pub fn respond(stream: impl Read, held: &AtomicU64, now_unix_s: u64) -> io::Result<Answer> {
     let mut held = Held { all: held, own: 0 };
     Ok(match read(stream, &mut held)? {

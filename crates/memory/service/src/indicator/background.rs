@@ -45,10 +45,7 @@ pub struct BackgroundSensors {
 }
 
 impl BackgroundSensors {
-    /// Starts the thread over `sensors`.
-    ///
-    /// # Errors
-    /// No thread could be started.
+    /// Starts the thread over `sensors`. Fails if no thread could be started.
     pub fn start(host: MemoryHost, sensors: impl Sensors + 'static) -> Result<Self, MemError> {
         let (messages, inbox) = channel();
         let shared = Arc::new(Mutex::new(Shared {

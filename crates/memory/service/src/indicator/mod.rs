@@ -54,10 +54,8 @@ pub const fn source_name(source: Source) -> &'static str {
 
 /// Measures tiers and applications.
 pub trait Sensors: Send {
-    /// Begins to measure an application.
-    ///
-    /// # Errors
-    /// A control group that is gone. A source that fails is no error: [`Sensors::sources`] reports it.
+    /// Begins to measure an application. Fails for a control group that is gone. A source that fails is no error:
+    /// [`Sensors::sources`] reports it.
     fn adopt(&mut self, app: AppId, cgroup: &Cgroup) -> Result<(), MemError>;
 
     /// Stops measuring an application; unknown ones are ignored.

@@ -27,10 +27,8 @@ pub struct Experience {
 
 /// Runs the application under limits.
 pub trait ApplicationMeasure {
-    /// Runs it with at most `near` bytes near (none: no limit) and so much processor time.
-    ///
-    /// # Errors
-    /// What the machine refuses; an application that ended.
+    /// Runs it with at most `near` bytes near (none: no limit) and so much processor time. Fails for an application
+    /// that ended.
     fn measure(&mut self, near: Option<Bytes>, cpu: u32) -> Result<Experience, MemError>;
 }
 
@@ -148,10 +146,8 @@ impl Found {
     }
 }
 
-/// Profiles an application.
-///
-/// # Errors
-/// Errors of the measurement; [`MemError::Unexpected`] where no sensor measures the objective's metric.
+/// Profiles an application. Fails as the measurement does, and with [`MemError::Unexpected`] where no sensor measures
+/// the objective's metric.
 pub fn search(
     application: &mut impl ApplicationMeasure,
     objective: Objective,

@@ -55,9 +55,6 @@ pub trait MachineMeasure {
     fn has_far(&self) -> bool;
 
     /// Runs LS and BI.
-    ///
-    /// # Errors
-    /// What the machine refuses.
     fn measure(&mut self, load: Load) -> Result<Point, MemError>;
 }
 
@@ -159,9 +156,6 @@ fn ratio(above: f64, below: f64) -> u32 {
 }
 
 /// Profiles a machine.
-///
-/// # Errors
-/// What measuring refuses.
 pub fn search(
     machine: &mut impl MachineMeasure,
     settings: &Settings,

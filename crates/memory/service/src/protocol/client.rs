@@ -37,10 +37,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects.
-    ///
-    /// # Errors
-    /// No service listens, or permission is missing.
+    /// Connects. Fails if no service listens, or permission is missing.
     pub fn connect(path: &Path) -> Result<Self, ClientError> {
         let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
             ErrorKind::PermissionDenied => ClientError::NotPermitted {
@@ -63,10 +60,7 @@ impl Client {
         Ok(client)
     }
 
-    /// Asks, and waits for the answer.
-    ///
-    /// # Errors
-    /// There is none.
+    /// Asks, and waits for the answer. Fails if there is none.
     pub fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
         let io = |this: &Self, error: std::io::Error| match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut => {

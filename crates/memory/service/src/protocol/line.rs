@@ -35,10 +35,7 @@ impl Lines {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next whole line, without its end.
-    ///
-    /// # Errors
-    /// The line is too long; the connection is to be closed.
+    /// The next whole line, without its end. Fails if the line is too long; the connection is to be closed.
     pub fn next_line(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
         let found = self.bytes[self.searched..]
             .iter()

@@ -269,10 +269,7 @@ pub fn encode<T: Serialize>(say: &T) -> Vec<u8> {
     line
 }
 
-/// What a line, without its end, says.
-///
-/// # Errors
-/// No such line, or one of another version.
+/// What a line, without its end, says. Fails for another line, or one of another version.
 pub fn decode<T: DeserializeOwned>(line: &[u8]) -> Result<T, Failure> {
     let not = |error: serde_json::Error| {
         Failure::new(
@@ -293,10 +290,8 @@ pub fn decode<T: DeserializeOwned>(line: &[u8]) -> Result<T, Failure> {
 }
 
 impl Request {
-    /// A request from a line, held to the rules.
-    ///
-    /// # Errors
-    /// No request, one of another version, or one with an invalid application.
+    /// A request from a line, held to the rules. Fails for text that is no request, one of another version, or one with
+    /// an invalid application.
     pub fn read(line: &[u8]) -> Result<Self, Failure> {
         let request: Self = decode(line)?;
         let bad = |error: crate::application::ApplicationError| {

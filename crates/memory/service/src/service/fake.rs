@@ -61,10 +61,8 @@ pub struct FakeMachine {
 }
 
 impl FakeMachine {
-    /// One whose control groups are directories below `directory`; those of an earlier one are there still.
-    ///
-    /// # Errors
-    /// The directory cannot be made.
+    /// One whose control groups are directories below `directory`; those of an earlier one are there still. Fails if
+    /// the directory cannot be made.
     pub fn new(directory: &Path) -> Result<Self, MemError> {
         fs::create_dir_all(directory).map_err(|source| MemError::Kernel {
             action: format!(

@@ -41,10 +41,8 @@ pub const MACHINE: &str = "machine.json";
 /// Bandwidth that no near tier has: nothing is interference.
 const ANY_BANDWIDTH: u64 = u64::MAX / 2;
 
-/// By the settings. The journal's lock comes first: a second service changes nothing.
-///
-/// # Errors
-/// This machine has no tiers, no control groups, or no backend that works; another service runs.
+/// By the settings. The journal's lock comes first: a second service changes nothing. Fails if this machine has no
+/// tiers, no control groups, or no backend that works; another service runs.
 pub fn open(settings: &Settings) -> Result<Machine, ServiceError> {
     match &settings.fake {
         Some(directory) => fake_machine(settings, directory),

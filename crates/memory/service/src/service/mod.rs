@@ -72,9 +72,6 @@ pub struct Service {
 
 impl Service {
     /// Takes up what an earlier service left, and listens.
-    ///
-    /// # Errors
-    /// See [`ServiceError`].
     pub fn start(machine: machine::Machine, door: Door) -> Result<Self, ServiceError> {
         let controller = Controller::start(Instant::ZERO, machine.parts, machine.about)?;
         Ok(Self {
@@ -150,19 +147,13 @@ fn period() -> Duration {
 }
 
 /// Everything by the settings: the machine, the journal, the socket.
-///
-/// # Errors
-/// See [`ServiceError`].
 pub fn open(settings: &settings::Settings) -> Result<Service, ServiceError> {
     let machine = machine::open(settings)?;
     let door = Door::open(&settings.socket, settings.socket_mode)?;
     Service::start(machine, door)
 }
 
-/// The settings in a file, or the defaults.
-///
-/// # Errors
-/// [`ServiceError::Settings`].
+/// The settings in a file, or the defaults. Fails with [`ServiceError::Settings`].
 pub fn settings(file: Option<&Path>) -> Result<settings::Settings, ServiceError> {
     let Some(file) = file else {
         return Ok(settings::Settings::default());

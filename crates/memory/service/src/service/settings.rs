@@ -103,10 +103,8 @@ const KEYS: &[Key] = &[
     key("metrics", Kind::Text, "where scrapers connect, where no RDMA device is served: an address of loopback or the path of a Unix socket"),
 ];
 
-/// The file written in `text`; `file` names it in messages.
-///
-/// # Errors
-/// The first mistake, with file, line, key, value and remedy.
+/// The file written in `text`; `file` names it in messages. The error is the first mistake, with file, line, key, value
+/// and remedy.
 pub fn parse(text: &str, file: &str) -> Result<Settings, InputError> {
     let source = Source { file, text };
     let tree = source.tree()?;

@@ -49,10 +49,7 @@ pub struct Door {
 
 impl Door {
     /// Listens at `path`, for users that `mode` lets connect. A socket without a listener is replaced; other files and
-    /// sockets in use are not.
-    ///
-    /// # Errors
-    /// The place is taken or not allowed.
+    /// sockets in use are not. Fails if the place is taken or not allowed.
     pub fn open(path: &Path, mode: u32) -> Result<Self, DoorError> {
         let listener = listen(path, mode).map_err(|error| DoorError {
             path: path.to_owned(),

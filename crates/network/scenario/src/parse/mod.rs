@@ -46,18 +46,14 @@ pub struct FabricOverrides {
     pub settings: Vec<(String, String)>,
 }
 
-/// The network's scenario written in `text`; `file` names it in messages.
-///
-/// # Errors
-/// The first mistake of the text, with file, line, key, value, and the remedy.
+/// The network's scenario written in `text`; `file` names it in messages. The error is the first mistake of the text,
+/// with file, line, key, value, and the remedy.
 pub fn parse(text: &str, file: &str) -> Result<FabricScenario, InputError> {
     parse_with(text, file, &FabricOverrides::default())
 }
 
-/// As [`parse`], with some values replaced by the caller's.
-///
-/// # Errors
-/// As [`parse`]; a setting that names no key.
+/// As [`parse`], with some values replaced by the caller's. Fails as [`parse`] does, and for a setting that names no
+/// key.
 pub fn parse_with(
     text: &str,
     file: &str,

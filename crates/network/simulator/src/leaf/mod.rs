@@ -66,10 +66,8 @@ const LOOKS: u64 = 1_000;
 /// Bytes of the smallest frame, for the time between daemons.
 const SMALLEST: Bytes = Bytes::new(64);
 
-/// Runs `scenario`, whose hosts are joined by its network, on the device that `profile` describes.
-///
-/// # Errors
-/// What the models refuse, and frames lost in the network.
+/// Runs `scenario`, whose hosts are joined by its network, on the device that `profile` describes. Fails for what the
+/// models refuse, and for frames lost in the network.
 ///
 /// # Panics
 /// When the scenario has no network: our own mistake.
@@ -78,10 +76,7 @@ pub fn run(scenario: &Scenario, profile: &Profile) -> Result<RunResult, LeafErro
 }
 
 /// As [`run`], and calls `watch` now and then with the part of the simulated time that is over, 0 to 1. The result is the
-/// same.
-///
-/// # Errors
-/// As [`run`].
+/// same. Fails as [`run`] does.
 ///
 /// # Panics
 /// As [`run`].

@@ -126,10 +126,8 @@ impl Pauses {
 }
 
 impl Network {
-    /// Whether the buffers of `settings` hold all that can arrive under pauses with `classes` classes.
-    ///
-    /// # Errors
-    /// The port that needs most, when its need exceeds the buffer of one port.
+    /// Whether the buffers of `settings` hold all that can arrive under pauses with `classes` classes. The error is the
+    /// port that needs most, when its need exceeds the buffer of one port.
     pub fn check_headroom(
         topology: &Topology,
         settings: &PortSettings,

@@ -82,10 +82,7 @@ pub struct CallResults {
 }
 
 impl Calls {
-    /// The calls of `scenario` on `network`.
-    ///
-    /// # Errors
-    /// When a parameter of the policy controls nothing.
+    /// The calls of `scenario` on `network`. Fails if a parameter of the policy controls nothing.
     pub fn new(scenario: &FabricScenario, network: &Network) -> Result<Self, OptionError> {
         let groups = Groups::new(scenario);
         let objectives: Vec<Option<Objective>> = scenario

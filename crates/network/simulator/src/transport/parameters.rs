@@ -13,10 +13,8 @@ pub struct Given<'a> {
 }
 
 impl<'a> Given<'a> {
-    /// Checks names and ranges; a scenario that was read from a file has passed that before.
-    ///
-    /// # Errors
-    /// For the first parameter that is unknown or out of range.
+    /// Checks names and ranges; a scenario that was read from a file has passed that before. Fails for the first
+    /// parameter that is unknown or out of range.
     pub fn new(policy: &'a FabricPolicy) -> Result<Self, ParameterError> {
         let known = known_of(policy.kind);
         let control = POLICY[policy.kind as usize];

@@ -111,10 +111,7 @@ pub(super) struct Device {
 }
 
 impl Device {
-    /// Makes a device whose port has the rate `port_rate`.
-    ///
-    /// # Errors
-    /// The policy rejects an option.
+    /// Makes a device whose port has the rate `port_rate`. Fails if the policy rejects an option.
     pub(super) fn new(
         config: &Config,
         device: &DeviceConfig,

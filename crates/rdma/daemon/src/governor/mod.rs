@@ -113,10 +113,7 @@ pub struct Governor {
 
 impl Governor {
     /// Makes a governor without sessions. `port_rates` are the rates of the devices' ports, in the configuration's
-    /// order.
-    ///
-    /// # Errors
-    /// A device's options are invalid.
+    /// order. Fails if a device's options are invalid.
     ///
     /// # Panics
     /// When the number of port rates differs from the number of devices.
@@ -161,10 +158,7 @@ impl Governor {
         &self.config
     }
 
-    /// Checks that a place is left for one more session of `account`.
-    ///
-    /// # Errors
-    /// No place is left.
+    /// Checks that a place is left for one more session of `account`. Fails if no place is left.
     pub fn check_place(&self, account: &Account) -> Result<(), NoPlace> {
         self.places.check(&self.config.session_places(), account)
     }
@@ -174,10 +168,7 @@ impl Governor {
         &self.places
     }
 
-    /// Opens a session for a process.
-    ///
-    /// # Errors
-    /// Too many sessions, or no memory.
+    /// Opens a session for a process. Fails for too many sessions, and without memory.
     pub fn arrive(&mut self, _now_ns: u64, who: Who) -> Result<Begun, Refusal> {
         if let Err(refusal) = self.check_place(&who.account) {
             self.figures.refused_total += 1;
@@ -396,10 +387,8 @@ impl Governor {
         self.looks.pop_front()
     }
 
-    /// Applies a configuration, also an unchanged one: every session is assigned again and every policy restarts.
-    ///
-    /// # Errors
-    /// A device's options are invalid; then nothing changes.
+    /// Applies a configuration, also an unchanged one: every session is assigned again and every policy restarts. Fails
+    /// if a device's options are invalid; then nothing changes.
     ///
     /// # Panics
     /// When the number of port rates differs from the number of devices, or the devices changed.
@@ -445,10 +434,8 @@ impl Governor {
         Ok(())
     }
 
-    /// Sets the measured target of a device's reference flow; its policy restarts.
-    ///
-    /// # Errors
-    /// The policy rejects the target; then nothing changes.
+    /// Sets the measured target of a device's reference flow; its policy restarts. Fails if the policy rejects the
+    /// target; then nothing changes.
     pub fn set_target(
         &mut self,
         now_ns: u64,

@@ -95,10 +95,8 @@ impl Handle {
     }
 }
 
-/// Starts the thread of a device. It ends when all handles are dropped or the device fails.
-///
-/// # Errors
-/// No thread or event counter can be made.
+/// Starts the thread of a device. It ends when all handles are dropped or the device fails. Fails if no thread or event
+/// counter can be made.
 pub(super) fn start(
     port: Arc<Port>,
     device: usize,

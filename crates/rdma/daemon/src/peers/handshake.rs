@@ -94,9 +94,6 @@ fn said(word: &str, parts: &[&[u8]]) -> Vec<u8> {
 }
 
 /// The caller's side. `ours` exists before the call, because the peer needs it.
-///
-/// # Errors
-/// See [`HandshakeError`].
 pub fn call(
     stream: &mut (impl Read + Write),
     key: &Key,
@@ -147,10 +144,8 @@ pub fn call(
     }
 }
 
-/// The callee's side. `agree` makes our endpoint for the peer's, or returns why not.
-///
-/// # Errors
-/// See [`HandshakeError`]; the peer receives the reason of `agree`.
+/// The callee's side. `agree` makes our endpoint for the peer's, or returns why not. The peer receives the reason of
+/// `agree`.
 pub fn answer<T>(
     stream: &mut (impl Read + Write),
     key: &Key,
@@ -245,10 +240,7 @@ impl Endpoint {
         bytes
     }
 
-    /// Decodes arbitrary bytes.
-    ///
-    /// # Errors
-    /// [`HandshakeError::Field`].
+    /// Decodes arbitrary bytes. Fails with [`HandshakeError::Field`].
     pub fn decode(bytes: &[u8]) -> Result<Self, HandshakeError> {
         let mut rest = bytes;
         let daemon = take(&mut rest)?;

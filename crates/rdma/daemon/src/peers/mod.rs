@@ -75,10 +75,8 @@ pub enum PeersError {
 }
 
 impl Peers {
-    /// Opens the devices that have peers and starts connecting them. `say` prints one line for people.
-    ///
-    /// # Errors
-    /// See [`PeersError`]. A peer that cannot be reached is not an error: the connection is retried.
+    /// Opens the devices that have peers and starts connecting them. `say` prints one line for people. A peer that
+    /// cannot be reached is not an error: the connection is retried.
     pub fn start(settings: &Settings, targets: Targets, say: fn(&str)) -> Result<Self, PeersError> {
         let system = |what: &str| {
             let what = what.to_owned();

@@ -96,10 +96,8 @@ pub(super) struct Link {
 const KIND_SHIFT: u32 = 8;
 
 impl Port {
-    /// Opens the device.
-    ///
-    /// # Errors
-    /// The device does not exist, its port is down or has no address, or the daemon has no permission.
+    /// Opens the device. Fails if the device does not exist, its port is down or has no address, or the daemon has no
+    /// permission.
     pub(super) fn open(
         library: &Library,
         name: &str,
@@ -156,10 +154,8 @@ impl Port {
         *self.service.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Makes a queue pair with posted receives that can be connected.
-    ///
-    /// # Errors
-    /// The device has no queue pairs left, or [`LINKS_MAX`] peers exist.
+    /// Makes a queue pair with posted receives that can be connected. Fails if the device has no queue pairs left, or
+    /// [`LINKS_MAX`] peers exist.
     pub(super) fn prepare(self: &Arc<Self>) -> Result<Link, HandshakeError> {
         let place = {
             let mut places = self.places.lock().unwrap_or_else(PoisonError::into_inner);
@@ -249,10 +245,7 @@ impl Link {
         }
     }
 
-    /// Connects our end with the peer's.
-    ///
-    /// # Errors
-    /// The peer's address cannot be reached.
+    /// Connects our end with the peer's. Fails if the peer's address cannot be reached.
     pub(super) fn connect(&mut self, theirs: Endpoint) -> Result<(), VerbsError> {
         let service = self.port.service();
         let connection = Connection {
@@ -276,10 +269,7 @@ impl Link {
         Ok(())
     }
 
-    /// Posts a reference message.
-    ///
-    /// # Errors
-    /// The queue pair has failed.
+    /// Posts a reference message. Fails if the queue pair has failed.
     pub(super) fn send_reference(&mut self) -> Result<(), VerbsError> {
         let theirs = self.theirs.as_ref().expect("only connected links are used");
         let target = Target::Write {
@@ -290,10 +280,7 @@ impl Link {
         self.send(Work::Reference, target, REFERENCE_BYTES)
     }
 
-    /// Posts a report. The data is copied while posting, so one buffer serves all.
-    ///
-    /// # Errors
-    /// The queue pair has failed.
+    /// Posts a report. The data is copied while posting, so one buffer serves all. Fails if the queue pair has failed.
     pub(super) fn send_report(&mut self, state: &RemoteState) -> Result<(), VerbsError> {
         self.port.messages.write(SCRATCH, &encode(state));
         let target = Target::Send {
@@ -322,10 +309,7 @@ impl Link {
             .map_err(|(error, _)| error)
     }
 
-    /// Posts a receive into a buffer.
-    ///
-    /// # Errors
-    /// The queue pair has failed.
+    /// Posts a receive into a buffer. Fails if the queue pair has failed.
     pub(super) fn receive(&self, buffer: u64) -> Result<(), VerbsError> {
         let mut list = ReceiveList::new(vec![Arc::clone(&self.port.messages)]);
         let element = Element {

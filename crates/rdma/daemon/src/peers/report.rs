@@ -49,9 +49,6 @@ pub fn encode(state: &RemoteState) -> [u8; REPORT_BYTES] {
 }
 
 /// Decodes arbitrary bytes.
-///
-/// # Errors
-/// See [`ReportError`].
 pub fn decode(bytes: &[u8]) -> Result<RemoteState, ReportError> {
     if bytes.len() != REPORT_BYTES {
         return Err(ReportError::Length { bytes: bytes.len() });

@@ -118,10 +118,8 @@ pub fn now_ns() -> u64 {
 }
 
 impl Server {
-    /// Makes a daemon that listens at the configured path until `stop` is readable.
-    ///
-    /// # Errors
-    /// The socket cannot be opened.
+    /// Makes a daemon that listens at the configured path until `stop` is readable. Fails if the socket cannot be
+    /// opened.
     pub fn new(governor: Governor, stop: OwnedFd) -> Result<Self, ServerError> {
         let config = governor.config();
         let enough_for = socket::raise_limit(config.sessions_max, GUESTS.total);
@@ -165,10 +163,7 @@ impl Server {
         })
     }
 
-    /// Adds an attachment.
-    ///
-    /// # Errors
-    /// The kernel cannot watch its descriptor.
+    /// Adds an attachment. Fails if the kernel cannot watch its descriptor.
     pub fn attach(&mut self, attachment: Box<dyn Attachment>) -> Result<(), ServerError> {
         if let Some(file) = attachment.descriptor() {
             let token = Token {
@@ -186,10 +181,8 @@ impl Server {
         Ok(())
     }
 
-    /// Serves until the stop descriptor is readable, then ends all sessions.
-    ///
-    /// # Errors
-    /// The kernel cannot wait for events.
+    /// Serves until the stop descriptor is readable, then ends all sessions. Fails if the kernel cannot wait for
+    /// events.
     pub fn run(mut self) -> Result<(), ServerError> {
         let mut events = Vec::with_capacity(EVENTS);
         self.finish(now_ns())?;

@@ -7,10 +7,8 @@ use isolane_common_toml_input::error::InputError;
 use isolane_common_toml_input::table::{Source, Table};
 use isolane_rdma_session::message::Class;
 
-/// Parses `text`; `file` is its name in messages.
-///
-/// # Errors
-/// The first mistake: file, line, key, value, what is allowed.
+/// Parses `text`; `file` is its name in messages. The error is the first mistake: file, line, key, value, what is
+/// allowed.
 pub fn parse(file: &str, text: &str) -> Result<Assignment, InputError> {
     let source = Source { file, text };
     let tree = source.tree()?;

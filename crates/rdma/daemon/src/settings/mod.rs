@@ -161,10 +161,8 @@ impl Settings {
         }
     }
 
-    /// Keeps only these devices of the file, and the peers of these.
-    ///
-    /// # Errors
-    /// The first name that the file does not have.
+    /// Keeps only these devices of the file, and the peers of these. The error is the first name that the file does not
+    /// have.
     pub fn keep_devices<'a>(&mut self, names: &'a [String]) -> Result<(), &'a str> {
         let devices = std::mem::take(&mut self.config.devices);
         let ports = std::mem::take(&mut self.ports);
@@ -200,10 +198,8 @@ impl Settings {
         Ok(())
     }
 
-    /// Reads and checks the file.
-    ///
-    /// # Errors
-    /// The file cannot be read or has a mistake; the message names the line, the key, the value and what is allowed.
+    /// Reads and checks the file. Fails if the file cannot be read or has a mistake; the message names the line, the
+    /// key, the value and what is allowed.
     pub fn read(file: &Path) -> Result<Self, SettingsError> {
         let failed = |error| SettingsError::Read {
             file: file.to_owned(),

@@ -40,10 +40,8 @@ impl Source for Asker {
 }
 
 impl Exporter {
-    /// Listens as configured, on its own thread.
-    ///
-    /// # Errors
-    /// An address is taken or not permitted, or no thread can be started.
+    /// Listens as configured, on its own thread. Fails if an address is taken or not permitted, or no thread can be
+    /// started.
     pub fn start(settings: &Settings) -> Result<Self, ServerError> {
         let failed = |error| ServerError::thread(std::io::Error::from(error));
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;

@@ -139,10 +139,7 @@ impl<S: Source> Server<S> {
         }
     }
 
-    /// Listens at `place`. Replaces a Unix socket without a listener.
-    ///
-    /// # Errors
-    /// The address is taken or not permitted.
+    /// Listens at `place`. Replaces a Unix socket without a listener. Fails if the address is taken or not permitted.
     pub fn listen(&mut self, place: &Listen, shown: Shown) -> Result<(), ServerError> {
         let (socket, path) = match place {
             Listen::Unix(path) => {

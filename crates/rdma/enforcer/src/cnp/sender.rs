@@ -32,10 +32,8 @@ pub struct Sender {
 }
 
 impl Sender {
-    /// Opens a sender on `interface` with [`RATE_MAX`] and the default code point.
-    ///
-    /// # Errors
-    /// The interface does not exist, or CAP_NET_RAW is missing.
+    /// Opens a sender on `interface` with [`RATE_MAX`] and the default code point. Fails if the interface does not
+    /// exist, or CAP_NET_RAW is missing.
     pub fn open(root: &Root, interface: &str) -> Result<Self, EnforceError> {
         let failed = |source| EnforceError::System {
             action: "open a packet socket for congestion notifications (needs CAP_NET_RAW)",
@@ -64,9 +62,7 @@ impl Sender {
     }
 
     /// Sends up to `count` notifications to a target at `now` (nanoseconds of a steady clock). Returns the number sent.
-    ///
-    /// # Errors
-    /// The kernel's, for example when the interface is down.
+    /// Fails with the kernel's error, for example when the interface is down.
     pub fn send(&mut self, now: u64, target: &Target, count: u32) -> io::Result<u32> {
         let frame = target.notification(self.hardware, self.code_point).frame();
         let mut sent = 0;

@@ -73,10 +73,7 @@ impl Reader {
         }
     }
 
-    /// Reads the first bytes at `address` of `thread`.
-    ///
-    /// # Errors
-    /// No helper thread can be started.
+    /// Reads the first bytes at `address` of `thread`. Fails if no helper thread can be started.
     pub(super) fn read(&mut self, thread: u32, address: u64) -> io::Result<Read> {
         let helper = match self.helper.take() {
             Some(helper) => helper,

@@ -83,10 +83,8 @@ pub struct Supervisor {
 }
 
 impl Supervisor {
-    /// Starts the thread. It records received calls in `table` for the next supervisor.
-    ///
-    /// # Errors
-    /// The kernel has no thread or descriptor left.
+    /// Starts the thread. It records received calls in `table` for the next supervisor. Fails if the kernel has no
+    /// thread or descriptor left.
     pub fn start(tenants: Vec<Tenant>, mode: Mode, table: Option<Table>) -> io::Result<Self> {
         let wake = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
         let (commands, receiver) = channel();

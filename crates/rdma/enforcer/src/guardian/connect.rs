@@ -46,10 +46,8 @@ pub struct Handed {
 }
 
 impl Link {
-    /// Connects to the guardian in `directory`. Starts one with `command` where none answers.
-    ///
-    /// # Errors
-    /// Another enforcer stays connected for one second, no guardian can be started, or the permission is missing.
+    /// Connects to the guardian in `directory`. Starts one with `command` where none answers. Fails if another enforcer
+    /// stays connected for one second, no guardian can be started, or the permission is missing.
     pub fn open(
         directory: &Path,
         command: &[OsString],
@@ -78,9 +76,6 @@ impl Link {
     }
 
     /// Reports to the guardian that another process takes the calls of the listener in `slot`.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn shed(&self, slot: usize) -> io::Result<()> {
         let mut message = vec![SHED];
         message.extend((slot as u32).to_le_bytes());
@@ -88,9 +83,6 @@ impl Link {
     }
 
     /// Receives the next listener; blocks. `None` when the guardian has ended.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn receive(&self) -> io::Result<Option<Handed>> {
         let mut buffer = vec![0; LISTENER_HEADER + BYTES_MAX];
         loop {

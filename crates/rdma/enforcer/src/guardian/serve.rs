@@ -60,10 +60,8 @@ struct Guardian {
     _lock: PrivateDirectory,
 }
 
-/// Serves until no tenant and no enforcer are left. The sockets are in `directory`.
-///
-/// # Errors
-/// The sockets cannot be made, for example because another guardian runs, or the limit of open files is too low.
+/// Serves until no tenant and no enforcer are left. The sockets are in `directory`. Fails if the sockets cannot be
+/// made, for example because another guardian runs, or the limit of open files is too low.
 pub fn serve(directory: &Path) -> io::Result<()> {
     open_files::raise(FILES)?;
     let (agent, control) = (agent_path(directory), guardian_path(directory));
@@ -97,9 +95,7 @@ fn folder_of(socket: &Path) -> &Path {
     socket.parent().expect("a socket is in a folder")
 }
 
-/// Locks the folder of the sockets for this guardian. Retries for one second while another guardian ends.
-///
-/// # Errors
+/// Locks the folder of the sockets for this guardian. Retries for one second while another guardian ends. Fails with
 /// `AddrInUse` when another guardian holds the lock.
 fn lock(folder: &Path) -> io::Result<PrivateDirectory> {
     let directory = PrivateDirectory::open_or_make(folder)?;

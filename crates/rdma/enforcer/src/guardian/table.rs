@@ -57,20 +57,14 @@ pub struct Table {
 unsafe impl Send for Table {}
 
 impl Table {
-    /// Makes a table of empty rows.
-    ///
-    /// # Errors
-    /// The kernel's, when it has no memory left.
+    /// Makes a table of empty rows. Fails when the kernel has no memory left.
     pub fn create() -> io::Result<Self> {
         let memory = memfd_create("isolane-calls", MemfdFlags::CLOEXEC)?;
         ftruncate(&memory, BYTES as u64)?;
         Self::open(memory)
     }
 
-    /// Maps the table behind a descriptor from the guardian.
-    ///
-    /// # Errors
-    /// The kernel's; `InvalidData` when the memory is too short.
+    /// Maps the table behind a descriptor from the guardian. Fails with `InvalidData` when the memory is too short.
     pub fn open(memory: OwnedFd) -> io::Result<Self> {
         let length = rustix::fs::fstat(&memory)?.st_size;
         if u64::try_from(length).unwrap_or(0) < BYTES as u64 {

@@ -58,10 +58,7 @@ fn unblock_signal() {
 }
 
 impl Interrupter {
-    /// Makes a timer for the calling thread.
-    ///
-    /// # Errors
-    /// The kernel has no timer left.
+    /// Makes a timer for the calling thread. Fails if the kernel has no timer left.
     pub fn of_this_thread() -> io::Result<Self> {
         handle_signal();
         unblock_signal();

@@ -56,10 +56,8 @@ pub struct Listener(OwnedFd);
 const SYNCHRONOUS_WAKE_UP: u64 = 1;
 
 impl Listener {
-    /// Takes a descriptor from a launcher or a container runtime if it is a seccomp listener.
-    ///
-    /// # Errors
-    /// EINVAL or ENOTTY for any other descriptor.
+    /// Takes a descriptor from a launcher or a container runtime if it is a seccomp listener. Fails with EINVAL or
+    /// ENOTTY for any other descriptor.
     pub fn adopt(descriptor: OwnedFd) -> io::Result<Self> {
         let listener = Self(descriptor);
         // An id that cannot exist: a listener returns ENOENT, other descriptors reject the ioctl.
@@ -86,9 +84,6 @@ impl Listener {
 
     /// Receives the next waiting call. Call it once each time the descriptor is readable; it returns within about
     /// [`super::interrupt::PERIOD`], even if other processes hold the listener.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn receive(&self, _bounded: &Armed<'_>) -> io::Result<Received> {
         // SAFETY: `seccomp_notif` is plain data, for which zeros are valid, and the kernel demands zeros.
         let mut notification: libc::seccomp_notif = unsafe { std::mem::zeroed() };
@@ -118,10 +113,7 @@ impl Listener {
         }))
     }
 
-    /// Lets a call go on.
-    ///
-    /// # Errors
-    /// The kernel's. A caller that has ended is not an error.
+    /// Lets a call go on. A caller that has ended is not an error.
     pub fn resume(&self, id: u64) -> io::Result<Resumed> {
         let mut answer = libc::seccomp_notif_resp {
             id,
@@ -160,10 +152,7 @@ impl Listener {
         })
     }
 
-    /// Duplicates the descriptor of the listener.
-    ///
-    /// # Errors
-    /// The kernel's, for example too many open files.
+    /// Duplicates the descriptor of the listener. Fails with the kernel's error, for example for too many open files.
     pub fn try_clone(&self) -> io::Result<Self> {
         Ok(Self(self.0.try_clone()?))
     }
@@ -226,9 +215,8 @@ pub fn read_memory(thread: u32, address: u64, buffer: &mut [u8]) -> usize {
 /// A waiting call can then be interrupted by nothing but a fatal signal, where the kernel knows that option (Linux
 /// 5.19); before, a signal whose handler does not restart calls can make the caller see EINTR.
 ///
-/// # Errors
-/// EBUSY when a listener is already installed above this process, EACCES without privilege and without
-/// `no_new_privs`.
+/// Fails with EBUSY when a listener is already installed above this process, and with EACCES without privilege and
+/// without `no_new_privs`.
 pub fn install(program: &[Instruction]) -> io::Result<Listener> {
     let killable =
         libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;

@@ -45,10 +45,7 @@ pub enum CompileError {
     NoPriority { class: String },
 }
 
-/// The plan of `policy` for the card of `host` that it names.
-///
-/// # Errors
-/// The policy does not fit the host.
+/// The plan of `policy` for the card of `host` that it names. Fails if the policy does not fit the host.
 pub fn compile(policy: &Policy, host: &Host) -> Result<Plan, CompileError> {
     let card = card(policy, host)?;
     let rate_bps = policy.rate.map_or(card.rate_bps, |rate| rate.as_bps());

@@ -30,10 +30,7 @@ const PFC_ENABLED: usize = 1;
 const BUFFER_SIZES: usize = 8;
 const BUFFER_TOTAL: usize = 40;
 
-/// Reads one value.
-///
-/// # Errors
-/// The kernel's; [`HostError::NotOffered`] if the driver has no such setting.
+/// Reads one value. Fails with [`HostError::NotOffered`] if the driver has no such setting.
 pub fn read(socket: &mut Socket, device: &str, target: &Target) -> Result<Value, HostError> {
     let payload = match dcb::query(socket, device) {
         Ok(payload) => payload.ok_or_else(|| lacks(target))?,
@@ -44,9 +41,6 @@ pub fn read(socket: &mut Socket, device: &str, target: &Target) -> Result<Value,
 }
 
 /// Writes one value.
-///
-/// # Errors
-/// The kernel's.
 pub fn write(
     socket: &mut Socket,
     device: &str,

@@ -22,10 +22,7 @@ const NETWORK: &str = "/sys/class/net";
 /// Traffic classes of a driver that reports 0, which means all (`struct ieee_ets`).
 const CLASSES_ALL: u8 = 8;
 
-/// Reads all cards.
-///
-/// # Errors
-/// The kernel's, except what only says that a card lacks something.
+/// Reads all cards. Fails with the kernel's error, except one that only says that a card lacks something.
 pub fn read() -> Result<Host, HostError> {
     let root = Root::machine();
     let mut route = Socket::open(Family::Route)?;

@@ -68,9 +68,6 @@ pub struct Port {
 
 impl Devlink {
     /// Opens the family; `None` if the kernel has no devlink.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn open() -> Result<Option<Self>, HostError> {
         let family = Generic::open("devlink")?;
         Ok(family.map(|family| Self {
@@ -79,9 +76,6 @@ impl Devlink {
     }
 
     /// All ports of all cards.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn ports(&mut self) -> Result<Vec<Port>, HostError> {
         let none = AttributesBuilder::new();
         let mut ports = Vec::new();
@@ -106,9 +100,6 @@ impl Devlink {
     }
 
     /// Mode of the card's switch; `None` if the card has none.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn switch_mode(&mut self, handle: &str) -> Result<Option<SwitchMode>, HostError> {
         let mut mode = None;
         let action = format!("read the switch mode of {handle}");
@@ -128,9 +119,6 @@ impl Devlink {
     }
 
     /// The rate of an object; [`Value::Absent`] if there is no such object.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn rate(&mut self, handle: &str, object: &Object) -> Result<Value, HostError> {
         let mut rate = None;
         let action = format!("read the rate of {handle}/{}", object.name());
@@ -147,10 +135,7 @@ impl Devlink {
         }
     }
 
-    /// Makes, changes or removes an object's rate.
-    ///
-    /// # Errors
-    /// The kernel's; a function cannot be removed.
+    /// Makes, changes or removes an object's rate. Fails if a function cannot be removed.
     pub fn set_rate(
         &mut self,
         handle: &str,

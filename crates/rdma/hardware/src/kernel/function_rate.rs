@@ -21,9 +21,6 @@ const IFLA_VF_RATE: u16 = 6;
 const RTEXT_FILTER_VF: u32 = 1;
 
 /// Number, guaranteed and largest rate of each virtual function of a network device, Mb/s.
-///
-/// # Errors
-/// The kernel's.
 pub fn list(socket: &mut Socket, device: &str) -> Result<Vec<(u32, u32, u32)>, HostError> {
     let attributes = AttributesBuilder::new()
         .with_text(IFLA_IFNAME, device)
@@ -41,9 +38,6 @@ pub fn list(socket: &mut Socket, device: &str) -> Result<Vec<(u32, u32, u32)>, H
 }
 
 /// The rate of one virtual function.
-///
-/// # Errors
-/// The kernel's.
 pub fn read(socket: &mut Socket, device: &str, number: u32) -> Result<Value, HostError> {
     let list = match list(socket, device) {
         Ok(list) => list,
@@ -60,9 +54,6 @@ pub fn read(socket: &mut Socket, device: &str, number: u32) -> Result<Value, Hos
 }
 
 /// Sets the rate of one virtual function.
-///
-/// # Errors
-/// The kernel's.
 pub fn write(
     socket: &mut Socket,
     device: &str,

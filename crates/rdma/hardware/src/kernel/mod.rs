@@ -29,9 +29,6 @@ pub struct Kernel {
 
 impl Kernel {
     /// Opens the sockets.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn open() -> Result<Self, HostError> {
         Ok(Self {
             root: Root::machine(),

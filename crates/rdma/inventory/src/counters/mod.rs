@@ -210,10 +210,7 @@ fn rise(earlier: Reading, later: Reading) -> Option<u64> {
 }
 
 /// The counters that a network device's driver names itself, as `ethtool -S` prints them. Runs that program: the call
-/// behind it is an ioctl without a safe wrapper.
-///
-/// # Errors
-/// [`HostError::Program`] where there is no ethtool.
+/// behind it is an ioctl without a safe wrapper. Fails with [`HostError::Program`] where there is no ethtool.
 pub fn ethtool(network_device: &str) -> Result<BTreeMap<String, u64>, HostError> {
     let output = Command::new("ethtool")
         .args(["-S", network_device])

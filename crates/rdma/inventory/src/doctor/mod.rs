@@ -153,10 +153,8 @@ impl Examination {
 /// Version of [`Examination`].
 pub const VERSION: u32 = 1;
 
-/// Checks the machine, and every device or `device` alone.
-///
-/// # Errors
-/// [`HostError::NoDevice`] if there are devices and none has that name.
+/// Checks the machine, and every device or `device` alone. Fails with [`HostError::NoDevice`] if there are devices and
+/// none has that name.
 pub fn examine(root: &Root, live: &Live, device: Option<&str>) -> Result<Examination, HostError> {
     let known = root.list("/sys/class/infiniband");
     if known.is_empty() {

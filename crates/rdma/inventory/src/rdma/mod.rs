@@ -44,19 +44,13 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// Opens the socket.
-    ///
-    /// # Errors
-    /// [`HostError::NoRdmaSubsystem`] on a kernel without RDMA.
+    /// Opens the socket. Fails with [`HostError::NoRdmaSubsystem`] on a kernel without RDMA.
     pub fn open() -> Result<Self, HostError> {
         let socket = Socket::open(Family::Rdma)?;
         Ok(Self { socket })
     }
 
     /// Every device, by index.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn devices(&mut self) -> Result<Vec<Device>, HostError> {
         self.ask(
             "list RDMA devices",
@@ -67,10 +61,7 @@ impl Connection {
         )
     }
 
-    /// The device with that name.
-    ///
-    /// # Errors
-    /// [`HostError::NoDevice`] with the existing names.
+    /// The device with that name. Fails with [`HostError::NoDevice`], which has the existing names.
     pub fn device(&mut self, name: &str) -> Result<Device, HostError> {
         let devices = self.devices()?;
         let known = devices.iter().map(|device| device.name.clone()).collect();
@@ -82,9 +73,6 @@ impl Connection {
     }
 
     /// The links (ports) of a device, by port.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn links(&mut self, device: &Device) -> Result<Vec<Link>, HostError> {
         self.dump(device, "links", command::PORT_GET, |attributes| {
             parse::link(attributes).into_iter().collect()
@@ -92,9 +80,6 @@ impl Connection {
     }
 
     /// The queue pairs of a device.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn queue_pairs(&mut self, device: &Device) -> Result<Vec<QueuePair>, HostError> {
         self.dump(
             device,
@@ -105,9 +90,6 @@ impl Connection {
     }
 
     /// The completion queues of a device.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn completion_queues(
         &mut self,
         device: &Device,
@@ -121,9 +103,6 @@ impl Connection {
     }
 
     /// The memory regions of a device.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn memory_regions(&mut self, device: &Device) -> Result<Vec<MemoryRegion>, HostError> {
         self.dump(
             device,
@@ -134,9 +113,6 @@ impl Connection {
     }
 
     /// The protection domains of a device.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn protection_domains(
         &mut self,
         device: &Device,
@@ -150,9 +126,6 @@ impl Connection {
     }
 
     /// The connection identifiers (rdma_cm) of a device.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn connection_identifiers(
         &mut self,
         device: &Device,
@@ -166,18 +139,12 @@ impl Connection {
     }
 
     /// The contexts of a device: one per open of its `/dev/infiniband/uverbs` file. Empty on kernels before 5.15.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn contexts(&mut self, device: &Device) -> Result<Vec<Context>, HostError> {
         let contexts = self.dump(device, "contexts", command::RES_CTX_GET, parse::contexts);
         none_if_not_offered(contexts)
     }
 
     /// The shared receive queues of a device. Empty on kernels before 5.15.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn shared_receive_queues(
         &mut self,
         device: &Device,
@@ -192,10 +159,7 @@ impl Connection {
     }
 
     /// The hardware counters of a link, in the driver's order and by the driver's names; counts since the device came
-    /// up.
-    ///
-    /// # Errors
-    /// [`HostError::NotOffered`] where the driver keeps none (siw).
+    /// up. Fails with [`HostError::NotOffered`] where the driver keeps none (siw).
     pub fn statistics(&mut self, device: &Device, port: u32) -> Result<Vec<Statistic>, HostError> {
         let attributes = AttributesBuilder::new()
             .with_u32(number::DEV_INDEX, device.index)

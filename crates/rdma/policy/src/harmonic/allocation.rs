@@ -139,10 +139,8 @@ pub enum AllocationError {
     },
 }
 
-/// Splits a NIC among tenants.
-///
-/// # Errors
-/// When guarantees add up to more than the capacity, leave nothing for a tenant without one, or are zero.
+/// Splits a NIC among tenants. Fails if guarantees add up to more than the capacity, leave nothing for a tenant without
+/// one, or are zero.
 ///
 /// ```
 /// use isolane_rdma_policy::harmonic::{Capacity, PerformanceProfile, allocate};

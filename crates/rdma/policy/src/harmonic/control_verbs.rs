@@ -103,10 +103,8 @@ impl ControlLimiter {
         self.held = self.held.with(objects);
     }
 
-    /// The tenant gets `objects` if it may have them, at any rate: for objects from before the policy counted.
-    ///
-    /// # Errors
-    /// The limit it would exceed; it gets nothing then.
+    /// The tenant gets `objects` if it may have them, at any rate: for objects from before the policy counted. The
+    /// error is the limit that it would exceed; it gets nothing then.
     pub fn admit(&mut self, objects: &Objects) -> Result<(), Limit> {
         let after = self.held.with(objects);
         if let Some(limit) = self.exceeded(&after) {

@@ -132,10 +132,8 @@ impl HarmonicOptions {
         }
     }
 
-    /// Refuses options under which the daemon cannot work.
-    ///
-    /// # Errors
-    /// Names the first option that is wrong, and what it may be.
+    /// Refuses options under which the daemon cannot work. The error names the first option that is wrong, and what it
+    /// may be.
     pub fn check(&self) -> Result<(), OptionError> {
         let positive = [
             ("t_basic", self.t_basic.as_ps()),
@@ -242,9 +240,7 @@ struct Tenant {
 
 impl Harmonic {
     /// A daemon for tenants with these allocations, whose counters begin at zero ([`Self::begin`] if they do not).
-    ///
-    /// # Errors
-    /// As [`HarmonicOptions::check`].
+    /// Fails as [`HarmonicOptions::check`] does.
     pub fn new(
         options: HarmonicOptions,
         capacity: Capacity,

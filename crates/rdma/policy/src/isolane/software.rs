@@ -87,10 +87,7 @@ pub struct Software {
 }
 
 impl Software {
-    /// A host without flows.
-    ///
-    /// # Errors
-    /// When an option cannot work.
+    /// A host without flows. Fails if an option cannot work.
     pub fn new(options: SoftwareOptions) -> Result<Self, OptionError> {
         if options.context_entries == 0 {
             return Err(OptionError::new(

@@ -127,10 +127,7 @@ const IDLE: usize = 3;
 const TIMERS: usize = 4;
 
 impl Justitia {
-    /// A host without flows.
-    ///
-    /// # Errors
-    /// When an option cannot work; see [`JustitiaOptions::check`].
+    /// A host without flows. Fails if an option cannot work; see [`JustitiaOptions::check`].
     pub fn new(options: JustitiaOptions) -> Result<Self, OptionError> {
         options.check()?;
         let chunk = options.token_without_latency;

@@ -79,10 +79,8 @@ impl JustitiaOptions {
         }
     }
 
-    /// Refuses options under which the policy cannot work.
-    ///
-    /// # Errors
-    /// Names the first option that is wrong, and what it may be.
+    /// Refuses options under which the policy cannot work. The error names the first option that is wrong, and what it
+    /// may be.
     pub fn check(&self) -> Result<(), OptionError> {
         let positive = [
             ("rate_max", self.rate_max.as_bps()),

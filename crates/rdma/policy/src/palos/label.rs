@@ -52,10 +52,7 @@ impl LabelOptions {
         }
     }
 
-    /// Whether the options make sense.
-    ///
-    /// # Errors
-    /// For a share above one, and for a window of no time.
+    /// Whether the options make sense. Fails for a share above one, and for a window of no time.
     pub fn check(&self) -> Result<(), OptionError> {
         if self.share_max.numerator > self.share_max.denominator {
             let value = self.share_max.as_f64();

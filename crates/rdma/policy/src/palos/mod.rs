@@ -77,10 +77,7 @@ impl PalosOptions {
     /// Largest quantum: beyond it a turn lasts longer than a message should wait.
     pub const QUANTUM_MAX: Bytes = Bytes::new(1 << 20);
 
-    /// Whether the options make sense.
-    ///
-    /// # Errors
-    /// For a quantum outside its range; as [`LabelOptions::check`].
+    /// Whether the options make sense. Fails for a quantum outside its range, and as [`LabelOptions::check`] does.
     pub fn check(&self) -> Result<(), OptionError> {
         if !(Self::QUANTUM_MIN..=Self::QUANTUM_MAX).contains(&self.quantum) {
             let remedy = format!("choose {} to {}", Self::QUANTUM_MIN, Self::QUANTUM_MAX);
@@ -187,10 +184,7 @@ pub struct Palos {
 }
 
 impl Palos {
-    /// No groups, no queue pairs.
-    ///
-    /// # Errors
-    /// As [`PalosOptions::check`].
+    /// No groups, no queue pairs. Fails as [`PalosOptions::check`] does.
     pub fn new(options: PalosOptions) -> Result<Self, OptionError> {
         options.check()?;
         Ok(Self {
@@ -205,10 +199,8 @@ impl Palos {
         })
     }
 
-    /// A new group without members.
-    ///
-    /// # Errors
-    /// For a weight outside 1 to [`WEIGHT_MAX`], and when there are [`OBJECTS_MAX`] groups.
+    /// A new group without members. Fails for a weight outside 1 to [`WEIGHT_MAX`], and when there are [`OBJECTS_MAX`]
+    /// groups.
     pub fn create_group(&mut self, weight: u32) -> Result<GroupId, PalosError> {
         let group = self.tables.add_group(weight)?;
         self.first.add_queue();
@@ -219,10 +211,7 @@ impl Palos {
         Ok(GroupId(group))
     }
 
-    /// Changes a group's weight.
-    ///
-    /// # Errors
-    /// For a weight outside 1 to [`WEIGHT_MAX`], and for a group that does not exist.
+    /// Changes a group's weight. Fails for a weight outside 1 to [`WEIGHT_MAX`], and for a group that does not exist.
     pub fn set_group(&mut self, group: GroupId, weight: u32) -> Result<(), PalosError> {
         self.tables.set_group(group.0, weight)?;
         if let Some(guard) = &mut self.guard {
@@ -231,11 +220,8 @@ impl Palos {
         Ok(())
     }
 
-    /// A new queue pair in `group`.
-    ///
-    /// # Errors
-    /// For a weight outside 1 to [`WEIGHT_MAX`], for a group that does not exist, and when there are [`OBJECTS_MAX`]
-    /// queue pairs.
+    /// A new queue pair in `group`. Fails for a weight outside 1 to [`WEIGHT_MAX`], for a group that does not exist,
+    /// and when there are [`OBJECTS_MAX`] queue pairs.
     pub fn create_queue_pair(
         &mut self,
         group: GroupId,
@@ -259,10 +245,7 @@ impl Palos {
     }
 
     /// Changes weight and label of a queue pair (the paper's change to `ibv_modify_qp`). A label holds from
-    /// the next message on.
-    ///
-    /// # Errors
-    /// For a weight outside 1 to [`WEIGHT_MAX`], and for a queue pair that does not exist.
+    /// the next message on. Fails for a weight outside 1 to [`WEIGHT_MAX`], and for a queue pair that does not exist.
     pub fn modify_queue_pair(
         &mut self,
         pair: QueuePairId,
@@ -274,10 +257,8 @@ impl Palos {
         Ok(())
     }
 
-    /// Removes a queue pair; what it has waiting is dropped. Its number is not used again.
-    ///
-    /// # Errors
-    /// For a queue pair that does not exist.
+    /// Removes a queue pair; what it has waiting is dropped. Its number is not used again. Fails for a queue pair that
+    /// does not exist.
     pub fn destroy_queue_pair(&mut self, pair: QueuePairId) -> Result<(), PalosError> {
         self.tables.remove_pair(pair.0)?;
         self.set_label(pair.0, Label::None);
@@ -286,10 +267,7 @@ impl Palos {
     }
 
     /// What one round gives `group` while all queue pairs there are have work, rounded down: equation 2 summed over
-    /// its members.
-    ///
-    /// # Errors
-    /// For a group that does not exist or has no queue pairs.
+    /// its members. Fails for a group that does not exist or has no queue pairs.
     pub fn planned_round(&self, group: GroupId) -> Result<Bytes, PalosError> {
         let share = self.tables.planned_round(group.0)?;
         Ok(Bytes::new(share >> FRACTION_BITS))

@@ -107,10 +107,9 @@ pub fn is_engine(line: &str) -> bool {
     [DATA, CONTROL, DATA_COLLIE].contains(&program(line))
 }
 
-/// The workload behind an engine command line (the client's), on a device of `limits`.
-///
-/// # Errors
-/// When the program is not the engine's, the line has parts for a shell or begins with a wrapper, or a flag is unknown, has no meaning here, or is out of range.
+/// The workload behind an engine command line (the client's), on a device of `limits`. Fails if the program is not the
+/// engine's, the line has parts for a shell or begins with a wrapper, or a flag is unknown, has no meaning here, or is
+/// out of range.
 ///
 /// ```
 /// use isolane_rdma_scenario::{check::DeviceLimits, command::engine, model::Traffic};

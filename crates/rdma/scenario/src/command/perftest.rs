@@ -65,10 +65,9 @@ struct Options {
     found: Vec<Found>,
 }
 
-/// The workload behind a perftest command line, on a device of `limits`.
-///
-/// # Errors
-/// When the program is none of perftest's, the line has parts for a shell or begins with a wrapper, or an option is unknown, has no meaning here, or is out of range.
+/// The workload behind a perftest command line, on a device of `limits`. Fails if the program is none of perftest's,
+/// the line has parts for a shell or begins with a wrapper, or an option is unknown, has no meaning here, or is out of
+/// range.
 ///
 /// ```
 /// use isolane_rdma_scenario::{check::DeviceLimits, command::perftest, model::Traffic};

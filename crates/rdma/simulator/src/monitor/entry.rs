@@ -76,10 +76,7 @@ impl MappingUpdate {
         bytes
     }
 
-    /// As the monitor reads it.
-    ///
-    /// # Errors
-    /// When the code or the type is unknown, or the piece does not consist of whole pages.
+    /// As the monitor reads it. Fails if the code or the type is unknown, or the piece does not consist of whole pages.
     pub fn decode(entry: &[u8; Self::BYTES]) -> Result<Self, EntryError> {
         let half = |at: usize| u16::from_be_bytes([entry[at], entry[at + 1]]);
         let word = |at: usize| u32::from(half(at)) << 16 | u32::from(half(at + 2));

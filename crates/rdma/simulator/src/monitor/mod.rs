@@ -81,10 +81,7 @@ impl Monitor {
         }
     }
 
-    /// Takes one mapping entry as the driver writes it.
-    ///
-    /// # Errors
-    /// When it is no entry; it is dropped then.
+    /// Takes one mapping entry as the driver writes it. Fails if it is no entry; it is dropped then.
     pub fn update(&mut self, entry: &[u8; MappingUpdate::BYTES]) -> Result<(), EntryError> {
         self.updates += 1;
         let update = MappingUpdate::decode(entry)?;

@@ -89,10 +89,7 @@ impl MappingStore {
         ((self.heads.len() + self.pool.len()) * size_of::<Slot>()) as u64
     }
 
-    /// Stores what a page holds, in place of what it held before.
-    ///
-    /// # Errors
-    /// When the page collides and level two is full.
+    /// Stores what a page holds, in place of what it held before. Fails if the page collides and level two is full.
     pub fn insert(&mut self, frame: Frame, mapping: Mapping) -> Result<(), Full> {
         let head = self.head_of(frame);
         if self.heads[head].frame == VACANT {

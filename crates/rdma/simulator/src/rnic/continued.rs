@@ -70,10 +70,8 @@ impl std::fmt::Debug for Continued<'_> {
 }
 
 impl<'a> Continued<'a> {
-    /// Prepares `scenario` on the device that `profile` describes; its times are not used yet.
-    ///
-    /// # Errors
-    /// As [`super::run`].
+    /// Prepares `scenario` on the device that `profile` describes; its times are not used yet. Fails as [`super::run`]
+    /// does.
     pub fn new(scenario: &Scenario, profile: &'a Profile) -> Result<Self, SimError> {
         let first = (scenario.duration, scenario.sample_interval);
         let mut scenario = scenario.clone();

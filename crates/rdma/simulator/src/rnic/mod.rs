@@ -73,19 +73,14 @@ use isolane_study_results::rdma::RunResult;
 
 /// Runs one scenario on the device `profile` describes.
 ///
-/// The same arguments give the same result on every machine.
-///
-/// # Errors
-/// When the scenario names a policy or a policy parameter that the simulator does not have.
+/// The same arguments give the same result on every machine. Fails if the scenario names a policy or a policy parameter
+/// that the simulator does not have.
 pub fn run(scenario: &Scenario, profile: &Profile) -> Result<RunResult, SimError> {
     run_watched(scenario, profile, &|_| {})
 }
 
 /// As [`run`], and calls `watch` now and then with the part of the simulated time that is over, 0 to 1. The result is the
-/// same.
-///
-/// # Errors
-/// As [`run`].
+/// same. Fails as [`run`] does.
 pub fn run_watched(
     scenario: &Scenario,
     profile: &Profile,

@@ -89,10 +89,8 @@ where
     }
 }
 
-/// Checks that this machine has libibverbs, the device, and the permission to use it.
-///
-/// # Errors
-/// What is missing, of kind [`FailureKind::Machine`].
+/// Checks that this machine has libibverbs, the device, and the permission to use it. The error names what is missing,
+/// and is of kind [`FailureKind::Machine`].
 pub fn probe(device: &str, port: u8) -> Result<(), Failure> {
     let open = || -> Result<(), EndError> {
         let library = Library::open(Lookup::Program).map_err(VerbsError::from)?;

@@ -50,10 +50,7 @@ pub struct JobError {
 }
 
 impl Job {
-    /// Checks all fields against [`limits`].
-    ///
-    /// # Errors
-    /// The first field out of its range.
+    /// Checks all fields against [`limits`]. The error is the first field out of its range.
     pub fn check(&self) -> Result<(), JobError> {
         let rule = |holds: bool, what, value: &dyn ToString, remedy: &str| match holds {
             true => Ok(()),

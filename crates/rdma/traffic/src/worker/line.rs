@@ -38,10 +38,8 @@ impl<R: BufRead> Lines<R> {
         }
     }
 
-    /// Returns the next message; `None` when the peer has closed. Skips empty lines.
-    ///
-    /// # Errors
-    /// [`LineError`]. After an error the position in the stream is undefined; close it.
+    /// Returns the next message; `None` when the peer has closed. Skips empty lines. After an error the position in the
+    /// stream is undefined; close it.
     pub fn next_message<T: DeserializeOwned>(&mut self) -> Result<Option<T>, LineError> {
         loop {
             self.line.clear();
@@ -91,10 +89,7 @@ fn parse<T: DeserializeOwned>(line: &[u8]) -> Result<T, LineError> {
     })
 }
 
-/// Writes `message` as one line and flushes.
-///
-/// # Errors
-/// The writer's: the peer has closed.
+/// Writes `message` as one line and flushes. Fails if the peer has closed.
 pub fn write_line(writer: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
     let mut line = serde_json::to_vec(message)?;
     line.push(b'\n');

@@ -58,10 +58,8 @@ pub enum PlanError {
     NoPeer { end: u32, host: &'static str },
 }
 
-/// The jobs of `tenant`, with the times and the seed of `scenario`.
-///
-/// # Errors
-/// [`PlanError`]: a host has no device, or devices cannot run the scenario.
+/// The jobs of `tenant`, with the times and the seed of `scenario`. Fails if a host has no device, or devices cannot
+/// run the scenario.
 pub fn plan(scenario: &Scenario, tenant: &Tenant, options: &Options) -> Result<Plan, PlanError> {
     let mut jobs: BTreeMap<Host, Job> = BTreeMap::new();
     let mut next_pair = 0;
@@ -92,10 +90,7 @@ pub fn plan(scenario: &Scenario, tenant: &Tenant, options: &Options) -> Result<P
     Ok(Plan { jobs })
 }
 
-/// The `connect` message for each worker, from all prepared workers.
-///
-/// # Errors
-/// [`PlanError::NoPeer`].
+/// The `connect` message for each worker, from all prepared workers. Fails with [`PlanError::NoPeer`].
 pub fn connect(
     plan: &Plan,
     prepared: &BTreeMap<Host, Prepared>,

@@ -19,10 +19,7 @@ unsafe impl Send for CompletionChannel {}
 unsafe impl Sync for CompletionChannel {}
 
 impl CompletionChannel {
-    /// A new channel, whose descriptor does not block.
-    ///
-    /// # Errors
-    /// No more descriptors.
+    /// A new channel, whose descriptor does not block. Fails if no descriptor is left.
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
         // SAFETY: an open context.
         let raw = unsafe { (context.library.create_comp_channel)(context.raw) };
@@ -45,10 +42,8 @@ impl CompletionChannel {
         }
     }
 
-    /// Waits at most `timeout` for events and takes them. True when there was one: poll the queues then.
-    ///
-    /// # Errors
-    /// The device has gone.
+    /// Waits at most `timeout` for events and takes them. True when there was one: poll the queues then. Fails if the
+    /// device has gone.
     pub fn wait(&self, timeout: Duration) -> Result<bool, VerbsError> {
         let mut wanted = libc::pollfd {
             fd: self.as_fd().as_raw_fd(),
@@ -110,9 +105,7 @@ unsafe impl Sync for CompletionQueue {}
 
 impl CompletionQueue {
     /// A queue of at least `entries` entries, at most what the device has, that announces completions on `channel`.
-    ///
-    /// # Errors
-    /// The device has no more, or not so large ones.
+    /// Fails if the device has no more, or not so large ones.
     pub fn new(
         context: &Arc<Context>,
         entries: u32,
@@ -134,10 +127,7 @@ impl CompletionQueue {
         }))
     }
 
-    /// Takes completions into `completions`; how many.
-    ///
-    /// # Errors
-    /// The queue overran or the device has gone.
+    /// Takes completions into `completions`; how many. Fails if the queue overran or the device has gone.
     #[inline]
     pub fn poll(&self, completions: &mut [ibv_wc]) -> Result<usize, VerbsError> {
         let room = i32::try_from(completions.len()).unwrap_or(i32::MAX);
@@ -149,10 +139,8 @@ impl CompletionQueue {
         }
     }
 
-    /// Requests an event at the next completion. Poll once more after this: a completion may have arrived before.
-    ///
-    /// # Errors
-    /// The device has gone.
+    /// Requests an event at the next completion. Poll once more after this: a completion may have arrived before. Fails
+    /// if the device has gone.
     pub fn request_event(&self) -> Result<(), VerbsError> {
         // SAFETY: a live queue.
         let code = unsafe { ibv_req_notify_cq(self.raw, 0) };

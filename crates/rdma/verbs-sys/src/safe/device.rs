@@ -53,10 +53,8 @@ impl Drop for DeviceList<'_> {
     }
 }
 
-/// The names of this machine's RDMA devices, in the library's order.
-///
-/// # Errors
-/// [`VerbsError::NoDevices`]: the kernel has no RDMA support. An empty list is no error.
+/// The names of this machine's RDMA devices, in the library's order. Fails with [`VerbsError::NoDevices`]: the kernel
+/// has no RDMA support. An empty list is no error.
 pub fn device_names(library: &Library) -> Result<Vec<String>, VerbsError> {
     let list = DeviceList::new(library)?;
     Ok(list.devices().map(|(_, name)| name).collect())
@@ -93,10 +91,7 @@ pub struct Port {
 }
 
 impl Context {
-    /// Opens the device called `name`.
-    ///
-    /// # Errors
-    /// No devices, none of that name, or no permission.
+    /// Opens the device called `name`. Fails if there is no device, none of that name, or no permission.
     pub fn open(library: &Library, name: &str) -> Result<Arc<Self>, VerbsError> {
         let list = DeviceList::new(library)?;
         let Some((device, _)) = list.devices().find(|(_, other)| other == name) else {
@@ -129,9 +124,6 @@ impl Context {
     }
 
     /// The device's limits.
-    ///
-    /// # Errors
-    /// The call failed.
     pub fn attributes(&self) -> Result<ibv_device_attr, VerbsError> {
         let mut attributes = ibv_device_attr::default();
         // SAFETY: an open context and a writable structure.
@@ -139,10 +131,7 @@ impl Context {
         self.answer("ibv_query_device", code).map(|()| attributes)
     }
 
-    /// Port `number` of the device.
-    ///
-    /// # Errors
-    /// There is no such port.
+    /// Port `number` of the device. Fails if there is no such port.
     pub fn port(&self, number: u8) -> Result<Port, VerbsError> {
         let mut attributes = ibv_port_attr::default();
         // SAFETY: an open context and a writable structure.
@@ -158,10 +147,8 @@ impl Context {
         })
     }
 
-    /// GID `index` of port `port` and its type (`IBV_GID_TYPE_*`), which is IB where the library cannot say.
-    ///
-    /// # Errors
-    /// There is no such index, or it is empty.
+    /// GID `index` of port `port` and its type (`IBV_GID_TYPE_*`), which is IB where the library cannot say. Fails if
+    /// there is no such index, or it is empty.
     pub fn gid(&self, port: u8, index: u32) -> Result<(ibv_gid, u32), VerbsError> {
         if let Some(query) = self.library.query_gid_ex {
             let mut entry = ibv_gid_entry::default();
@@ -183,10 +170,7 @@ impl Context {
         Ok((gid, IBV_GID_TYPE_IB))
     }
 
-    /// What the device can do about the rates of single queue pairs; `None`: nothing.
-    ///
-    /// # Errors
-    /// The question failed otherwise than by being unknown.
+    /// What the device can do about the rates of single queue pairs; `None`: nothing. An unknown question is no error.
     pub fn pacing(&self) -> Result<Option<Pacing>, VerbsError> {
         // SAFETY: an open context.
         let pacing = unsafe { query_pacing(self.raw) };
@@ -201,10 +185,8 @@ impl Context {
     }
 }
 
-/// The index and value of the GID to send from: RoCE v2 over IPv4 first, then any RoCE v2, then index 0.
-///
-/// # Errors
-/// The port has no GID at all.
+/// The index and value of the GID to send from: RoCE v2 over IPv4 first, then any RoCE v2, then index 0. Fails if the
+/// port has no GID at all.
 pub fn port_gid(context: &Context, port: u8) -> Result<(u8, ibv_gid), VerbsError> {
     let mut best: Option<(u8, ibv_gid)> = None;
     for index in 0..GIDS_MAX.min(256) {

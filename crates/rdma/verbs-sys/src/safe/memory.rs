@@ -20,10 +20,7 @@ unsafe impl Send for ProtectionDomain {}
 unsafe impl Sync for ProtectionDomain {}
 
 impl ProtectionDomain {
-    /// A new domain.
-    ///
-    /// # Errors
-    /// The device has no more.
+    /// A new domain. Fails if the device has no more.
     pub fn new(context: &Arc<Context>) -> Result<Arc<Self>, VerbsError> {
         // SAFETY: an open context.
         let raw = unsafe { (context.library.alloc_pd)(context.raw) };
@@ -92,10 +89,8 @@ unsafe impl Send for MemoryRegion {}
 unsafe impl Sync for MemoryRegion {}
 
 impl MemoryRegion {
-    /// New memory of `length` bytes, registered with `access` (`IBV_ACCESS_*`).
-    ///
-    /// # Errors
-    /// Out of memory, beyond the limit of locked memory, or beyond the device's.
+    /// New memory of `length` bytes, registered with `access` (`IBV_ACCESS_*`). Fails without memory, beyond the limit
+    /// of locked memory, and beyond the device's limit.
     pub fn new(
         domain: &Arc<ProtectionDomain>,
         length: u64,

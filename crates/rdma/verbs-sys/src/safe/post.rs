@@ -146,10 +146,7 @@ impl SendList {
         self.requests.is_empty()
     }
 
-    /// Adds a request over `elements`.
-    ///
-    /// # Errors
-    /// An element outside its region; nothing is added.
+    /// Adds a request over `elements`. Fails for an element outside its region; nothing is added.
     pub fn push(&mut self, request: &Request<'_>, elements: &[Element]) -> Result<(), VerbsError> {
         let before = self.elements.len();
         for element in elements {
@@ -189,10 +186,8 @@ impl SendList {
         Ok(())
     }
 
-    /// Posts all requests to `queue_pair` with one call and empties the list.
-    ///
-    /// # Errors
-    /// The device refused one; how many before it were taken is the second value.
+    /// Posts all requests to `queue_pair` with one call and empties the list. Fails if the device refused one; the
+    /// second value is how many it took before.
     pub fn post(&mut self, queue_pair: &QueuePair) -> Result<(), (VerbsError, usize)> {
         if self.requests.is_empty() {
             return Ok(());
@@ -306,10 +301,8 @@ impl ReceiveList {
         }
     }
 
-    /// Adds a receive into `element`; without one, of no bytes (enough for WRITE with immediate data).
-    ///
-    /// # Errors
-    /// The element is outside its region.
+    /// Adds a receive into `element`; without one, of no bytes (enough for WRITE with immediate data). Fails if the
+    /// element is outside its region.
     pub fn push(&mut self, id: u64, element: Option<Element>) -> Result<(), VerbsError> {
         if let Some(element) = &element {
             self.elements.push(resolve(&self.regions, element)?);
@@ -322,10 +315,7 @@ impl ReceiveList {
         Ok(())
     }
 
-    /// Posts all of them with one call and empties the list.
-    ///
-    /// # Errors
-    /// The device refused one.
+    /// Posts all of them with one call and empties the list. Fails if the device refused one.
     pub fn post(&mut self, queue_pair: &QueuePair) -> Result<(), VerbsError> {
         if self.requests.is_empty() {
             return Ok(());

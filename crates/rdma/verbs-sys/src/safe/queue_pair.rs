@@ -99,9 +99,7 @@ unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
     /// A queue pair in state RESET, with separate or equal completion queues. Only signaled requests have a completion.
-    ///
-    /// # Errors
-    /// The device has no more, or not with this capacity.
+    /// Fails if the device has no more, or not with this capacity.
     pub fn new(
         domain: &Arc<ProtectionDomain>,
         service: Service,
@@ -153,9 +151,6 @@ impl QueuePair {
     }
 
     /// RESET to INIT: receives may be posted. The peer may do what `access` allows (`IBV_ACCESS_*`).
-    ///
-    /// # Errors
-    /// The device refuses.
     pub fn initialise(&self, port: u8, access: ibv_access_flags) -> Result<(), VerbsError> {
         let mut attributes = ibv_qp_attr {
             qp_state: IBV_QPS_INIT,
@@ -172,10 +167,8 @@ impl QueuePair {
         self.modify(&mut attributes, mask)
     }
 
-    /// INIT to RTS by way of RTR: both directions work once the peer did the same.
-    ///
-    /// # Errors
-    /// The device refuses: no route to the peer, or a value it cannot do.
+    /// INIT to RTS by way of RTR: both directions work once the peer did the same. Fails if the device has no route to
+    /// the peer, or cannot have a value.
     pub fn connect(&self, connection: &Connection, peer: &Peer) -> Result<(), VerbsError> {
         let connected = self.service != Service::Ud;
         let mut receive = ibv_qp_attr {
@@ -213,28 +206,20 @@ impl QueuePair {
     }
 
     /// Lets the device send no faster than `kbps` for this queue pair; zero lifts the limit. Ask
-    /// [`super::Context::pacing`] first, and only in state RTR or RTS.
-    ///
-    /// # Errors
-    /// The device cannot, or not at this rate.
+    /// [`super::Context::pacing`] first, and only in state RTR or RTS. Fails if the device cannot do it, or not at this
+    /// rate.
     pub fn limit_rate(&self, kbps: u32) -> Result<(), VerbsError> {
         // SAFETY: a live queue pair.
         let code = unsafe { limit_rate(self.raw, kbps) };
         self.domain.context.answer("ibv_modify_qp_rate_limit", code)
     }
 
-    /// Any state to ERR: everything outstanding is flushed.
-    ///
-    /// # Errors
-    /// The device has gone.
+    /// Any state to ERR: everything outstanding is flushed. Fails if the device has gone.
     pub fn fail(&self) -> Result<(), VerbsError> {
         self.to_state(IBV_QPS_ERR)
     }
 
-    /// Any state to RESET: everything outstanding is forgotten.
-    ///
-    /// # Errors
-    /// The device has gone.
+    /// Any state to RESET: everything outstanding is forgotten. Fails if the device has gone.
     pub fn reset(&self) -> Result<(), VerbsError> {
         self.to_state(IBV_QPS_RESET)
     }
@@ -280,10 +265,7 @@ unsafe impl Send for AddressHandle {}
 unsafe impl Sync for AddressHandle {}
 
 impl AddressHandle {
-    /// The way to `peer`.
-    ///
-    /// # Errors
-    /// No route.
+    /// The way to `peer`. Fails if there is no route.
     pub fn new(
         domain: &Arc<ProtectionDomain>,
         connection: &Connection,

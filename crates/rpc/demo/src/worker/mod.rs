@@ -16,10 +16,7 @@ use serde::de::DeserializeOwned;
 use std::io::{self, Write};
 use tokio::runtime::Runtime;
 
-/// Runs `role`, "client" or "server", to its end.
-///
-/// # Errors
-/// When stdin does not hold a job, or the network is not there.
+/// Runs `role`, "client" or "server", to its end. Fails if stdin does not hold a job, or the network is not there.
 pub fn run(role: &str) -> Result<(), LabError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -42,9 +42,7 @@ pub struct Kernel {
 
 impl Kernel {
     /// Watches a connection to which nothing has been written. The descriptor is a copy and keeps the connection open.
-    ///
-    /// # Errors
-    /// No descriptor is left.
+    /// Fails if no descriptor is left.
     pub fn new(socket: impl AsFd) -> std::io::Result<Self> {
         let socket = socket.as_fd().try_clone_to_owned()?;
         let base = tcp_info(&socket).and_then(|info| info.bytes_acked);

@@ -112,10 +112,7 @@ fn latest(records: &[Record]) -> Vec<&Record> {
 }
 
 impl Book {
-    /// Opens the book with the stored records.
-    ///
-    /// # Errors
-    /// The file's guarantees exceed the capacity.
+    /// Opens the book with the stored records. Fails if the file's guarantees exceed the capacity.
     pub fn open(settings: &Settings, loaded: &Loaded, now: Instant) -> Result<Self, BookError> {
         let own_ms = milliseconds(settings.term);
         let pools = settings.pools.iter().map(|(group, class, bound)| {
@@ -168,10 +165,8 @@ impl Book {
         Ok(book)
     }
 
-    /// Handles a request. Changed terms are only noted; they apply after [`Book::set`].
-    ///
-    /// # Errors
-    /// Why the request is rejected.
+    /// Handles a request. Changed terms are only noted; they apply after [`Book::set`]. The error says why the request
+    /// is rejected.
     pub fn begin(&mut self, now: Instant, request: Request) -> Result<Step, BookError> {
         match request {
             Request::Hello { .. } => Err(BookError::Key),
@@ -275,10 +270,7 @@ impl Book {
         })
     }
 
-    /// Applies terms from now on.
-    ///
-    /// # Errors
-    /// They exceed the capacity.
+    /// Applies terms from now on. Fails if they exceed the capacity.
     pub fn set(&mut self, terms: &Terms) -> Result<(), BookError> {
         let pool = self.pool(&terms.group, &terms.class)?;
         Ok(pool.set(&terms.tenant, pool_terms(terms))?)

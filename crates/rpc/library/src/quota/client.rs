@@ -69,10 +69,7 @@ struct Asked {
 }
 
 /// Renews leases for `admission` while it exists. `say` gets one line whenever the server becomes unreachable or
-/// reachable.
-///
-/// # Errors
-/// No thread can be started.
+/// reachable. Fails if no thread can be started.
 pub fn start(
     admission: &Arc<Admission>,
     options: Options,
@@ -245,11 +242,8 @@ fn ask(
     connection.ask(request)
 }
 
-/// Sends one request on a new connection, for operators.
-///
-/// # Errors
-/// The key file cannot be used ([`io::ErrorKind::InvalidInput`]), or the server does not answer in time or violates the
-/// protocol.
+/// Sends one request on a new connection, for operators. Fails if the key file cannot be used
+/// ([`io::ErrorKind::InvalidInput`]), or the server does not answer in time or violates the protocol.
 pub fn ask_once(
     server: &Address,
     key_file: Option<&Path>,

@@ -57,10 +57,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Ledger {
-    /// Reads the stored records.
-    ///
-    /// # Errors
-    /// The store cannot be read, or the file's guarantees exceed the capacity.
+    /// Reads the stored records. Fails if the store cannot be read, or the file's guarantees exceed the capacity.
     pub fn open(
         settings: &Settings,
         mut store: Box<dyn Store>,

@@ -103,10 +103,7 @@ impl Line {
         self.peer
     }
 
-    /// A function that ends the connection from another thread.
-    ///
-    /// # Errors
-    /// No descriptor is left.
+    /// A function that ends the connection from another thread. Fails if no descriptor is left.
     pub fn hang_up(&self) -> io::Result<HangUp> {
         let socket = self.stream.get_ref().as_fd().try_clone_to_owned()?;
         Ok(Box::new(move || {
@@ -125,10 +122,8 @@ impl Line {
         )?)
     }
 
-    /// Connects. With a key, connects only to a server that proves the same key.
-    ///
-    /// # Errors
-    /// No server answers in time, or it violates the protocol. A rejection by the server is an answer, not an error.
+    /// Connects. With a key, connects only to a server that proves the same key. Fails if no server answers in time, or
+    /// it violates the protocol. A rejection by the server is an answer, not an error.
     pub fn connect(address: &Address, key: Option<&Key>) -> io::Result<Result<Self, Answer>> {
         let stream: Box<dyn Stream> = match address {
             Address::Unix(path) => {
@@ -160,10 +155,7 @@ impl Line {
     }
 
     /// The server's side of the exchange of nonces: reads and answers only the client's first line. Later lines are
-    /// sealed.
-    ///
-    /// # Errors
-    /// The client's first line is invalid. The client gets the reason.
+    /// sealed. Fails if the client's first line is invalid. The client gets the reason.
     pub fn challenge(&mut self, key: &Key) -> io::Result<()> {
         let hello = self.read_in_time(HELLO_MAX, PATIENCE)?;
         let hello = hello.map(|text| serde_json::from_str::<Request>(&text));
@@ -183,11 +175,8 @@ impl Line {
     }
 
     /// Reads the next request, sealed if there is a key; `None` at the end. The client gets the reason if the line is
-    /// not a request.
-    ///
-    /// # Errors
-    /// The line is longer than [`LINE_MAX`], not text, not sealed, does not begin within `idle`, or takes more than
-    /// [`PATIENCE`] from then on.
+    /// not a request. Fails if the line is longer than [`LINE_MAX`], not text, not sealed, does not begin within
+    /// `idle`, or takes more than [`PATIENCE`] from then on.
     pub fn read(&mut self, idle: Duration) -> io::Result<Option<Result<Request, String>>> {
         let Some(line) = self.read_in_time(LINE_MAX, idle)? else {
             return Ok(None);
@@ -262,10 +251,7 @@ impl Line {
         }
     }
 
-    /// Writes a message, sealed if there is a key.
-    ///
-    /// # Errors
-    /// The peer does not accept it in time.
+    /// Writes a message, sealed if there is a key. Fails if the peer does not accept it in time.
     pub fn write(&mut self, said: &impl serde::Serialize) -> io::Result<()> {
         let mut line = serde_json::to_string(said)?;
         if let Some(seals) = &mut self.seals {
@@ -278,10 +264,7 @@ impl Line {
     }
 
     /// Sends a request and waits for the answer. A rejection needs no seal, because a server without the key cannot
-    /// make one.
-    ///
-    /// # Errors
-    /// No answer comes in time, or its seal is wrong.
+    /// make one. Fails if no answer comes in time, or its seal is wrong.
     pub fn ask(&mut self, request: &Request) -> io::Result<Answer> {
         self.write(request)?;
         let end = || io::Error::from(io::ErrorKind::UnexpectedEof);
@@ -321,9 +304,7 @@ pub enum Listener {
 
 impl Listener {
     /// Listens at `address`. Replaces a Unix socket without a server, and no other file. Its permissions become `mode`.
-    ///
-    /// # Errors
-    /// Another server or a file that is not a socket has the address, or the permissions cannot be set.
+    /// Fails if another server or a file that is not a socket has the address, or the permissions cannot be set.
     pub fn bind(address: &Address, mode: Option<u32>) -> io::Result<Self> {
         match address {
             Address::Tcp(address) => TcpListener::bind(address).map(Self::Tcp),
@@ -344,9 +325,6 @@ impl Listener {
     }
 
     /// The address of the socket.
-    ///
-    /// # Errors
-    /// The system's.
     pub fn address(&self) -> io::Result<Address> {
         match self {
             Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),
@@ -360,10 +338,7 @@ impl Listener {
         }
     }
 
-    /// Accepts the next connection.
-    ///
-    /// # Errors
-    /// No descriptor is left.
+    /// Accepts the next connection. Fails if no descriptor is left.
     pub fn accept(&self) -> io::Result<Line> {
         match self {
             Self::Tcp(listener) => {

@@ -49,10 +49,7 @@ pub(super) struct Seals {
     read: u64,
 }
 
-/// Makes a nonce.
-///
-/// # Errors
-/// The kernel has no randomness.
+/// Makes a nonce. Fails if the kernel has no randomness.
 pub(super) fn nonce() -> std::io::Result<String> {
     let mut bytes = [0; NONCE];
     random(&mut bytes)?;

@@ -60,10 +60,8 @@ pub struct Server {
 }
 
 impl Server {
-    /// Reads the key, opens the store and the address.
-    ///
-    /// # Errors
-    /// One of them is in use or unusable, or the file's guarantees exceed the capacity.
+    /// Reads the key, opens the store and the address. Fails if one of them is in use or unusable, or the file's
+    /// guarantees exceed the capacity.
     pub fn open(settings: &Settings) -> Result<Self, ServerError> {
         let key = settings.key_file.as_deref().map(Key::read).transpose()?;
         let store: Result<Box<dyn Store>, StoreError> = match &settings.place {
@@ -91,9 +89,6 @@ impl Server {
     }
 
     /// The listening address.
-    ///
-    /// # Errors
-    /// The system's.
     pub fn address(&self) -> io::Result<super::line::Address> {
         self.listener.address()
     }

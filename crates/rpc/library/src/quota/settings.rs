@@ -97,10 +97,8 @@ const TENANT: &[Key] = &[
     key("guarantee", Kind::Rate, "what it gets whenever it asks (nothing)"),
 ];
 
-/// Parses `text`; `file` is its name in messages.
-///
-/// # Errors
-/// The first mistake: file, line, key, value, what is allowed.
+/// Parses `text`; `file` is its name in messages. The error is the first mistake: file, line, key, value, what is
+/// allowed.
 pub fn parse(file: &str, text: &str) -> Result<Settings, InputError> {
     let source = Source { file, text };
     let tree = source.tree()?;
@@ -266,10 +264,7 @@ pub fn bytes_per_s(rate: BitRate) -> u64 {
     bytes.get()
 }
 
-/// Checks that the tenants' guarantees fit the capacity.
-///
-/// # Errors
-/// The first that does not, with the computation.
+/// Checks that the tenants' guarantees fit the capacity. The error is the first that does not, with the computation.
 pub fn check(settings: &Settings) -> Result<(), QuotaError> {
     for (group, class, bound) in &settings.pools {
         let mut pool = Pool::new(bound.clone(), settings.term);

@@ -68,10 +68,8 @@ const QUOTA: &[Key] = &[
     required("tenant", Kind::Text, "for whom this process sends"),
 ];
 
-/// Parses `text`; `file` is its name in messages.
-///
-/// # Errors
-/// The first mistake: file, line, key, value, what is allowed.
+/// Parses `text`; `file` is its name in messages. The error is the first mistake: file, line, key, value, what is
+/// allowed.
 pub fn parse(file: &str, text: &str) -> Result<Settings> {
     let source = Source { file, text };
     let tree = source.tree()?;

@@ -196,10 +196,7 @@ impl Table {
     }
 
     /// Reports the end of a call at `now_ns`, `latency_ns` after it was passed to the transport; its class learns from
-    /// it.
-    ///
-    /// # Errors
-    /// The ticket is not from this table, or its destination has left; then nothing is counted.
+    /// it. Fails if the ticket is not from this table, or its destination has left; then nothing is counted.
     pub fn complete(
         &self,
         ticket: Ticket,
@@ -210,10 +207,8 @@ impl Table {
     }
 
     /// The same for a call with a response of `response_bytes`: the objective covers the packets of both directions.
-    /// The last packet of the response counts only when it is full, because every call has a response.
-    ///
-    /// # Errors
-    /// As [`Table::complete`].
+    /// The last packet of the response counts only when it is full, because every call has a response. Fails as
+    /// [`Table::complete`] does.
     pub fn complete_read(
         &self,
         ticket: Ticket,
@@ -274,10 +269,8 @@ impl Table {
 
     /// Reports the end of a call without an answer at `now_ns`, `elapsed_ns` after it was passed to the transport: by
     /// its deadline, by cancellation or with its connection. `elapsed_ns` is a lower bound of its latency: beyond the
-    /// objective it counts as a miss, below it counts as nothing. Returns whether it counted as a miss.
-    ///
-    /// # Errors
-    /// As [`Table::complete`].
+    /// objective it counts as a miss, below it counts as nothing. Returns whether it counted as a miss. Fails as
+    /// [`Table::complete`] does.
     pub fn give_up(
         &self,
         ticket: Ticket,

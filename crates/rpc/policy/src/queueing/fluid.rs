@@ -18,10 +18,7 @@ pub struct Port {
 }
 
 impl Port {
-    /// A port whose class `i` has weight `weights[i]`.
-    ///
-    /// # Errors
-    /// When there is no class, or a weight is not above 0.
+    /// A port whose class `i` has weight `weights[i]`. Fails if there is no class, or a weight is not above 0.
     pub fn new(weights: &[f64], arrivals: Arrivals) -> Result<Self, QueueingError> {
         check_weights(weights)?;
         Ok(Self {

@@ -86,10 +86,8 @@ pub const CLASSES_MAX: usize = 64;
 const SHARE_SUM_SLACK: f64 = 1e-9;
 
 impl Arrivals {
-    /// Traffic of average `load` and highest rate `burst`, both in line rates.
-    ///
-    /// # Errors
-    /// When the load cannot be carried, or nothing would ever wait.
+    /// Traffic of average `load` and highest rate `burst`, both in line rates. Fails if the load cannot be carried, or
+    /// nothing would ever wait.
     pub fn new(load: f64, burst: f64) -> Result<Self, QueueingError> {
         if !(load > 0.0 && load <= 1.0) {
             return Err(QueueingError::Load(load));

@@ -26,10 +26,8 @@ pub struct Line {
 
 impl Line {
     /// Class `varied` of `port` takes any share; the others divide the rest in proportion to `rest`, which has one
-    /// entry for each class (that of the varied class is not looked at).
-    ///
-    /// # Errors
-    /// When `rest` has not one entry for each class or no traffic for the others.
+    /// entry for each class (that of the varied class is not looked at). Fails if `rest` has not one entry for each
+    /// class or no traffic for the others.
     pub fn new(port: Port, varied: usize, rest: &[f64]) -> Result<Self, QueueingError> {
         let classes = port.weights().len();
         if rest.len() != classes || varied >= classes || classes > CLASSES_MAX {

@@ -35,10 +35,7 @@ pub struct TwoClasses {
 }
 
 impl TwoClasses {
-    /// A high class of weight `phi` beside a low one of weight 1.
-    ///
-    /// # Errors
-    /// When `phi` is not above 0.
+    /// A high class of weight `phi` beside a low one of weight 1. Fails if `phi` is not above 0.
     pub fn new(phi: f64, arrivals: Arrivals) -> Result<Self, QueueingError> {
         check_weights(&[phi, 1.0])?;
         Ok(Self { phi, arrivals })

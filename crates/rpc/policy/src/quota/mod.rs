@@ -279,10 +279,8 @@ impl Pool {
         self.tenants.len()
     }
 
-    /// Checks that [`Pool::set`] would accept these terms.
-    ///
-    /// # Errors
-    /// All guarantees together would exceed the bound, or a weight is zero.
+    /// Checks that [`Pool::set`] would accept these terms. Fails if all guarantees together would exceed the bound, or
+    /// a weight is zero.
     pub fn check(&self, name: &str, terms: Terms) -> Result<(), QuotaError> {
         if terms.weight == 0 {
             return Err(QuotaError::Weight(name.to_owned()));
@@ -309,10 +307,7 @@ impl Pool {
         Ok(())
     }
 
-    /// Adds a tenant or changes its terms.
-    ///
-    /// # Errors
-    /// As [`Pool::check`]; nothing changes then.
+    /// Adds a tenant or changes its terms. Fails as [`Pool::check`] does; nothing changes then.
     pub fn set(&mut self, name: &str, terms: Terms) -> Result<(), QuotaError> {
         self.check(name, terms)?;
         let tenant = self.tenants.entry(name.to_owned()).or_insert(Tenant {
@@ -323,10 +318,8 @@ impl Pool {
         Ok(())
     }
 
-    /// Checks that [`Pool::renew`] would answer this client at `now`.
-    ///
-    /// # Errors
-    /// The tenant is unknown or has too many clients.
+    /// Checks that [`Pool::renew`] would answer this client at `now`. Fails if the tenant is unknown or has too many
+    /// clients.
     pub fn admits(&mut self, now: Instant, tenant: &str, client: &str) -> Result<(), QuotaError> {
         self.tick(now);
         let Some(known) = self.tenants.get(tenant) else {
@@ -339,10 +332,7 @@ impl Pool {
     }
 
     /// A client requests `demand` at `now` and names the lease that it holds. It gets its part of the tenant's share,
-    /// but never more than what no other client may be using.
-    ///
-    /// # Errors
-    /// As [`Pool::admits`].
+    /// but never more than what no other client may be using. Fails as [`Pool::admits`] does.
     pub fn renew(
         &mut self,
         now: Instant,

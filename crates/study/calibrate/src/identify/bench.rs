@@ -62,9 +62,6 @@ impl Trial {
 }
 
 /// Identifies the hidden device `number`, a mutation of `start`.
-///
-/// # Errors
-/// When a run fails.
 pub fn trial(start: &Profile, number: u64, model: &dyn Testbed) -> Result<Trial, CalibrationError> {
     let hidden = mutated(start, number);
     let device = Hidden::new(hidden.clone(), model);

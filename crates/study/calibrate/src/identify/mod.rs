@@ -73,10 +73,8 @@ pub struct Identified {
 }
 
 impl Identified {
-    /// `text`, a profile's, with the values that are known and their intervals.
-    ///
-    /// # Errors
-    /// When the text has no line for a parameter.
+    /// `text`, a profile's, with the values that are known and their intervals. Fails if the text has no line for a
+    /// parameter.
     pub fn write_into(&self, text: &str) -> Result<String, CalibrationError> {
         let mut text = text.to_owned();
         for found in self.parameters.iter().filter(|found| found.known()) {
@@ -89,10 +87,7 @@ impl Identified {
 }
 
 /// Finds the parameters of the device behind `device`; `model` is the simulator, `start` a profile of a similar device.
-/// `progress` is called after each step with (done, all).
-///
-/// # Errors
-/// When a run fails, or completes nothing.
+/// `progress` is called after each step with (done, all). Fails if a run fails, or completes nothing.
 pub fn identify(
     start: &Profile,
     device: &dyn Testbed,

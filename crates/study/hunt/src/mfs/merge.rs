@@ -28,10 +28,7 @@ pub enum Merged {
     Joined(usize, Box<FeatureSet>),
 }
 
-/// Compares `new` with `known`.
-///
-/// # Errors
-/// As [`Bench::measure`].
+/// Compares `new` with `known`. Fails as [`Bench::measure`] does.
 pub fn merge(
     bench: &mut Bench<'_>,
     space: &Space,

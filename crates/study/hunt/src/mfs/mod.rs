@@ -92,10 +92,8 @@ impl Checks {
     }
 }
 
-/// Reduces `point`, an experiment that showed `symptom`; none where it does not show it again.
-///
-/// # Errors
-/// As [`Bench::measure`].
+/// Reduces `point`, an experiment that showed `symptom`; none where it does not show it again. Fails as
+/// [`Bench::measure`] does.
 pub fn reduce(
     bench: &mut Bench<'_>,
     space: &Space,

@@ -53,10 +53,7 @@ pub struct Start<'a> {
     pub known: &'a [&'a Region],
 }
 
-/// Reduces `start` by taking back what deviates.
-///
-/// # Errors
-/// As [`Bench::measure`].
+/// Reduces `start` by taking back what deviates. Fails as [`Bench::measure`] does.
 pub fn reverts(
     bench: &mut Bench<'_>,
     space: &Space,

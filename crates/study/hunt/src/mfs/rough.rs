@@ -29,10 +29,7 @@ const TRIED_MAX: u32 = 24;
 const DRAWS_MAX: u32 = 30;
 
 /// Reduces `point`, an experiment that showed `symptom`, roughly; none where it does not show it again. `known` are regions
-/// of the same symptom.
-///
-/// # Errors
-/// As [`Bench::measure`].
+/// of the same symptom. Fails as [`Bench::measure`] does.
 pub fn rough(
     bench: &mut Bench<'_>,
     space: &Space,

@@ -33,10 +33,7 @@ pub enum Triage {
 }
 
 /// Holds `point`, which shows `symptom`, against `known`; `mild` is the mild workload of its service. With `border`, what is
-/// beside a known region is looked at more closely.
-///
-/// # Errors
-/// As [`Bench::measure`].
+/// beside a known region is looked at more closely. Fails as [`Bench::measure`] does.
 pub fn triage(
     bench: &mut Bench<'_>,
     space: &Space,

@@ -62,9 +62,6 @@ pub struct Bisection {
 
 /// Bisects `states`, versions in their order, for every reproducer of `corpus`, with `seeds` runs each time.
 ///
-/// # Errors
-/// Where a run fails.
-///
 /// # Panics
 /// With fewer than [`VERSIONS_MIN`] states.
 pub fn bisect(

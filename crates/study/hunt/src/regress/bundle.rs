@@ -30,9 +30,6 @@ pub struct BundleFile {
 
 /// The bundle of `suite`, the result of `corpus` on `state` with `seeds`.
 ///
-/// # Errors
-/// Where a run fails.
-///
 /// # Panics
 /// If the suite is of another corpus.
 pub fn bundle(

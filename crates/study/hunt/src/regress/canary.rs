@@ -135,10 +135,7 @@ impl Canary {
         self.false_alarm_nights as f64 * self.watched.len().max(1) as f64
     }
 
-    /// Adds the suite of a night.
-    ///
-    /// # Errors
-    /// Where it is of another device or corpus; the canary stays as it was.
+    /// Adds the suite of a night. Fails if it is of another device or corpus; the canary stays as it was.
     pub fn night(&mut self, suite: &Suite) -> Result<(), CanaryError> {
         if suite.profile != self.target {
             return Err(CanaryError::Target {

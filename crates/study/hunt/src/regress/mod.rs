@@ -208,9 +208,6 @@ impl<'a> State<'a> {
     }
 
     /// Runs `corpus` once per seed.
-    ///
-    /// # Errors
-    /// Where a run fails.
     pub fn suite(
         &self,
         corpus: &[Reproducer],
@@ -225,9 +222,6 @@ impl<'a> State<'a> {
     }
 
     /// Runs `one` once per seed.
-    ///
-    /// # Errors
-    /// Where a run fails.
     pub fn case(&self, one: &Reproducer, seeds: RangeInclusive<u64>) -> Result<Case, HuntError> {
         // Published triggers have shorter receive queues than a search proposes, so only the device's own limits count.
         let mut reason = Space::of(self.lab.profile).limits(&one.point).err();
@@ -290,9 +284,6 @@ pub fn parameters(profile: &Profile) -> Environment {
 }
 
 /// Runs `corpus` on each of `states` with `seeds` runs each.
-///
-/// # Errors
-/// Where a run fails.
 pub fn regress(
     states: &[State<'_>],
     corpus: &[Reproducer],

@@ -215,10 +215,7 @@ impl Space {
         Ok(())
     }
 
-    /// A random valid point.
-    ///
-    /// # Errors
-    /// The rule that the last of many draws broke, when no draw is valid.
+    /// A random valid point. The error is the rule that the last of many draws broke, when no draw is valid.
     pub fn draw(&self, stream: &mut Stream) -> Result<Point, Broken> {
         let mut broken = String::new();
         for _ in 0..DRAWS_MAX {
@@ -233,10 +230,7 @@ impl Space {
 
     /// A random valid point whose numbers are on their low or on their high side, with a pattern of a distinct kind:
     /// all small, all of a middle size, all large, or small and large mixed. Where two numbers exclude each other,
-    /// either one changes.
-    ///
-    /// # Errors
-    /// As [`Space::draw`].
+    /// either one changes. Fails as [`Space::draw`] does.
     pub fn draw_corner(&self, stream: &mut Stream) -> Result<Point, Broken> {
         for _ in 0..DRAWS_MAX {
             let mut point = self.raw_draw(stream);

@@ -19,10 +19,7 @@ const DIMENSIONS: [Dimension; 4] = [
 ];
 
 impl Space {
-    /// A valid neighbour of `point`; a random point where none is found.
-    ///
-    /// # Errors
-    /// As [`Space::draw`].
+    /// A valid neighbour of `point`; a random point where none is found. Fails as [`Space::draw`] does.
     pub fn mutate(&self, point: &Point, stream: &mut Stream) -> Result<Point, super::Broken> {
         for _ in 0..ATTEMPTS_MAX {
             let next = self.repaired(self.step(point, stream));
@@ -33,10 +30,8 @@ impl Space {
         self.draw(stream)
     }
 
-    /// Each feature from one of two points, as evolution crosses parents; the pattern stays in one piece.
-    ///
-    /// # Errors
-    /// As [`Space::draw`].
+    /// Each feature from one of two points, as evolution crosses parents; the pattern stays in one piece. Fails as
+    /// [`Space::draw`] does.
     pub fn cross(
         &self,
         left: &Point,

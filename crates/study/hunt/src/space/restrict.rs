@@ -50,10 +50,8 @@ pub(crate) const KEYS: &[Key] = &[
 const PROBE_SEED: u64 = 1;
 
 impl Space {
-    /// This space with the restrictions of `text`, from the file `file`.
-    ///
-    /// # Errors
-    /// A mistake in the text with its line; [`HuntError::Empty`] where nothing is left.
+    /// This space with the restrictions of `text`, from the file `file`. Fails for a mistake in the text, with its
+    /// line, and with [`HuntError::Empty`] where nothing is left.
     pub fn restricted(mut self, text: &str, file: &str) -> Result<Self, HuntError> {
         let source = Source { file, text };
         let tree = source.tree()?;

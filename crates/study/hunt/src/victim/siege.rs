@@ -59,10 +59,8 @@ pub struct Siege<'a> {
 }
 
 impl<'a> Siege<'a> {
-    /// Begins one; `known` is what the victim does alone, where that was measured before.
-    ///
-    /// # Errors
-    /// A victim that cannot be judged, or a run that failed.
+    /// Begins one; `known` is what the victim does alone, where that was measured before. Fails for a victim that
+    /// cannot be judged, or a run that failed.
     pub fn lay(
         options: SiegeOptions<'a>,
         seed: u64,
@@ -134,9 +132,7 @@ impl<'a> Siege<'a> {
     }
 
     /// The attack `point` as a scenario file: `victim`, the text of the victim's own, with the attacker beside it.
-    ///
-    /// # Errors
-    /// Where that text is no TOML, in words.
+    /// Fails if that text is no TOML.
     pub fn scenario_text(
         &self,
         point: &Point,

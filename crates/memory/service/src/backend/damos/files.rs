@@ -85,10 +85,8 @@ pub struct Kdamond {
 type Field = fn(&Scheme) -> u64;
 
 impl Kdamond {
-    /// Makes the thread's directory, for physical memory of all tiers.
-    ///
-    /// # Errors
-    /// No DAMON, a foreign DAMON, a refusal.
+    /// Makes the thread's directory, for physical memory of all tiers. Fails without DAMON, and for a DAMON of another
+    /// program.
     pub fn open(host: &MemoryHost, tiers: &Tiers, kind: BackendKind) -> Result<Self, MemError> {
         let kdamond = Self {
             host: host.clone(),
@@ -149,10 +147,8 @@ impl Kdamond {
         Ok(())
     }
 
-    /// Writes the schemes: all of them when their number has changed, else what differs.
-    ///
-    /// # Errors
-    /// A refused write: an action or a goal that this kernel does not know.
+    /// Writes the schemes: all of them when their number has changed, else what differs. Fails for an action or a goal
+    /// that this kernel does not know.
     pub fn write(&mut self, schemes: &[Scheme]) -> Result<(), MemError> {
         let done = self.write_each(schemes);
         self.is_known = done.is_ok();
@@ -275,10 +271,8 @@ impl Kdamond {
         self.set(&format!("{path}/target_value"), &goal.target_bp.to_string())
     }
 
-    /// Has the kernel take over what was written; the first time, starts its thread.
-    ///
-    /// # Errors
-    /// A refusal: an inconsistent setting, or no memory.
+    /// Has the kernel take over what was written; the first time, starts its thread. Fails for an inconsistent setting,
+    /// and without memory.
     pub fn commit(&mut self) -> Result<(), MemError> {
         let word = if self.running { "commit" } else { "on" };
         let done = self.set(&format!("{KDAMONDS}/0/state"), word);
@@ -348,9 +342,6 @@ const NO_DAMON_REMEDY: &str =
 /// Ends the thread that a former life left, and its schemes; does nothing where there is none of ours.
 ///
 /// Call this with the journal's lock held: then the former service has ended.
-///
-/// # Errors
-/// The kernel refuses.
 pub fn clear(host: &MemoryHost) -> Result<(), MemError> {
     match owner(host) {
         Owner::Ours => end(host),

@@ -37,10 +37,8 @@ pub struct GoalDriven {
 }
 
 impl GoalDriven {
-    /// Takes DAMON, and checks that it supports the goals.
-    ///
-    /// # Errors
-    /// No DAMON, a foreign one, or one without these goals.
+    /// Takes DAMON, and checks that it supports the goals. Fails without DAMON, for a DAMON of another program, and for
+    /// one without these goals.
     pub fn open(context: &Context) -> Result<Self, MemError> {
         let mut kdamond = Kdamond::open(&context.host, &context.tiers, BackendKind::DamosGoal)?;
         let trial = schemes(context, "/", Some(Bytes::ZERO));

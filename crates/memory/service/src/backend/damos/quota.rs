@@ -87,10 +87,8 @@ pub struct Quota {
 }
 
 impl Quota {
-    /// Takes DAMON, with all schemes yet to come.
-    ///
-    /// # Errors
-    /// No DAMON, or a foreign one; no migration by schemes.
+    /// Takes DAMON, with all schemes yet to come. Fails without DAMON, for a DAMON of another program, and for one
+    /// without migration by schemes.
     pub fn open(context: &Context, clock: Clock) -> Result<Self, MemError> {
         let mut kdamond = Kdamond::open(&context.host, &context.tiers, BackendKind::DamosQuota)?;
         // The kernel shows whether it supports migration only when a scheme names it.

@@ -28,10 +28,7 @@ pub(in crate::rpc) struct Probabilities {
 }
 
 impl Probabilities {
-    /// The options of `scenario`, with all states new.
-    ///
-    /// # Errors
-    /// When a parameter controls nothing.
+    /// The options of `scenario`, with all states new. Fails if a parameter controls nothing.
     pub(super) fn new(
         scenario: &FabricScenario,
         objectives: &[Option<Objective>],

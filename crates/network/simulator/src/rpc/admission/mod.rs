@@ -27,10 +27,8 @@ pub(super) enum Admission {
 }
 
 impl Admission {
-    /// The admission of `scenario`'s policy, if the policy has one. `pairs` are (caller, called host).
-    ///
-    /// # Errors
-    /// When a parameter controls nothing.
+    /// The admission of `scenario`'s policy, if the policy has one. `pairs` are (caller, called host). Fails if a
+    /// parameter controls nothing.
     pub(super) fn new(
         scenario: &FabricScenario,
         objectives: &[Option<Objective>],

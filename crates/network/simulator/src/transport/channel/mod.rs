@@ -84,10 +84,8 @@ struct Figures {
 }
 
 impl Channels {
-    /// No channels yet, between the hosts of `network`.
-    ///
-    /// # Errors
-    /// A parameter that the control does not have, or cannot have at that value.
+    /// No channels yet, between the hosts of `network`. Fails for a parameter that the control does not have, or cannot
+    /// have at that value.
     pub fn new(spec: &TransportSpec, network: &Network) -> Result<Self, ParameterError> {
         let values = Values::new(spec.congestion, &spec.parameters)?;
         let control = Control::new(spec.congestion, &values)?;
@@ -123,10 +121,7 @@ impl Channels {
         })
     }
 
-    /// Checks the parameters of `spec` without a network.
-    ///
-    /// # Errors
-    /// As [`Channels::new`].
+    /// Checks the parameters of `spec` without a network. Fails as [`Channels::new`] does.
     pub fn check(spec: &TransportSpec) -> Result<(), ParameterError> {
         let values = Values::new(spec.congestion, &spec.parameters)?;
         Control::new(spec.congestion, &values).map(|_| ())

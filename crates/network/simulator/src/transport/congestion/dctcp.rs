@@ -65,10 +65,7 @@ pub struct Flow {
 }
 
 impl Dctcp {
-    /// With these parameters.
-    ///
-    /// # Errors
-    /// A first window above the greatest.
+    /// With these parameters. Fails for a first window above the greatest.
     pub fn new(values: &Values) -> Result<Self, ParameterError> {
         let (start, most) = (
             values.of("window_start_packets"),

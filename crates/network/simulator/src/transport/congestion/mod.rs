@@ -84,10 +84,8 @@ pub struct Values {
 }
 
 impl Values {
-    /// Checks `given` against what `control` and every transport know.
-    ///
-    /// # Errors
-    /// An unknown name, or a value out of its range.
+    /// Checks `given` against what `control` and every transport know. Fails for an unknown name, or a value out of its
+    /// range.
     pub fn new(control: Congestion, given: &BTreeMap<String, f64>) -> Result<Self, ParameterError> {
         let known: Vec<Parameter> = parameters(control);
         let mut values: BTreeMap<&'static str, f64> =
@@ -284,10 +282,7 @@ pub enum Control {
 }
 
 impl Control {
-    /// The control with these parameters and no channels.
-    ///
-    /// # Errors
-    /// Parameters that contradict each other.
+    /// The control with these parameters and no channels. Fails for parameters that contradict each other.
     pub fn new(control: Congestion, values: &Values) -> Result<Self, ParameterError> {
         Ok(match control {
             Congestion::None => Self::None,

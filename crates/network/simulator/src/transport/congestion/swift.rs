@@ -129,10 +129,7 @@ pub struct Flow {
 }
 
 impl Swift {
-    /// With these parameters.
-    ///
-    /// # Errors
-    /// Windows or scaling ranges that are the wrong way round.
+    /// With these parameters. Fails for windows or scaling ranges that are the wrong way round.
     pub fn new(values: &Values) -> Result<Self, ParameterError> {
         let (least, most) = (
             values.of("window_min_packets"),

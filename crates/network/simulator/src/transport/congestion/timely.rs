@@ -120,10 +120,7 @@ pub struct Flow {
 }
 
 impl Timely {
-    /// With these parameters.
-    ///
-    /// # Errors
-    /// Thresholds that are the wrong way round.
+    /// With these parameters. Fails for thresholds that are the wrong way round.
     pub fn new(values: &Values) -> Result<Self, ParameterError> {
         let (low, high) = (values.of("low_us"), values.of("high_us"));
         if low >= high {

@@ -39,10 +39,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// From the policy's parameters.
-    ///
-    /// # Errors
-    /// For a parameter that is unknown or out of range.
+    /// From the policy's parameters. Fails for a parameter that is unknown or out of range.
     pub fn new(policy: &FabricPolicy, network: &Network) -> Result<Self, ParameterError> {
         let given = Given::new(policy)?;
         let round_trip = base_round_trip(network);

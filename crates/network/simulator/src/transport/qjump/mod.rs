@@ -49,10 +49,8 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// From the policy's parameters, for so many classes of calls.
-    ///
-    /// # Errors
-    /// For a parameter that is unknown or out of range.
+    /// From the policy's parameters, for so many classes of calls. Fails for a parameter that is unknown or out of
+    /// range.
     pub fn new(
         policy: &FabricPolicy,
         classes: usize,

@@ -24,10 +24,8 @@ impl std::fmt::Debug for Leaf {
 }
 
 impl Leaf {
-    /// The hosts of `scenario` on the device `profile` describes, `way` apart without traffic.
-    ///
-    /// # Errors
-    /// As [`crate::rnic::run`].
+    /// The hosts of `scenario` on the device `profile` describes, `way` apart without traffic. Fails as
+    /// [`crate::rnic::run`] does.
     pub fn new(scenario: &Scenario, profile: &Profile, way: Duration) -> Result<Self, SimError> {
         let mut world = World::build(scenario, profile)?;
         // Frames that come back are past every switch.

@@ -130,10 +130,8 @@ pub(crate) struct FunctionSetup {
 }
 
 impl Setup {
-    /// What the scenario's policy means on the device of `profile`.
-    ///
-    /// # Errors
-    /// When the policy is unknown, is not simulated, or refuses its parameters.
+    /// What the scenario's policy means on the device of `profile`. Fails if the policy is unknown, is not simulated,
+    /// or refuses its parameters.
     pub(crate) fn of(scenario: &Scenario, profile: &Profile) -> Result<Self, SimError> {
         let spec = &scenario.policy;
         let tenants = scenario.tenants.len();

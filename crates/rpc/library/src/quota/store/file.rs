@@ -45,10 +45,8 @@ fn open_lock(path: &Path) -> io::Result<File> {
 }
 
 impl FileStore {
-    /// Opens the journal in `folder`, creating it if needed, for leases of `term_ms`.
-    ///
-    /// # Errors
-    /// The folder cannot be made, or another server uses it.
+    /// Opens the journal in `folder`, creating it if needed, for leases of `term_ms`. Fails if the folder cannot be
+    /// made, or another server uses it.
     pub fn open(folder: &Path, term_ms: u64) -> Result<Self, StoreError> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Self::with_boot(folder, boot.trim(), term_ms)

@@ -72,22 +72,14 @@ pub enum StoreError {
 
 /// A store of promises.
 pub trait Store: Send {
-    /// Reads all stored records. Called once, first.
-    ///
-    /// # Errors
-    /// The store cannot be read.
+    /// Reads all stored records. Called once, first. Fails if the store cannot be read.
     fn load(&mut self) -> Result<Loaded, StoreError>;
 
-    /// Stores more records. After it returns, a kill of this process loses none of them.
-    ///
-    /// # Errors
-    /// The store cannot be written, or another server has taken over.
+    /// Stores more records. After it returns, a kill of this process loses none of them. Fails if the store cannot be
+    /// written, or another server has taken over.
     fn append(&mut self, records: &[Record]) -> Result<(), StoreError>;
 
-    /// Replaces everything by `records`, atomically.
-    ///
-    /// # Errors
-    /// As `append`.
+    /// Replaces everything by `records`, atomically. Fails as `append` does.
     fn replace(&mut self, records: &[Record]) -> Result<(), StoreError>;
 
     /// Whether the store should be compacted.
