@@ -18,12 +18,10 @@ pub enum HostError {
     NotPermitted { action: String },
     #[error("no RDMA device is named `{device}`; {}", known_devices(.known))]
     NoDevice { device: String, known: Vec<String> },
-    /// The driver or the kernel does not support the request.
     #[error("{action}: this device's driver or this kernel does not offer it ({source})")]
     NotOffered { action: String, source: io::Error },
     #[error("{action}: {source}")]
     Kernel { action: String, source: io::Error },
-    /// An answer that cannot be parsed: a newer kernel, or our defect.
     #[error(
         "{action}: the kernel's answer does not parse ({detail}); please report it with the kernel's version"
     )]

@@ -36,7 +36,6 @@ pub struct Peer {
 pub enum NoAuthority {
     #[error("user {user} may not; only root and user {own} may")]
     User { user: u32, own: u32 },
-    /// The peer is in another namespace, such as root in a container.
     #[error(
         "process {process} is in another {kind} namespace; only processes of the host's {kind} namespace may"
     )]

@@ -12,7 +12,6 @@ const SIMILARITY_MIN: f64 = 0.7;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "each message says it")]
 pub enum NicError {
-    /// The namespace has no device with that name.
     #[error("no network device is named `{device}` here{}", suggestion(.device, .known))]
     NoDevice { device: String, known: Vec<String> },
     #[error(
@@ -23,7 +22,6 @@ pub enum NicError {
         /// Command that adds queues; `None` if no command can.
         command: Option<String>,
     },
-    /// A software device without a card, such as the loopback.
     #[error(
         "{device} is a device in software: it has no hardware queues, so that no configuration of it helps; {}",
         in_words(.cards)
@@ -36,7 +34,6 @@ pub enum NicError {
     /// A device that passes packets to others, which choose queues themselves.
     #[error("{device} sends through {}: attach {} instead", .lower.join(", "), if .lower.len() == 1 { "that" } else { "those" })]
     Upper { device: String, lower: Vec<String> },
-    /// The driver is known to choose queues itself.
     #[error(
         "{device}: its driver {driver} {how}, so flows do not get the queues that they are given; --any-driver attaches all the same"
     )]
@@ -66,7 +63,6 @@ pub enum NicError {
         /// Command line option for its namespace ([`crate::System::place`]).
         place: String,
     },
-    /// Another process attaches or detaches the device.
     #[error("another `isolane nic` changes {device}; wait for it to end, or end it")]
     Busy { device: String },
     #[error("{device} is gone: removed, or its driver was unloaded")]

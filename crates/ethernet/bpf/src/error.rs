@@ -9,7 +9,6 @@ use std::path::PathBuf;
 pub enum EbpfError {
     #[error("{0}")]
     BadInput(String),
-    /// The kernel or its policy says no.
     #[error(
         "the kernel refuses BPF programs: {reason}; run as root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON) on Linux 6.0 or newer with BTF"
     )]
@@ -18,10 +17,8 @@ pub enum EbpfError {
     Exists { path: PathBuf },
     #[error("no programs at {}: attach first", path.display())]
     Absent { path: PathBuf },
-    /// Pins of another version of this crate.
     #[error("{} holds programs of another version ({detail}): detach with the version that attached them, or remove the directory", path.display())]
     OtherVersion { path: PathBuf, detail: String },
-    /// Called in another network namespace than the device's.
     #[error("the device of {} is in another network namespace: run this command there", path.display())]
     OtherNamespace { path: PathBuf },
     #[error("cannot {action} {}: {source}", path.display())]

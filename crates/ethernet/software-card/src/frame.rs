@@ -121,14 +121,13 @@ impl FlowKey {
 
 /// Why a frame was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum Malformed {
-    /// Shorter than its headers say.
     #[error("truncated: the headers state more bytes than there are")]
     Short,
     /// Neither IPv4 nor IPv6, or a header length below the least.
     #[error("no IP header")]
     NoIp,
-    /// A note that does not fit the packet.
     #[error("the note on segmentation or checksum does not fit the packet")]
     Note,
 }

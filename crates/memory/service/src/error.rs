@@ -14,21 +14,17 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "each message says it")]
 pub enum MemError {
-    /// Fewer than two tiers: there is nothing to move between.
     #[error("this machine has {tiers} memory tier(s) and two are needed; {remedy}")]
     NoTiers { tiers: usize, remedy: String },
     /// No version 2 hierarchy with the controllers that are needed.
     #[error("no usable control groups: {seen}; {remedy}")]
     NoCgroups { seen: String, remedy: String },
-    /// A control group that is no longer there.
     #[error(
         "the control group `{0}` is gone: the application has ended, or its manager removed it"
     )]
     Gone(String),
-    /// A path that is no control group, or must not be used as one.
     #[error("`{path}` cannot be the cgroup of an application: {why}")]
     BadCgroup { path: String, why: String },
-    /// An object of another owner, which we must not change.
     #[error("{object} belongs to {owner} and is left alone; {remedy}")]
     NotOurs {
         object: String,
@@ -47,7 +43,6 @@ pub enum MemError {
     NoBackend,
     #[error("application {0} is not under control of this backend; adopt it first")]
     Unknown(u32),
-    /// A far tier without room for what should move there.
     #[error(
         "tier {tier} has {free} free and {needed} should move there; free memory there, or raise the limit",
         free = size_text(free.get()), needed = size_text(needed.get())
@@ -67,7 +62,6 @@ pub enum MemError {
         wanted: Bytes,
         available: Bytes,
     },
-    /// A demonstration that needs a processor for each of two programs.
     #[error(
         "this process may use one processor; give it two at least (taskset, or the cpuset of its control group)"
     )]
@@ -89,7 +83,6 @@ pub enum MemError {
         over: Bytes,
         tries: u32,
     },
-    /// The kernel refused for lack of privilege.
     #[error("{action}: not permitted; run as root")]
     NotPermitted { action: String },
     #[error("cannot write `{value}` to {}: {source}; {remedy}", path.display())]

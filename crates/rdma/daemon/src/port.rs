@@ -17,7 +17,6 @@ pub enum PortError {
         device: String,
         present: Vec<String>,
     },
-    /// The file is missing or has no rate.
     #[error("{} has no rate; give one with --rate-bps or in the configuration", .file.display())]
     Unreadable { file: PathBuf },
 }

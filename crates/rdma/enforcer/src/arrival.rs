@@ -38,14 +38,12 @@ pub struct Arrival {
 
 /// Why a message is rejected.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum ArrivalError {
-    /// The message is not a `ContainerProcessState` object.
     #[error("the message is no ContainerProcessState: {0}")]
     Json(#[from] serde_json::Error),
-    /// `pid` is zero, negative or too large.
     #[error("pid = {0} in the message names no process")]
     Process(i64),
-    /// `fds` has no `seccompFd`.
     #[error("fds = {0:?} in the message names no seccompFd; the runtime must send its listener")]
     NoListener(Vec<String>),
 }

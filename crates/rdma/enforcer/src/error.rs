@@ -12,7 +12,6 @@ pub enum EnforceError {
     Guardian { path: PathBuf, source: io::Error },
     #[error("another enforcer is connected to the guardian at {}: stop it first", path.display())]
     Busy { path: PathBuf },
-    /// The kernel has no seccomp listeners, or refuses this one.
     #[error("control verbs cannot be trapped here: {source}{}", remedy(.source))]
     Filter { source: io::Error },
     #[error("control verbs cannot be trapped on {architecture}: x86_64 and aarch64 only")]

@@ -11,14 +11,12 @@ use std::path::{Path, PathBuf};
 pub enum HardwareError {
     #[error(transparent)]
     Host(#[from] HostError),
-    /// The journal cannot be read or written.
     #[error("the journal {}: {source}; run as root, or choose another directory with --journals", .path.display())]
     Journal {
         /// Path of the journal or its directory.
         path: PathBuf,
         source: io::Error,
     },
-    /// The journal has a line that this program did not write.
     #[error("the journal {}, line {line}: {detail}; restore by hand what its lines say, then remove it", .path.display())]
     Damaged {
         path: PathBuf,
@@ -27,20 +25,16 @@ pub enum HardwareError {
     },
     #[error("another process changes this card now (it has the journal {}); wait until it ends", .path.display())]
     Busy { path: PathBuf },
-    /// An object of the plan does not exist.
     #[error("the {target} does not exist; run `isolane rdma plan` again")]
     Gone { target: Box<Target> },
-    /// A driver accepted a value and has another one.
     #[error("the {target}: wrote {wanted}, and the driver has {found}; this card cannot do it")]
     NotKept {
         target: Box<Target>,
         wanted: Box<Value>,
         found: Box<Value>,
     },
-    /// A setting failed, and all previous values are restored.
     #[error("{cause}; nothing is changed: every setting has its previous value again")]
     Restored { cause: Box<HardwareError> },
-    /// A setting failed, and so did the restoration.
     #[error("{cause}; then the restoration failed: {restoration}; run `isolane rdma rollback`")]
     Left {
         cause: Box<HardwareError>,

@@ -100,7 +100,6 @@ pub enum StackError {
     UnknownPart { part: String },
     #[error("{part} is in {name:?} twice: write it once")]
     Twice { name: String, part: &'static str },
-    /// Two parts that control the same thing.
     #[error("{first}+{second}: both control {what}: choose one of them")]
     SameSlot {
         first: &'static str,

@@ -145,7 +145,6 @@ pub const NO_METER: u16 = u16::MAX;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "each message says it")]
 pub enum MessageError {
-    /// The packet is too short or too long, or a text exceeds it.
     #[error(
         "a message of {bytes} bytes is cut short or too long; install the same release of shim and daemon"
     )]
@@ -158,7 +157,6 @@ pub enum MessageError {
     Kind { kind: u16 },
     #[error("{field} of a message is {value}, which is out of range")]
     Field { field: &'static str, value: u64 },
-    /// A text is not UTF-8 or has control characters.
     #[error("{field} of a message is not plain text")]
     Text { field: &'static str },
 }

@@ -213,7 +213,6 @@ pub enum RegionError {
         what: &'static str,
         error: rustix::io::Errno,
     },
-    /// The memory is not a region of this version.
     #[error(
         "the session's shared memory has {what} {found}, expected {expected}; install the same release of shim and daemon"
     )]

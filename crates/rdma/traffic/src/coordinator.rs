@@ -53,7 +53,6 @@ pub enum CoordinatorError {
     Silent { name: String, seconds: u64 },
     #[error("{name}: {error}")]
     Line { name: String, error: LineError },
-    /// A worker sent a message out of order.
     #[error(
         "{name} sent a message out of order: expected {expected}; use the same isolane at both ends"
     )]
@@ -64,7 +63,6 @@ pub enum CoordinatorError {
     /// A host of the plan has no worker.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// The user interrupted the run before anything was measured.
     #[error("interrupted before anything was measured")]
     Interrupted,
 }

@@ -33,7 +33,6 @@ pub enum LibraryError {
          Debian and Ubuntu, `dnf install libibverbs` on Fedora and RHEL"
     )]
     Missing { reason: String },
-    /// The library lacks a function that every version since 2009 has.
     #[error(
         "libibverbs.so.1 has no function `{symbol}`; it is older than rdma-core or damaged: install rdma-core 17 or newer"
     )]

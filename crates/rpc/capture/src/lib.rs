@@ -55,33 +55,19 @@ pub const CLASSES_MAX: usize = 64;
 
 /// Why a capture was not read.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum CaptureError {
-    /// Not a capture.
     #[error("not a capture: give a pcap or pcapng file, as tcpdump -w writes it")]
     Unknown,
-    /// The file cannot be read.
     #[error("cannot read the capture after {packets} packets")]
-    Read {
-        /// Packets before.
-        packets: u64,
-    },
-    /// A block is invalid.
+    Read { packets: u64 },
     #[error(
         "the capture's block after packet {packets} is invalid ({what}); the file is damaged there"
     )]
-    Damaged {
-        /// Packets before.
-        packets: u64,
-        /// What the parser reports.
-        what: String,
-    },
-    /// A block is larger than the buffer.
+    Damaged { packets: u64, what: String },
     #[error(
         "the capture's block after packet {packets} has more than {} bytes; no packet is that long, so the file is damaged",
         audit::BLOCK_MAX
     )]
-    Long {
-        /// Packets before.
-        packets: u64,
-    },
+    Long { packets: u64 },
 }

@@ -2,6 +2,7 @@
 
 /// Why the lab has no result.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum LabError {
     /// An option has an invalid value.
     #[error("{0}")]
@@ -12,16 +13,12 @@ pub enum LabError {
     /// A program of the lab ended early or sent an invalid document.
     #[error("the {language} {role} {problem}; its last words: {words}")]
     Program {
-        /// Language of the program.
         language: &'static str,
-        /// Client or server.
         role: &'static str,
-        /// What happened.
         problem: String,
         /// The end of its standard error.
         words: String,
     },
-    /// Ctrl-C.
     #[error("interrupted; the lab's namespaces are removed")]
     Interrupted,
 }

@@ -26,31 +26,21 @@ const WATCH_PERIOD: Duration = Duration::from_secs(1);
 
 /// Why settings were rejected.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum SettingsError {
     /// The file cannot be read.
     #[error("cannot read the settings {}: {error}", .file.display())]
     Read {
-        /// Path of the file.
         file: PathBuf,
-        /// The system's error.
         error: std::io::Error,
     },
-    /// The file is too long.
     #[error("the settings {} have more than {FILE_MAX} bytes; give a shorter file", .file.display())]
-    Long {
-        /// Path of the file.
-        file: PathBuf,
-    },
+    Long { file: PathBuf },
     /// The settings have a mistake.
     #[error(transparent)]
     Input(#[from] InputError),
-    /// The settings change values that calls in flight depend on.
     #[error("{keys} cannot change while the program runs; restart it to apply the change")]
-    Restart {
-        /// The changed keys.
-        keys: String,
-    },
-    /// The settings are not from a file.
+    Restart { keys: String },
     #[error("the settings came as text, not from a file; give the new text")]
     NoFile,
 }

@@ -113,7 +113,6 @@ pub enum AuditError {
     JournalDamaged { path: PathBuf, line: usize },
     #[error("cannot start {jobs} workers: {reason}; try a smaller --jobs")]
     Workers { jobs: usize, reason: String },
-    /// A testbed returned a result without the tenants of the request.
     #[error("the testbed reported no tenant for {scenario}")]
     NoTenant { scenario: String },
     #[error(transparent)]

@@ -36,7 +36,6 @@ pub enum CalibrationError {
         what: &'static str,
         remedy: &'static str,
     },
-    /// The profile's text has no such parameter on a line of its own.
     #[error(
         "the profile's text has no line `{name} = {{ value = ... }}` in [{section}]: write it on one line"
     )]

@@ -28,7 +28,6 @@ pub enum ClaimError {
         nearest: String,
         systems: String,
     },
-    /// A figure or table that no selected claim is about.
     #[error(
         "no selected claim is about {kind} {number}; the selected claims have these {kind}s: {named}"
     )]

@@ -46,12 +46,10 @@ pub enum ExplainError {
         count: usize,
         first: String,
     },
-    /// The scenario has no attacker besides the victim, or the victim was named as attacker.
     #[error(
         "no attacker is left besides the victim {0}; name another tenant as attacker, or add one to the scenario"
     )]
     NoAttacker(String),
-    /// The device cannot run one of the two.
     #[error("not on profile {profile}: {reason}; choose another profile or workload")]
     NotApplicable { profile: String, reason: String },
     /// The victim sends no messages that can be followed one by one.

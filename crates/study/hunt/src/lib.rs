@@ -51,6 +51,7 @@ use std::path::PathBuf;
 
 /// Why a hunt could not run.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum HuntError {
     /// A mistake in the file of `--restrict`.
     #[error(transparent)]
@@ -61,31 +62,22 @@ pub enum HuntError {
          {rule}; widen one of the two"
     )]
     Empty {
-        /// The file.
         file: String,
         /// The rule that the last draw broke.
         rule: String,
     },
-    /// A counter that the target does not report.
     #[error("counter {name}: target {target} has no such counter{}", counter_note(.nearest, .known))]
     NoCounter {
-        /// The counter.
         name: String,
-        /// The testbed.
         target: String,
-        /// The nearest name.
         nearest: Option<String>,
-        /// All names.
         known: Vec<String>,
     },
-    /// A simple benchmark that moved no data, so that there is nothing to compare with.
     #[error(
         "target {target}: the benchmark {benchmark} moved no data, so no bound is known; check the device first"
     )]
     NoBound {
-        /// The testbed.
         target: String,
-        /// Which.
         benchmark: &'static str,
     },
     /// A target on which no plain workload ended enough messages.
@@ -93,102 +85,60 @@ pub enum HuntError {
         "target {target}: no plain workload ended enough messages for a 99th percentile, so no latency is known: hunt \
          without --latency"
     )]
-    NoLatency {
-        /// The testbed.
-        target: String,
-    },
+    NoLatency { target: String },
     /// A victim that cannot be hunted for.
     #[error("victim {victim}: {problem}")]
     Victim {
-        /// Its file.
         victim: String,
         /// What is wrong, and the remedy.
         problem: String,
     },
-    /// A directory that holds a hunt already.
     #[error("{} holds a hunt: go on with it by --resume, or use another --report", .path.display())]
-    Exists {
-        /// Its journal.
-        path: PathBuf,
-    },
-    /// A journal could not be read.
+    Exists { path: PathBuf },
     #[error("cannot read {}: {source}; a hunt without --resume starts a new one", .path.display())]
     Read {
-        /// Which.
         path: PathBuf,
-        /// Why.
         source: std::io::Error,
     },
-    /// A journal could not be written.
     #[error("cannot write {}: {source}; free space or use another --report", .path.display())]
     Write {
-        /// Which.
         path: PathBuf,
-        /// Why.
         source: std::io::Error,
     },
-    /// A journal that two processes want.
     #[error("another hunt writes {}: wait for it, or use another --report", .path.display())]
-    Busy {
-        /// Which.
-        path: PathBuf,
-    },
-    /// A journal of another build.
+    Busy { path: PathBuf },
     #[error("journal {} was written by {found}, this is {ours}: use another --report", .path.display())]
     OtherVersion {
-        /// Which.
         path: PathBuf,
-        /// Who wrote it.
         found: String,
-        /// Who reads it.
         ours: String,
     },
-    /// A journal of another hunt.
     #[error("journal {} belongs to a hunt with other settings ({found}; these are {ours}): resume with those, or use another --report",
         .path.display())]
     OtherHunt {
-        /// Which.
         path: PathBuf,
-        /// Its settings.
         found: String,
-        /// The version of this reader.
         ours: String,
     },
-    /// A journal that is not one.
     #[error("journal {} is damaged at line {line}: use another --report", .path.display())]
-    Damaged {
-        /// Which.
-        path: PathBuf,
-        /// Where, from 1.
-        line: usize,
-    },
-    /// A budget that allows nothing.
+    Damaged { path: PathBuf, line: usize },
     #[error(
         "the budget is used up before the first experiment: must be at least 1 experiment or some time, like 10h"
     )]
     NoBudget,
-    /// A space in which no valid point was found though it is not empty.
     #[error("no workload of the search space could be drawn: {rule}")]
     NoPoint {
         /// The rule that the last draw broke.
         rule: String,
     },
-    /// A searcher that does not exist.
     #[error("searcher {name}: unknown; must be one of {}", crate::search::NAMES.join(", "))]
-    NoSearcher {
-        /// The name.
-        name: String,
-    },
-    /// An anomaly that does not show when its workload runs again.
+    NoSearcher { name: String },
     #[error(
         "anomaly {number}: its workload shows no {symptom} on {target}: the hunt was on another device, or of another build; hunt again"
     )]
     NotShown {
-        /// Its number.
         number: u32,
-        /// The device.
         target: String,
-        /// What is not seen.
         symptom: &'static str,
     },
     /// A run failed.

@@ -65,7 +65,6 @@ const AHEAD: usize = 16;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "each message says it")]
 pub enum AgentError {
-    /// The stream broke or was no stream of messages.
     #[error("agent: cannot read from the controller: {0}")]
     Read(io::Error),
     /// A request was no message of ours.

@@ -27,7 +27,6 @@ pub enum VerbsError {
         target: String,
         reason: String,
     },
-    /// The other machine's agent could not be reached.
     #[error("cannot reach the agent on {machine}: {reason}")]
     Unreachable { machine: String, reason: String },
     /// The agent said something else than expected.

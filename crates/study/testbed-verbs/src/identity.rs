@@ -57,10 +57,8 @@ pub enum IdentityError {
     },
     #[error("{} can be read by others (mode {mode:o}): chmod 600 it, or make a new authority if they may have read it", .path.display())]
     Open { path: PathBuf, mode: u32 },
-    /// A name that no certificate can be for, or no directory can have.
     #[error("{name:?} must be a host name or an address, and not {AUTHORITY:?}")]
     Name { name: String },
-    /// A file that is no certificate or key.
     #[error("{}: {reason}; make new ones with `isolane rdma agent init`", .path.display())]
     Content { path: PathBuf, reason: String },
 }

@@ -33,6 +33,7 @@ use isolane_study_results::rdma::RunResult;
 
 /// Why a scenario with a network did not run.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum LeafError {
     /// The RNIC model refuses it.
     #[error(transparent)]
@@ -52,7 +53,6 @@ pub enum LeafError {
          repeats nothing; enlarge network.ports.buffer or lower network.ports.pfc.xoff"
     )]
     Lost {
-        /// Packets dropped in the network.
         dropped: u64,
         /// Frames that are neither in the network nor with their hosts.
         missing: u64,

@@ -54,7 +54,6 @@ pub enum HandshakeError {
     /// The network failed or the peer did not answer.
     #[error("the connection failed: {0}")]
     Network(#[from] std::io::Error),
-    /// The peer is not an isolaned of this version.
     #[error(
         "the peer is not an isolaned of this version; install the same release on all machines"
     )]

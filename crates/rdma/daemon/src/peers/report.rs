@@ -21,13 +21,10 @@ const VERSION: u32 = 1;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "each message says it")]
 pub enum ReportError {
-    /// The length is not that of a report.
     #[error("a report has {REPORT_BYTES} bytes, this one {bytes}")]
     Length { bytes: usize },
-    /// The magic or the version does not match.
     #[error("not a report of version {VERSION}; all daemons must be of the same release")]
     Version,
-    /// A number is beyond what a machine can have.
     #[error("{field} of a report is {value}, which no machine has")]
     Field { field: &'static str, value: u64 },
 }

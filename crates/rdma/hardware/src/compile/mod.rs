@@ -24,7 +24,6 @@ pub enum CompileError {
     NoCards,
     #[error("card = {name:?}: this host has no such card; it has {}", .known.join(", "))]
     UnknownCard { name: String, known: Vec<String> },
-    /// The policy names no card, and the host has several.
     #[error("card is missing, and this host has several; write card = one of {}", .known.join(", "))]
     SeveralCards { known: Vec<String> },
     /// The rate of the port is unknown.

@@ -92,6 +92,7 @@ pub struct Allocation {
 
 /// Why profiles cannot be kept together.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum AllocationError {
     /// More was promised than there is.
     #[error(
@@ -99,17 +100,11 @@ pub enum AllocationError {
          lower them by {excess} {unit} in all"
     )]
     Exceeded {
-        /// Which guarantee.
         what: &'static str,
-        /// `alice 10 + bob 20`.
         sum: String,
-        /// What they add up to.
         total: f64,
-        /// What there is.
         capacity: f64,
-        /// The difference.
         excess: f64,
-        /// Of all figures.
         unit: &'static str,
     },
     /// The whole capacity is guaranteed, and a tenant without a guarantee has no share.
@@ -118,25 +113,14 @@ pub enum AllocationError {
          lower one, or give {tenant} a guarantee of its own"
     )]
     NothingLeft {
-        /// Who gets nothing.
         tenant: String,
-        /// Which guarantee.
         what: &'static str,
-        /// `alice 10 + bob 15`.
         sum: String,
-        /// What there is.
         capacity: f64,
-        /// Of all figures.
         unit: &'static str,
     },
-    /// A figure of zero, which no rate could be compared with.
     #[error("{what} of {tenant} is zero: give a positive value, or leave it out")]
-    Zero {
-        /// Whose.
-        tenant: String,
-        /// Which figure.
-        what: &'static str,
-    },
+    Zero { tenant: String, what: &'static str },
 }
 
 /// Splits a NIC among tenants. Fails if guarantees add up to more than the capacity, leave nothing for a tenant without

@@ -29,10 +29,8 @@ pub enum PalosError {
         "{object}: weight {weight} is not 1 to {WEIGHT_MAX}: choose one, or destroy what shall send nothing"
     )]
     Weight { object: Object, weight: u32 },
-    /// An object that was never made, or is gone.
     #[error("{object} does not exist (numbers so far are below {numbers}): create it first")]
     Unknown { object: Object, numbers: u32 },
-    /// A group that cannot have a share of anything.
     #[error("group {group} has no queue pairs, so no chunk size: create a queue pair in it first")]
     NoMembers { group: u32 },
     #[error("{object} would be one more than the {OBJECTS_MAX} a table holds: destroy some first")]

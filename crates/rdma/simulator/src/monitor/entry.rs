@@ -37,21 +37,14 @@ pub struct MappingUpdate {
 
 /// Why bytes are no update.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum EntryError {
-    /// The operation code is neither insert nor delete.
     #[error("operation code {0:#06x} is neither insert (1) nor delete (2): drop the entry")]
     Operation(u16),
-    /// The type has no meaning.
     #[error("object type {0} does not exist (0 to 6): drop the entry")]
     Type(u16),
-    /// The piece does not consist of whole pages.
     #[error("{bytes} bytes at {address:#x} are not whole pages of 4 KiB: send whole pages")]
-    Pages {
-        /// First address.
-        address: u64,
-        /// Length.
-        bytes: u32,
-    },
+    Pages { address: u64, bytes: u32 },
 }
 
 impl MappingUpdate {

@@ -22,38 +22,25 @@ const WANTS_MAX: usize = GROUPS_MAX * CLASSES_MAX;
 
 /// Why a request was rejected.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum BookError {
     /// The policy rejects it.
     #[error(transparent)]
     Quota(#[from] isolane_rpc_policy::quota::QuotaError),
-    /// The group and class do not exist.
     #[error("no pool of group {group:?} and class {class:?}; there are {known}")]
     Pool {
-        /// Name of the requested group.
         group: String,
-        /// Name of the requested class.
         class: String,
-        /// The existing groups and classes.
         known: String,
     },
-    /// The client's name is empty or too long.
     #[error("the client's name has {0} bytes: must be 1 to {CLIENT_MAX}")]
     Client(usize),
-    /// The tenant's name is not allowed in a file.
     #[error("tenant {0:?}: a name is 1 to {NAME_MAX} letters, digits, '-', '_' or '.'")]
     Tenant(String),
-    /// The group and class have too many tenants.
     #[error("group {group:?}, class {class:?} has {TENANTS_MAX} tenants, which is the most")]
-    Tenants {
-        /// Name of the group.
-        group: String,
-        /// Name of the class.
-        class: String,
-    },
-    /// The renewal has too many entries.
+    Tenants { group: String, class: String },
     #[error("{0} groups and classes in one renewal: at most {WANTS_MAX} are answered")]
     Wants(usize),
-    /// The client has a key and the server has none: the client must not assume that the server is authenticated.
     #[error(
         "this server has no key: give it the client's key_file, or take that from the client's settings"
     )]

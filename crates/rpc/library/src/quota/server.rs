@@ -34,15 +34,11 @@ const IDLE: std::time::Duration = std::time::Duration::from_secs(600);
 
 /// Why the server cannot start.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum ServerError {
     /// The address cannot be used.
     #[error("cannot listen on {address}: {error}")]
-    Listen {
-        /// The address.
-        address: String,
-        /// The system's error.
-        error: io::Error,
-    },
+    Listen { address: String, error: io::Error },
     /// The key file cannot be used.
     #[error(transparent)]
     Key(#[from] KeyError),

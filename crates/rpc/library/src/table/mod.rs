@@ -82,13 +82,12 @@ pub struct Verdict {
 
 /// Why a ticket was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum TicketError {
-    /// The table never gave this ticket.
     #[error(
         "the ticket was not given by this table; pass back the word that the decision returned"
     )]
     Foreign,
-    /// Its destination left the table; the call is not counted.
     #[error("the ticket's destination has left the table")]
     Departed,
 }

@@ -27,54 +27,28 @@ pub struct Arrivals {
 
 /// What cannot be computed, with the arithmetic.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum QueueingError {
-    /// The load cannot be carried, or is none.
     #[error(
         "load {0} is not above 0 and at most 1: a line carries at most its rate, and above it queues grow from period to period; lower the load"
     )]
     Load(f64),
-    /// Nothing ever waits, or no number.
     #[error(
         "burst {0} is not above 1: traffic that never exceeds the line rate does not queue; give the highest rate of a burst in line rates"
     )]
     Burst(f64),
-    /// The average cannot exceed the highest.
     #[error(
         "load {load} exceeds burst {burst}: the average of a period cannot be above its highest rate"
     )]
-    LoadAboveBurst {
-        /// Average.
-        load: f64,
-        /// Highest.
-        burst: f64,
-    },
-    /// A class that is never served.
+    LoadAboveBurst { load: f64, burst: f64 },
     #[error(
         "weight {weight} of class {class} is not above 0: the class would wait for ever; give it at least a small weight"
     )]
-    Weight {
-        /// Which, from 0.
-        class: usize,
-        /// Its weight.
-        weight: f64,
-    },
-    /// Shares that are no shares.
+    Weight { class: usize, weight: f64 },
     #[error("share {share} of class {class} is not from 0 to 1")]
-    Share {
-        /// Which, from 0.
-        class: usize,
-        /// Its share.
-        share: f64,
-    },
-    /// They leave traffic out, or count some twice.
+    Share { class: usize, share: f64 },
     #[error("the shares sum to {sum}, not to 1: {terms}")]
-    ShareSum {
-        /// Their sum.
-        sum: f64,
-        /// The sum written out.
-        terms: String,
-    },
-    /// No class, or too many for a switch.
+    ShareSum { sum: f64, terms: String },
     #[error("{0} classes: a port has from 1 to {max} of them", max = CLASSES_MAX)]
     Classes(usize),
 }

@@ -117,26 +117,20 @@ pub struct Terms {
 
 /// Why a request was rejected.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum QuotaError {
-    /// The guarantees together exceed the bound.
     #[error("guarantees of {sum} exceed what can be promised, {bound}: {terms}; lower one of them")]
     TooMuch {
-        /// Sum of the guarantees.
         sum: String,
-        /// The bound with its computation.
         bound: String,
-        /// The terms of the sum.
         terms: String,
     },
-    /// The tenant is unknown.
     #[error("tenant {0:?} is not known here; add it with `isolane rpc quota set`")]
     Unknown(String),
-    /// Too many clients of one tenant.
     #[error(
         "tenant {0:?} has {CLIENTS_MAX} clients here already; let processes share one, or wait until some have gone"
     )]
     Crowded(String),
-    /// A weight of zero.
     #[error(
         "weight 0 of tenant {0:?} would keep it from everything beyond its guarantee; give 1 or more"
     )]

@@ -73,26 +73,17 @@ pub struct Watched {
 
 /// Why a night does not belong to a canary.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum CanaryError {
-    /// Another device.
     #[error("canary of {ours}: this night ran on {theirs}: use another file for another device")]
-    Target {
-        /// The canary's.
-        ours: String,
-        /// The night's.
-        theirs: String,
-    },
-    /// Another corpus.
+    Target { ours: String, theirs: String },
     #[error(
         "reproducer {name}: the canary's baseline has it with the workload {ours:?} and this night {}: use the same hunts \
          each night, or begin another file", theirs.as_ref().map_or_else(|| "lacks it".to_owned(), |theirs| format!("with {theirs:?}"))
     )]
     Corpus {
-        /// The reproducer.
         name: String,
-        /// The baseline's workload.
         ours: String,
-        /// The night's.
         theirs: Option<String>,
     },
 }

@@ -39,37 +39,27 @@ pub struct Parameter {
 
 /// Why the parameters of a transport are not accepted.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum ParameterError {
-    /// No such name.
     #[error("transport `{control}` has no parameter `{name}`; it has {known}")]
     Unknown {
-        /// The control.
         control: &'static str,
-        /// The name given.
         name: String,
-        /// All names.
         known: String,
     },
-    /// Out of range.
     #[error(
         "parameter `{name}` of transport `{control}` is {value}; it must be from {least} to {most}"
     )]
     Range {
-        /// The control.
         control: &'static str,
-        /// The name given.
         name: String,
-        /// The value given.
         value: f64,
-        /// Least value.
         least: f64,
-        /// Greatest value.
         most: f64,
     },
     /// Two parameters contradict each other.
     #[error("parameters of transport `{control}`: {reason}")]
     Contradiction {
-        /// The control.
         control: &'static str,
         /// What is wrong, with values and remedy.
         reason: String,

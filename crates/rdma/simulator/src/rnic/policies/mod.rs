@@ -45,13 +45,10 @@ pub const POLICIES: &[&str] = &[
 
 /// Why a scenario cannot be simulated.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum SimError {
-    /// No policy has this name.
     #[error("policy {name:?} is not one of the simulator's: choose one of {}", POLICIES.join(", "))]
-    UnknownPolicy {
-        /// The requested name.
-        name: String,
-    },
+    UnknownPolicy { name: String },
     /// Parts that do not make a policy.
     #[error(transparent)]
     Stack(#[from] StackError),
@@ -61,7 +58,6 @@ pub enum SimError {
     /// The policy refuses its parameters.
     #[error("policy {name}: {problem}")]
     Parameters {
-        /// The policy.
         name: String,
         /// What is wrong and what would be right.
         problem: OptionError,

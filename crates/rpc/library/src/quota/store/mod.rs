@@ -48,26 +48,19 @@ pub struct Loaded {
 
 /// Why the store cannot be written or read.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "each message says it")]
 pub enum StoreError {
     /// The file system's error.
     #[error("the store {place}: {error}")]
     File {
-        /// Path of the file.
         place: String,
-        /// The system's error.
         error: std::io::Error,
     },
-    /// Another server uses the store.
     #[error("the store {0} belongs to another quota server; stop that one, or give each its own")]
     Taken(String),
     /// etcd fails or violates its protocol.
     #[error("etcd at {place}: {reason}")]
-    Etcd {
-        /// Address of etcd.
-        place: String,
-        /// The reason.
-        reason: String,
-    },
+    Etcd { place: String, reason: String },
 }
 
 /// A store of promises.
