@@ -123,35 +123,12 @@ through_extension! {
     ibv_open_xrcd = open_xrcd[context](context: *mut ibv_context, attr: *mut ibv_xrcd_init_attr) -> *mut ibv_xrcd, else unsupported();
     /// Closes an XRC domain.
     ibv_close_xrcd = close_xrcd[(*xrcd).context](xrcd: *mut ibv_xrcd) -> c_int, else libc::EOPNOTSUPP;
-    /// Number of a shared receive queue.
-    ibv_get_srq_num = get_srq_num[(*srq).context](srq: *mut ibv_srq, number: *mut u32) -> c_int, else libc::EOPNOTSUPP;
     /// Allocates a thread domain.
     ibv_alloc_td = alloc_td[context](context: *mut ibv_context, attr: *mut ibv_td_init_attr) -> *mut ibv_td, else unsupported();
     /// Allocates a parent domain.
     ibv_alloc_parent_domain = alloc_parent_domain[context](context: *mut ibv_context, attr: *mut ibv_parent_domain_init_attr) -> *mut ibv_pd, else unsupported();
     /// Registers a piece of device memory.
     ibv_reg_dm_mr = reg_dm_mr[(*pd).context](pd: *mut ibv_pd, dm: *mut ibv_dm, offset: u64, length: usize, access: std::ffi::c_uint) -> *mut ibv_mr, else unsupported();
-}
-
-/// Allocates a memory window.
-///
-/// # Safety
-/// `pd` is an allocated protection domain.
-#[inline]
-pub unsafe fn ibv_alloc_mw(pd: *mut ibv_pd, kind: ibv_mw_type) -> *mut ibv_mw {
-    // SAFETY: the caller gives a live protection domain; the provider filled the table.
-    unsafe {
-        match (*(*pd).context).ops.alloc_mw {
-            Some(operation) => operation(pd, kind),
-            None => unsupported(),
-        }
-    }
-}
-
-/// An extended completion queue as a plain one: they begin alike.
-#[inline]
-pub fn ibv_cq_ex_to_cq(cq: *mut ibv_cq_ex) -> *mut ibv_cq {
-    cq.cast()
 }
 
 macro_rules! through_object {
@@ -216,12 +193,6 @@ through_object! {
     ibv_next_poll = cq: ibv_cq_ex.next_poll() -> c_int;
     /// Ends the series.
     ibv_end_poll = cq: ibv_cq_ex.end_poll();
-    /// Opcode of the current completion.
-    ibv_wc_read_opcode = cq: ibv_cq_ex.read_opcode() -> ibv_wc_opcode;
     /// Bytes of the current completion.
     ibv_wc_read_byte_len = cq: ibv_cq_ex.read_byte_len() -> u32;
-    /// Queue pair of the current completion.
-    ibv_wc_read_qp_num = cq: ibv_cq_ex.read_qp_num() -> u32;
-    /// Flags of the current completion.
-    ibv_wc_read_wc_flags = cq: ibv_cq_ex.read_wc_flags() -> std::ffi::c_uint;
 }

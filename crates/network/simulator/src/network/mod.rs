@@ -302,12 +302,6 @@ impl Network {
         Bytes::new(self.ports[port.0 as usize].queued)
     }
 
-    /// Bytes that `port` has sent, the packet that it sends now included.
-    #[inline]
-    pub fn port_sent(&self, port: PortId) -> Bytes {
-        Bytes::new(self.ports[port.0 as usize].sent)
-    }
-
     /// Times of a packet of `bytes` on the wire between two hosts through empty queues, answered by `answer` bytes.
     pub fn base_path(&self, from: HostId, to: HostId, bytes: Bytes, answer: Bytes) -> BasePath {
         let mut path = BasePath {

@@ -320,13 +320,6 @@ impl MissSlots {
         free.take(2).count() == 2
     }
 
-    /// No slot is free before `until`.
-    pub fn block_until(&mut self, until: u64) {
-        for free in &mut self.free_at {
-            *free = (*free).max(until);
-        }
-    }
-
     /// How many slots there are.
     pub fn len(&self) -> usize {
         self.free_at.len()
