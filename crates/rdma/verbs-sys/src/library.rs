@@ -47,7 +47,11 @@ macro_rules! library {
         /// Calling one is `unsafe`: the rules are those of its manual page.
         #[derive(Clone, Copy, Debug)]
         pub struct Library {
-            $( $(#[$meta])* pub $field: library!(@type $kind unsafe extern "C" fn($($ty),*) $(-> $answer)?), )*
+            $(
+                #[doc = concat!("The symbol `", stringify!($symbol), "`.")]
+                $(#[$meta])*
+                pub $field: library!(@type $kind unsafe extern "C" fn($($ty),*) $(-> $answer)?),
+            )*
         }
 
         impl Library {
@@ -77,103 +81,60 @@ macro_rules! library {
 }
 
 library! {
-    /// `ibv_get_device_list`.
     required get_device_list: c"ibv_get_device_list" @ c"IBVERBS_1.1" (*mut c_int) -> *mut *mut ibv_device;
-    /// `ibv_free_device_list`.
     required free_device_list: c"ibv_free_device_list" @ c"IBVERBS_1.1" (*mut *mut ibv_device);
-    /// `ibv_get_device_name`.
     required get_device_name: c"ibv_get_device_name" @ c"IBVERBS_1.1" (*mut ibv_device) -> *const c_char;
-    /// `ibv_get_device_guid`, in network order.
+    /// In network order.
     required get_device_guid: c"ibv_get_device_guid" @ c"IBVERBS_1.1" (*mut ibv_device) -> u64;
-    /// `ibv_open_device`.
     required open_device: c"ibv_open_device" @ c"IBVERBS_1.1" (*mut ibv_device) -> *mut ibv_context;
     /// `verbs_open_device`, for the libraries of vendors. Its version is that of the library's release.
     optional open_device_by_vendor: c"verbs_open_device" @ c"" (*mut ibv_device, *mut c_void) -> *mut ibv_context;
-    /// `ibv_close_device`.
     required close_device: c"ibv_close_device" @ c"IBVERBS_1.1" (*mut ibv_context) -> c_int;
-    /// `ibv_import_device`.
     optional import_device: c"ibv_import_device" @ c"IBVERBS_1.10" (c_int) -> *mut ibv_context;
-    /// `ibv_get_async_event`.
     required get_async_event: c"ibv_get_async_event" @ c"IBVERBS_1.1" (*mut ibv_context, *mut ibv_async_event) -> c_int;
-    /// `ibv_ack_async_event`.
     required ack_async_event: c"ibv_ack_async_event" @ c"IBVERBS_1.1" (*mut ibv_async_event);
-    /// `ibv_query_device`.
     required query_device: c"ibv_query_device" @ c"IBVERBS_1.1" (*mut ibv_context, *mut ibv_device_attr) -> c_int;
-    /// `ibv_query_port`, the old one, which fills all but the last field; see [`Library::query_port`].
+    /// The old one, which fills all but the last field; see [`Library::query_port`].
     required query_port_compat: c"ibv_query_port" @ c"IBVERBS_1.1" (*mut ibv_context, u8, *mut c_void) -> c_int;
-    /// `ibv_query_gid`.
     required query_gid: c"ibv_query_gid" @ c"IBVERBS_1.1" (*mut ibv_context, u8, c_int, *mut ibv_gid) -> c_int;
     /// `_ibv_query_gid_ex`: the last argument is the size of the entry.
     optional query_gid_ex: c"_ibv_query_gid_ex" @ c"IBVERBS_1.11" (*mut ibv_context, u32, u32, *mut ibv_gid_entry, u32, usize) -> c_int;
-    /// `ibv_query_pkey`, in network order.
+    /// In network order.
     required query_pkey: c"ibv_query_pkey" @ c"IBVERBS_1.1" (*mut ibv_context, u8, c_int, *mut u16) -> c_int;
-    /// `ibv_alloc_pd`.
     required alloc_pd: c"ibv_alloc_pd" @ c"IBVERBS_1.1" (*mut ibv_context) -> *mut ibv_pd;
-    /// `ibv_dealloc_pd`.
     required dealloc_pd: c"ibv_dealloc_pd" @ c"IBVERBS_1.1" (*mut ibv_pd) -> c_int;
-    /// `ibv_reg_mr`.
     required reg_mr: c"ibv_reg_mr" @ c"IBVERBS_1.1" (*mut ibv_pd, *mut c_void, usize, c_int) -> *mut ibv_mr;
-    /// `ibv_reg_mr_iova`.
     optional reg_mr_iova: c"ibv_reg_mr_iova" @ c"IBVERBS_1.7" (*mut ibv_pd, *mut c_void, usize, u64, c_int) -> *mut ibv_mr;
-    /// `ibv_reg_mr_iova2`, for the optional access flags.
+    /// It is for the optional access flags.
     optional reg_mr_iova2: c"ibv_reg_mr_iova2" @ c"IBVERBS_1.8" (*mut ibv_pd, *mut c_void, usize, u64, c_uint) -> *mut ibv_mr;
-    /// `ibv_reg_dmabuf_mr`.
     optional reg_dmabuf_mr: c"ibv_reg_dmabuf_mr" @ c"IBVERBS_1.12" (*mut ibv_pd, u64, usize, u64, c_int, c_int) -> *mut ibv_mr;
-    /// `ibv_rereg_mr`.
     required rereg_mr: c"ibv_rereg_mr" @ c"IBVERBS_1.1" (*mut ibv_mr, c_int, *mut ibv_pd, *mut c_void, usize, c_int) -> c_int;
-    /// `ibv_dereg_mr`.
     required dereg_mr: c"ibv_dereg_mr" @ c"IBVERBS_1.1" (*mut ibv_mr) -> c_int;
-    /// `ibv_create_comp_channel`.
     required create_comp_channel: c"ibv_create_comp_channel" @ c"IBVERBS_1.0" (*mut ibv_context) -> *mut ibv_comp_channel;
-    /// `ibv_destroy_comp_channel`.
     required destroy_comp_channel: c"ibv_destroy_comp_channel" @ c"IBVERBS_1.0" (*mut ibv_comp_channel) -> c_int;
-    /// `ibv_create_cq`.
     required create_cq: c"ibv_create_cq" @ c"IBVERBS_1.1" (*mut ibv_context, c_int, *mut c_void, *mut ibv_comp_channel, c_int) -> *mut ibv_cq;
-    /// `ibv_resize_cq`.
     required resize_cq: c"ibv_resize_cq" @ c"IBVERBS_1.1" (*mut ibv_cq, c_int) -> c_int;
-    /// `ibv_destroy_cq`.
     required destroy_cq: c"ibv_destroy_cq" @ c"IBVERBS_1.1" (*mut ibv_cq) -> c_int;
-    /// `ibv_get_cq_event`.
     required get_cq_event: c"ibv_get_cq_event" @ c"IBVERBS_1.1" (*mut ibv_comp_channel, *mut *mut ibv_cq, *mut *mut c_void) -> c_int;
-    /// `ibv_ack_cq_events`.
     required ack_cq_events: c"ibv_ack_cq_events" @ c"IBVERBS_1.1" (*mut ibv_cq, c_uint);
-    /// `ibv_create_srq`.
     required create_srq: c"ibv_create_srq" @ c"IBVERBS_1.1" (*mut ibv_pd, *mut ibv_srq_init_attr) -> *mut ibv_srq;
-    /// `ibv_modify_srq`.
     required modify_srq: c"ibv_modify_srq" @ c"IBVERBS_1.1" (*mut ibv_srq, *mut ibv_srq_attr, c_int) -> c_int;
-    /// `ibv_query_srq`.
     required query_srq: c"ibv_query_srq" @ c"IBVERBS_1.1" (*mut ibv_srq, *mut ibv_srq_attr) -> c_int;
-    /// `ibv_destroy_srq`.
     required destroy_srq: c"ibv_destroy_srq" @ c"IBVERBS_1.1" (*mut ibv_srq) -> c_int;
-    /// `ibv_create_qp`.
     required create_qp: c"ibv_create_qp" @ c"IBVERBS_1.1" (*mut ibv_pd, *mut ibv_qp_init_attr) -> *mut ibv_qp;
-    /// `ibv_modify_qp`.
     required modify_qp: c"ibv_modify_qp" @ c"IBVERBS_1.1" (*mut ibv_qp, *mut ibv_qp_attr, c_int) -> c_int;
-    /// `ibv_query_qp`.
     required query_qp: c"ibv_query_qp" @ c"IBVERBS_1.1" (*mut ibv_qp, *mut ibv_qp_attr, c_int, *mut ibv_qp_init_attr) -> c_int;
-    /// `ibv_destroy_qp`.
     required destroy_qp: c"ibv_destroy_qp" @ c"IBVERBS_1.1" (*mut ibv_qp) -> c_int;
-    /// `ibv_qp_to_qp_ex`.
     optional qp_to_qp_ex: c"ibv_qp_to_qp_ex" @ c"IBVERBS_1.6" (*mut ibv_qp) -> *mut ibv_qp_ex;
-    /// `ibv_create_ah`.
     required create_ah: c"ibv_create_ah" @ c"IBVERBS_1.1" (*mut ibv_pd, *mut ibv_ah_attr) -> *mut ibv_ah;
-    /// `ibv_destroy_ah`.
     required destroy_ah: c"ibv_destroy_ah" @ c"IBVERBS_1.1" (*mut ibv_ah) -> c_int;
-    /// `ibv_attach_mcast`.
     required attach_mcast: c"ibv_attach_mcast" @ c"IBVERBS_1.1" (*mut ibv_qp, *const ibv_gid, u16) -> c_int;
-    /// `ibv_detach_mcast`.
     required detach_mcast: c"ibv_detach_mcast" @ c"IBVERBS_1.1" (*mut ibv_qp, *const ibv_gid, u16) -> c_int;
-    /// `ibv_fork_init`.
     required fork_init: c"ibv_fork_init" @ c"IBVERBS_1.1" () -> c_int;
-    /// `ibv_set_ece`.
     optional set_ece: c"ibv_set_ece" @ c"IBVERBS_1.10" (*mut ibv_qp, *mut ibv_ece) -> c_int;
-    /// `ibv_query_ece`.
     optional query_ece: c"ibv_query_ece" @ c"IBVERBS_1.10" (*mut ibv_qp, *mut ibv_ece) -> c_int;
-    /// `ibv_wc_status_str`.
     required wc_status_str: c"ibv_wc_status_str" @ c"IBVERBS_1.1" (ibv_wc_status) -> *const c_char;
-    /// `ibv_event_type_str`.
     required event_type_str: c"ibv_event_type_str" @ c"IBVERBS_1.1" (ibv_event_type) -> *const c_char;
-    /// `ibv_port_state_str`.
     required port_state_str: c"ibv_port_state_str" @ c"IBVERBS_1.1" (ibv_port_state) -> *const c_char;
 }
 
