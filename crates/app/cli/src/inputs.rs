@@ -91,7 +91,6 @@ pub(crate) fn attacker_names() -> Names {
     })
 }
 
-/// Every workload of the catalogue.
 pub(crate) fn workload_names() -> Names {
     Names(|| {
         let catalogue = library().catalogue;

@@ -169,10 +169,8 @@ impl<E: Copy> EventQueue<E> {
         self.pending == 0
     }
 
-    /// Files `event` at `time`, after every event already filed at that time.
-    ///
-    /// # Panics
-    /// When `time` is before [`EventQueue::now`], or when 2^32 - 1 events already wait.
+    /// Files `event` at `time`, after every event already filed at that time. Panics if `time` is before
+    /// [`EventQueue::now`], or when 2^32 - 1 events already wait.
     #[inline(always)]
     pub fn schedule(&mut self, time: Instant, event: E) {
         let time = time.as_ps();
@@ -241,10 +239,7 @@ impl<E: Copy> EventQueue<E> {
         Some(Instant::from_ps(time))
     }
 
-    /// The event that was taken last. Only until the next one is scheduled.
-    ///
-    /// # Panics
-    /// When none was taken yet.
+    /// The event that was taken last. Only until the next one is scheduled. Panics if none was taken yet.
     #[inline(always)]
     pub fn taken(&self) -> E {
         self.near.nodes[self.last as usize].event

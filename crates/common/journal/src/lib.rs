@@ -81,10 +81,7 @@ impl Journal {
         }
     }
 
-    /// Appends whole lines. After an error none of `lines` is in the journal.
-    ///
-    /// # Panics
-    /// When the last line has no end.
+    /// Appends whole lines. After an error none of `lines` is in the journal. Panics if the last line has no end.
     pub fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         if lines.is_empty() {
             return Ok(());

@@ -110,10 +110,7 @@ impl Places {
         }
     }
 
-    /// Returns a place of `account`.
-    ///
-    /// # Panics
-    /// When it holds none.
+    /// Returns a place of `account`. Panics if it holds none.
     pub fn give_back(&mut self, account: &Account) {
         self.used -= 1;
         less(&mut self.by_account, account);

@@ -23,10 +23,8 @@ pub fn command(program: &str) -> Command {
     command
 }
 
-/// Runs `line`, words separated by blanks, and returns its output. Fails if the program does not exist or fails.
-///
-/// # Panics
-/// If the line is empty.
+/// Runs `line`, words separated by blanks, and returns its output. Fails if the program does not exist or fails. Panics
+/// if the line is empty.
 pub fn run(line: &str) -> Result<String, CommandError> {
     let mut words = line.split_whitespace();
     let program = words.next().expect("a command has a name");

@@ -36,10 +36,7 @@ pub struct KeyError {
 }
 
 impl Key {
-    /// Makes a key of these bytes.
-    ///
-    /// # Panics
-    /// When there are fewer than [`KEY_MIN`].
+    /// Makes a key of these bytes. Panics if there are fewer than [`KEY_MIN`].
     pub fn new(bytes: Vec<u8>) -> Self {
         assert!(bytes.len() >= KEY_MIN, "a key of {} bytes", bytes.len());
         Self(bytes)

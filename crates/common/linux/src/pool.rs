@@ -91,10 +91,7 @@ impl std::fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// Makes an empty pool.
-    ///
-    /// # Panics
-    /// When a limit is zero.
+    /// Makes an empty pool. Panics if a limit is zero.
     pub fn new(limits: PoolLimits) -> Self {
         assert!(limits.strangers > 0 && limits.sessions > 0, "{limits:?}");
         Self {

@@ -45,10 +45,8 @@ impl Stream {
         self.0.next_u64()
     }
 
-    /// A uniform integer in `0..bound` (multiply-shift; bias below 2^-32 for bounds below 2^32).
-    ///
-    /// # Panics
-    /// When `bound` is zero.
+    /// A uniform integer in `0..bound` (multiply-shift; bias below 2^-32 for bounds below 2^32). Panics if `bound` is
+    /// zero.
     #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "the range 0..0 has no member");

@@ -383,10 +383,7 @@ impl Ratio {
         denominator: 1,
     };
 
-    /// `numerator / denominator`.
-    ///
-    /// # Panics
-    /// When `denominator` is zero.
+    /// `numerator / denominator`. Panics if `denominator` is zero.
     pub const fn new(numerator: u64, denominator: u64) -> Self {
         assert!(denominator > 0, "a ratio needs a non-zero denominator");
         Self {

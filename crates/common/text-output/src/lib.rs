@@ -146,7 +146,6 @@ impl Table {
         self.folded(&widths, most, colour)
     }
 
-    /// Widths of the columns.
     fn widths(&self) -> Vec<usize> {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let heading = |cell: &Cell| match self.stacked {

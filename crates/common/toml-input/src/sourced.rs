@@ -43,10 +43,8 @@ pub const fn parameter(
 /// The numbers of a profile, by section and name.
 pub type Sections = BTreeMap<String, BTreeMap<String, Sourced>>;
 
-/// The number `name` of `section` of the profile called `profile`.
-///
-/// # Panics
-/// When there is none: reading a profile checks that no parameter of its sections is missing.
+/// The number `name` of `section` of the profile called `profile`. Panics if there is none: reading a profile checks
+/// that no parameter of its sections is missing.
 pub fn value_in(sections: &Sections, profile: &str, section: &str, name: &str) -> f64 {
     let found = sections.get(section).and_then(|map| map.get(name));
     found
@@ -114,10 +112,8 @@ pub fn profile_of(
     Ok((name, title.to_owned(), sections_of(top, names, parameters)?))
 }
 
-/// The profiles of `files`, names and texts that are compiled in.
-///
-/// # Panics
-/// For a file with a mistake: tests read all of them.
+/// The profiles of `files`, names and texts that are compiled in. Panics for a file with a mistake: tests read all of
+/// them.
 pub fn embedded<T>(
     files: &[(&str, &str)],
     parse: fn(&str, &str) -> Result<T, ProfileError>,

@@ -133,7 +133,6 @@ impl Journal {
         })
     }
 
-    /// Name of the file.
     fn file(&self) -> String {
         format!("{}-{}.json", self.namespace, self.index)
     }

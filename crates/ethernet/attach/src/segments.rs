@@ -49,7 +49,6 @@ struct Prefix {
 /// A relevant route of the main table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
-    /// A route of the device.
     Device(Prefix),
     /// A route of ours, left by a kill.
     Left(Prefix),

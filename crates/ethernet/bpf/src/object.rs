@@ -3,5 +3,4 @@
 //! `make bpf` compiles them; a test compares the recorded hash of the sources and, where the same compiler is present,
 //! the instructions.
 
-/// The object file.
 pub(crate) static DQA: &[u8] = aya::include_bytes_aligned!("../bpf/dqa.bpf.o");

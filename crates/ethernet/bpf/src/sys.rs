@@ -130,7 +130,6 @@ pub(crate) fn map_lookup(map: BorrowedFd<'_>, key: &[u8], value: &mut [u8]) -> i
     unsafe { attributes.call(MAP_LOOKUP) }.map(drop)
 }
 
-/// Writes a value.
 pub(crate) fn map_update(map: BorrowedFd<'_>, key: &[u8], value: &[u8]) -> io::Result<()> {
     let attributes = Attributes::new()
         .fd(0, map)

@@ -24,7 +24,6 @@ const MTU: (u64, u64) = (1_280, 9_000);
 const TIME: Kind = Kind::duration(0, RUN_MAX_PS);
 const SOME_TIME: Kind = Kind::duration(1, RUN_MAX_PS);
 
-/// Names of the configurations.
 static NAMES: [&str; CATALOGUE.len()] = {
     let mut names = [""; CATALOGUE.len()];
     let mut index = 0;

@@ -138,10 +138,8 @@ impl NicProfile {
         Self::named("82599-10g").expect("it is compiled in")
     }
 
-    /// The parameter `name` of `section`.
-    ///
-    /// # Panics
-    /// When there is none: a loaded profile has every member of [`NIC_PARAMETERS`].
+    /// The parameter `name` of `section`. Panics if there is none: a loaded profile has every member of
+    /// [`NIC_PARAMETERS`].
     pub fn value(&self, section: &str, name: &str) -> f64 {
         value_in(&self.sections, &self.name, section, name)
     }

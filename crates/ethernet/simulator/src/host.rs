@@ -68,7 +68,6 @@ pub(crate) struct TxQueue {
     pub(crate) most: u64,
 }
 
-/// An interrupt vector.
 #[derive(Debug)]
 pub(crate) struct Vector {
     pub(crate) processor: u16,

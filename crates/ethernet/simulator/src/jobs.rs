@@ -7,7 +7,6 @@ use crate::world::{Event, World};
 use isolane_common_quantities::units::{Duration, Instant};
 
 impl World {
-    /// Plans a job.
     pub(crate) fn plan(&mut self, host: u16, processor: u16, job: Job) {
         let entry = &mut self.hosts[usize::from(host)].processors[usize::from(processor)];
         if entry.plan(job) {

@@ -11,7 +11,6 @@ use crate::segment::{Kind, NIL, Segment};
 use crate::settings::{PING_HEADERS, Settings};
 use isolane_common_quantities::units::{Duration, Instant};
 
-/// The pings of a run.
 #[derive(Debug, Default)]
 pub(crate) struct Pings {
     /// The flow entry that holds their ways; the last.

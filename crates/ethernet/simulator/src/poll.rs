@@ -61,7 +61,6 @@ impl World {
         self.plan(host, processor, Job::Poll { vector });
     }
 
-    /// One poll.
     pub(crate) fn poll(&mut self, host: u16, vector: u16) {
         self.spent += self.settings.cost.poll;
         let processor = self.hosts[usize::from(host)].vectors[usize::from(vector)].processor;

@@ -11,10 +11,8 @@ pub(crate) const NIL: u32 = u32::MAX;
 /// Blocks of out-of-order data in an acknowledgement, beside timestamps (RFC 2018).
 pub(crate) const BLOCKS: usize = 3;
 
-/// What a segment carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Data of a flow.
     Data,
     /// An acknowledgement, from the flow's destination.
     Ack,
@@ -59,7 +57,6 @@ impl Segment {
     }
 }
 
-/// Every segment that is somewhere.
 #[derive(Debug, Default)]
 pub(crate) struct Segments {
     slab: Vec<Segment>,

@@ -201,13 +201,11 @@ impl Settings {
         matches!(kind, Kind::Data | Kind::Ack) || self.config.latency_queue
     }
 
-    /// Packets of a segment.
     #[inline]
     pub(crate) fn packets(&self, payload: u32) -> u32 {
         payload.div_ceil(self.mss).max(1)
     }
 
-    /// Time of a frame on the wire.
     #[inline]
     pub(crate) fn wire_time(&self, frame: u32) -> Duration {
         Duration::from_ps(u64::from(frame + self.framing) * self.ps_per_byte)

@@ -59,7 +59,6 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Handles one event.
     #[inline]
     pub(crate) fn handle(&mut self, now: Instant, event: Event) {
         self.now = now;

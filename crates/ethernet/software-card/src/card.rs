@@ -111,10 +111,7 @@ pub struct Card {
 }
 
 impl Card {
-    /// A card with idle queues of weight one.
-    ///
-    /// # Panics
-    /// If there is no queue, or more than 64.
+    /// A card with idle queues of weight one. Panics if there is no queue, or more than 64.
     pub fn new(queues: usize, rate: BitRate, discipline: Discipline) -> Self {
         assert!(
             (1..=usize::from(QUEUES_MAX)).contains(&queues),
@@ -137,10 +134,8 @@ impl Card {
         }
     }
 
-    /// Sets the scheduler's weights; credit earned so far keeps its value.
-    ///
-    /// # Panics
-    /// If there is not one weight from 1 to 65,535 for each queue.
+    /// Sets the scheduler's weights; credit earned so far keeps its value. Panics if there is not one weight from 1 to
+    /// 65,535 for each queue.
     pub fn set_weights(&mut self, weights: &[u32]) {
         assert_eq!(weights.len(), self.queues.len(), "a weight for each queue");
         assert!(
@@ -170,10 +165,7 @@ impl Card {
         self.queues.iter().any(|queue| queue.load.is_some())
     }
 
-    /// Puts a frame into the hand of a free queue at `at`.
-    ///
-    /// # Panics
-    /// If the queue has one, or the frame has no packet.
+    /// Puts a frame into the hand of a free queue at `at`. Panics if the queue has one, or the frame has no packet.
     pub fn load(&mut self, queue: usize, load: Load, at: Instant) {
         assert!(load.packets > 0, "a frame has a packet");
         if !self.is_busy() {

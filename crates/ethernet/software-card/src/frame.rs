@@ -251,10 +251,7 @@ impl Frame {
         self.header + payload.len()
     }
 
-    /// The place of the payload of a run of packets.
-    ///
-    /// # Panics
-    /// If the frame has no such packets.
+    /// The place of the payload of a run of packets. Panics if the frame has no such packets.
     pub fn payload_of(&self, packets: Range<usize>) -> Range<usize> {
         assert!(
             packets.start < packets.end && packets.end <= self.packets(),
@@ -409,10 +406,8 @@ impl Frame {
         }
     }
 
-    /// The packet number `index` as it goes on a wire: whole, its checksum complete.
-    ///
-    /// # Panics
-    /// If the frame has no such packet.
+    /// The packet number `index` as it goes on a wire: whole, its checksum complete. Panics if the frame has no such
+    /// packet.
     pub fn packet(&self, bytes: &[u8], index: usize) -> Vec<u8> {
         let packets = index..index + 1;
         let mut out = Vec::new();

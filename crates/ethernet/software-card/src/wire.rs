@@ -28,10 +28,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// A free wire.
-    ///
-    /// # Panics
-    /// If the rate is zero.
+    /// A free wire. Panics if the rate is zero.
     pub fn new(rate: BitRate) -> Self {
         assert!(rate.as_bps() > 0, "a wire carries something");
         Self {

@@ -100,10 +100,8 @@ impl MemApplication {
         embedded(EMBEDDED, Self::parse)
     }
 
-    /// The parameter `name` of `section`.
-    ///
-    /// # Panics
-    /// When there is none: a loaded application has every member of [`APPLICATION_PARAMETERS`].
+    /// The parameter `name` of `section`. Panics if there is none: a loaded application has every member of
+    /// [`APPLICATION_PARAMETERS`].
     pub fn value(&self, section: &str, name: &str) -> f64 {
         value_in(&self.sections, &self.name, section, name)
     }

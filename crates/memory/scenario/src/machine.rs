@@ -108,10 +108,8 @@ impl MemMachine {
             .filter(|tier| self.sections.contains_key(*tier))
     }
 
-    /// The parameter `name` of `section`.
-    ///
-    /// # Panics
-    /// When there is none: a loaded machine has every member of [`MACHINE_PARAMETERS`] of its sections.
+    /// The parameter `name` of `section`. Panics if there is none: a loaded machine has every member of
+    /// [`MACHINE_PARAMETERS`] of its sections.
     pub fn value(&self, section: &str, name: &str) -> f64 {
         value_in(&self.sections, &self.name, section, name)
     }

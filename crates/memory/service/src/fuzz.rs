@@ -22,7 +22,6 @@ use isolane_common_quantities::units::Instant;
 use isolane_memory_policy::mercury::AppId;
 use proptest::prelude::*;
 
-/// One change of a text.
 #[derive(Clone, Debug)]
 enum Change {
     Set(usize, u8),

@@ -87,7 +87,6 @@ impl Measure {
         }
     }
 
-    /// Measuring begins.
     pub(crate) fn begin(&mut self, apps: &[App<'_>]) {
         for (sum, app) in self.apps.iter_mut().zip(apps) {
             sum.before = (app.promoted, app.demoted);

@@ -11,7 +11,6 @@ use isolane_memory_policy::mercury::TIERS_MAX;
 /// Buckets of an application whose pages are not alike.
 const BUCKETS: usize = 20;
 
-/// Pages of one hotness.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Bucket {
     /// Share of the application's visits.

@@ -74,7 +74,6 @@ pub fn every_congestion() -> impl Iterator<Item = (&'static str, &'static [Polic
     CONGESTION.iter().copied().zip(lists)
 }
 
-/// The lists of every policy.
 pub(crate) fn every_policy() -> impl Iterator<Item = &'static [PolicyParameter]> {
     [AEQUITAS, AEQUITAS_2, PFABRIC, QJUMP, D3, PDQ, HOMA].into_iter()
 }

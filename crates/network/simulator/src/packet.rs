@@ -99,10 +99,7 @@ impl Default for Packets {
 }
 
 impl Packets {
-    /// Keeps `packet`.
-    ///
-    /// # Panics
-    /// With 2^32 - 1 packets in flight.
+    /// Keeps `packet`. Panics with 2^32 - 1 packets in flight.
     #[inline]
     pub fn insert(&mut self, packet: Packet) -> PacketId {
         self.live += 1;

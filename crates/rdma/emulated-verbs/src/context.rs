@@ -51,7 +51,6 @@ pub struct Context {
     pub places: RwLock<BTreeMap<u32, Arc<Places>>>,
     /// Addresses of queue pairs, completion queues and shared receive queues, for events.
     pub objects: Mutex<BTreeMap<(Kind, u32), usize>>,
-    /// Asynchronous events.
     pub(crate) events: OwnedFd,
 }
 

@@ -73,7 +73,6 @@ pub struct Bound {
     pub pair: Option<u32>,
 }
 
-/// A completion queue.
 #[derive(Debug)]
 pub(crate) struct Completions {
     pub(crate) client: u32,

@@ -217,7 +217,6 @@ impl Fabric {
     }
 }
 
-/// A receive from a message.
 fn receive(reader: &mut Reader<'_>, sequence: u64) -> Option<Receive> {
     let wr_id = reader.word()?;
     let count = reader.number()? as usize;

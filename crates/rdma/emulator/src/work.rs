@@ -55,7 +55,6 @@ const fn verb(opcode: ibv_wr_opcode) -> Option<Verb> {
     })
 }
 
-/// The opcode of a completion.
 const fn completion_opcode(opcode: ibv_wr_opcode) -> ibv_wc_opcode {
     match opcode {
         IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM => IBV_WC_RDMA_WRITE,

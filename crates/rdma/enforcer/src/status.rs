@@ -107,7 +107,6 @@ pub struct Unsupervised {
     pub memory_regions: u32,
 }
 
-/// The inputs of a status.
 pub(crate) struct Reading<'a> {
     pub(crate) mode: Mode,
     pub(crate) on_death: OnDeath,

@@ -20,12 +20,10 @@ const CALLS: &str = "ISOLANE_TEST_CALLS";
 /// A child process that calls verbs.
 pub(crate) struct Caller(Option<Child>);
 
-/// How a caller ended.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// All calls went on; their number.
     Calls(usize),
-    /// Killed by a signal.
     Killed,
     /// A call failed with an unexpected error.
     Failed(String),
@@ -91,7 +89,6 @@ impl Caller {
         }
     }
 
-    /// Kills the process.
     pub(crate) fn kill(mut self) -> Ending {
         self.0.as_mut().expect("not joined yet").kill().unwrap();
         self.join()

@@ -166,10 +166,7 @@ impl Leases {
         }
     }
 
-    /// A group.
-    ///
-    /// # Panics
-    /// When `weight` is not in `1..=`[`Turns::WEIGHT_MAX`].
+    /// A group. Panics if `weight` is not in `1..=`[`Turns::WEIGHT_MAX`].
     pub fn open(&mut self, weight: u32) -> GroupId {
         check_weight(weight);
         let group = Group {
@@ -184,10 +181,7 @@ impl Leases {
         GroupId(id)
     }
 
-    /// The group is gone.
-    ///
-    /// # Panics
-    /// When it still has members.
+    /// The group is gone. Panics if it still has members.
     pub fn close(&mut self, group: GroupId) {
         assert_eq!(
             self.groups[group.0 as usize].members, 0,
@@ -196,10 +190,7 @@ impl Leases {
         self.groups_free.push(group.0);
     }
 
-    /// The group's weight from the next division on.
-    ///
-    /// # Panics
-    /// As [`Self::open`].
+    /// The group's weight from the next division on. Panics as [`Self::open`] does.
     pub fn set_group_weight(&mut self, group: GroupId, weight: u32) {
         check_weight(weight);
         let group = &mut self.groups[group.0 as usize];
@@ -209,10 +200,7 @@ impl Leases {
         group.weight = weight;
     }
 
-    /// One more member of `group`, idle.
-    ///
-    /// # Panics
-    /// When `weight` is not in `1..=`[`Turns::WEIGHT_MAX`].
+    /// One more member of `group`, idle. Panics if `weight` is not in `1..=`[`Turns::WEIGHT_MAX`].
     pub fn join(&mut self, group: GroupId, weight: u32) -> MemberId {
         check_weight(weight);
         self.groups[group.0 as usize].members += 1;
@@ -242,10 +230,7 @@ impl Leases {
         }
     }
 
-    /// The member is gone; whether it was active.
-    ///
-    /// # Panics
-    /// When it is not there.
+    /// The member is gone; whether it was active. Panics if it is not there.
     pub fn leave(&mut self, member: MemberId) -> bool {
         let Member {
             group,

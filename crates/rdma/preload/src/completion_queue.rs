@@ -72,7 +72,6 @@ pub struct CompletionQueue {
     stored: AtomicUsize,
     /// Extra entries that no queue pair has taken yet.
     room: AtomicI64,
-    /// All extra entries.
     extra: AtomicI32,
     solicited_only: AtomicI32,
     armed: AtomicBool,

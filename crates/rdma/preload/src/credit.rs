@@ -63,7 +63,6 @@ impl Terms {
     }
 }
 
-/// Credit of one dimension.
 #[derive(Clone, Copy, Debug)]
 struct Credit {
     /// Negative values are debt.

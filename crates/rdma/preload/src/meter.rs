@@ -317,7 +317,6 @@ impl Meter {
         self.enlist(waiter);
     }
 
-    /// The same at the front.
     fn front(&self, waiter: &'static dyn Waiter) {
         let mut list = self.list.lock();
         list.push_front(waiter);

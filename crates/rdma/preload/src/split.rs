@@ -7,10 +7,7 @@
 use isolane_rdma_verbs_sys::ibv_sge;
 
 /// Writes the memory of `bytes` from `offset` on of a message with this memory list to `pieces`, and returns the number
-/// of entries. Empty entries are left out.
-///
-/// # Panics
-/// When `pieces` is shorter than `list`.
+/// of entries. Empty entries are left out. Panics if `pieces` is shorter than `list`.
 pub fn cut(list: &[ibv_sge], offset: u64, bytes: u64, pieces: &mut [ibv_sge]) -> usize {
     let end = offset + bytes;
     let mut at = 0u64;

@@ -87,11 +87,8 @@ pub struct TokenSize {
 }
 
 impl Profile {
-    /// The parameter `name` of `section`.
-    ///
-    /// # Panics
-    /// When it is missing: a loaded profile has every member of [`PARAMETERS`], so asking for another name is
-    /// our own mistake.
+    /// The parameter `name` of `section`. Panics if it is missing: a loaded profile has every member of [`PARAMETERS`],
+    /// so asking for another name is our own mistake.
     pub fn value(&self, section: &str, name: &str) -> f64 {
         self.section(section)
             .and_then(|map| map.get(name))

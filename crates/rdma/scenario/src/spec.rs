@@ -9,15 +9,12 @@ pub(crate) const QUEUE_PAIRS_MAX: u64 = 20_000;
 pub(crate) const DEPTH_MAX: u64 = 32_768;
 /// Scatter-gather elements of one message: what `max_sge` of current NICs allows.
 pub(crate) const ELEMENTS_MAX: usize = 30;
-/// Messages of one pattern.
 pub(crate) const PATTERN_MAX: usize = 1_024;
 /// Workers of one host, threads of one host.
 pub(crate) const THREADS_MAX: u64 = 64;
-/// Processes of one workload.
 pub(crate) const PROCESSES_MAX: u64 = 1_024;
 /// Memory regions, control objects, protection domains: what one process can sensibly hold.
 pub(crate) const OBJECTS_MAX: u64 = 1 << 20;
-/// Tenants of one scenario.
 pub(crate) const TENANTS_MAX: usize = 1_024;
 /// Longest run, picoseconds.
 const RUN_MAX_PS: u64 = 100_000_000_000_000;

@@ -50,7 +50,6 @@ struct Connection {
     client: Option<SocketAddr>,
     /// By direction: from the lower address, from the higher one.
     orders: [Order; 2],
-    /// A direction has ended.
     ended: [bool; 2],
     kind: Kind,
 }

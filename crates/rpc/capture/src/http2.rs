@@ -287,7 +287,6 @@ fn trim(block: &mut Vec<u8>, flags: u8) -> Option<()> {
 }
 
 impl Blocks {
-    /// The class in a whole block.
     fn decode(&mut self) -> Option<Option<String>> {
         self.open = None;
         let mut class = None;

@@ -8,7 +8,6 @@ use core::net::{IpAddr, SocketAddr};
 use etherparse::{EtherType, LaxNetSlice, LaxSlicedPacket, TransportSlice};
 use pcap_parser::Linktype;
 
-/// A TCP segment.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Segment<'a> {
     pub(crate) from: SocketAddr,
@@ -20,7 +19,6 @@ pub(crate) struct Segment<'a> {
     pub(crate) ack: bool,
     pub(crate) finish: bool,
     pub(crate) reset: bool,
-    /// Captured payload.
     pub(crate) payload: &'a [u8],
     /// Payload on the wire that was not captured, bytes.
     pub(crate) missing: usize,

@@ -62,7 +62,6 @@ fn ran(calls: &[Call]) -> [f64; CLASSES] {
     mix(calls, |call| call.1)
 }
 
-/// The same jobs with other seeds.
 fn reseeded(jobs: &[ClientJob], replay: u64) -> Vec<ClientJob> {
     let one = |job: &ClientJob| ClientJob {
         seed: job.seed.wrapping_add(replay << 32),

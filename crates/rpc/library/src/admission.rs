@@ -97,10 +97,7 @@ impl Admission {
     }
 
     /// Decides on a call. The first call to a destination allocates its place, and with Aequitas 2 it may wait for calls to
-    /// the place's last owner, some 100 ns each. Other calls never wait.
-    ///
-    /// # Panics
-    /// When the settings do not have the class.
+    /// the place's last owner, some 100 ns each. Other calls never wait. Panics if the settings do not have the class.
     #[inline]
     pub fn decide(&self, ask: Ask<'_>) -> Verdict {
         let now_ns = match self.table.needs_exact_time() {

@@ -27,7 +27,6 @@ fn nanoseconds(time: rustix::time::Timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// A random seed.
 pub(crate) fn seed() -> u64 {
     RandomState::new().build_hasher().finish()
 }

@@ -40,7 +40,6 @@ impl From<&[HostCounters]> for Pressure {
 struct Sign {
     /// The ratio's name.
     counter: &'static str,
-    /// The resource in words.
     resource: &'static str,
     /// The least value that counts.
     threshold: f64,

@@ -2,7 +2,6 @@
 //!
 //! Limits: not against malice. Among 15,000 runs two keys collide with a probability below 10^-10.
 
-/// A running hash.
 pub(crate) struct Fnv(u64);
 
 impl Default for Fnv {

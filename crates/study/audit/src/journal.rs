@@ -20,7 +20,6 @@ use std::path::{Path, PathBuf};
 /// File name within the output directory.
 pub const JOURNAL_NAME: &str = "journal.jsonl";
 
-/// An open journal.
 pub(crate) struct Journal {
     file: lines::Journal,
     path: PathBuf,
@@ -42,7 +41,6 @@ struct Header {
     settings: String,
 }
 
-/// Every other line.
 #[derive(Serialize, Deserialize)]
 struct Line {
     /// The run's key, hexadecimal.
@@ -74,7 +72,6 @@ impl Header {
     }
 }
 
-/// What a journal held.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Known {
     /// Runs by key.

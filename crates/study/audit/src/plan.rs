@@ -158,10 +158,8 @@ impl Plan {
         }
     }
 
-    /// The scenario of `run`.
-    ///
-    /// # Panics
-    /// When the run's victim or attacker has no tenant on this device; [`Plan::runs`] makes no such run.
+    /// The scenario of `run`. Panics if the run's victim or attacker has no tenant on this device; [`Plan::runs`] makes
+    /// no such run.
     pub fn scenario(&self, run: &Run) -> Scenario {
         let policy = &self.policies[run.policy];
         let victim = &self.victims[run.victim];

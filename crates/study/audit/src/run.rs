@@ -152,7 +152,6 @@ fn open_journal(
     })
 }
 
-/// A run to do.
 struct Task {
     run: Run,
     /// What has to be known of the victim when it ends.

@@ -256,7 +256,6 @@ fn plan_of(
     })
 }
 
-/// The column of every attacker.
 fn columns_of(catalogue: &Catalogue) -> BTreeMap<&str, Column> {
     let attackers = catalogue.attackers();
     attackers

@@ -63,7 +63,6 @@ pub struct Measured {
     pub settled: bool,
 }
 
-/// How the pair settled.
 struct Settled {
     settled: bool,
     /// From the start of all tenants until nothing depends on it any more.

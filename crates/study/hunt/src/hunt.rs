@@ -231,7 +231,6 @@ struct Run<'a> {
     tests: bool,
     /// Of all reduced anomalies.
     regions: Vec<Region>,
-    /// Likewise.
     witnesses: Vec<Point>,
     /// Anomalous points looked at, each with a random stream of its own.
     reductions: u64,

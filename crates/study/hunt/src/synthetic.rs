@@ -18,7 +18,6 @@ use isolane_common_quantities::rng::Stream;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-/// One fault.
 pub(crate) struct Fault {
     pub(crate) symptom: Symptom,
     pub(crate) region: Region,

@@ -104,7 +104,6 @@ enum Cast {
     Without(usize),
 }
 
-/// One run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Task {
     policy: usize,

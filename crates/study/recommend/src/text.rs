@@ -79,7 +79,6 @@ pub fn reasons(answer: &Recommendation) -> Vec<Vec<&PolicyOutcome>> {
     groups
 }
 
-/// The advice as a sentence.
 fn sentence(advice: &str) -> String {
     let mut letters = advice.chars();
     let first = letters.next().map(|c| c.to_uppercase().to_string());

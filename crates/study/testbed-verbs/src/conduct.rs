@@ -30,7 +30,6 @@ const REPORTING: Duration = Duration::from_secs(30);
 /// How long a passive worker may take to report, and any worker to end.
 const ENDING: Duration = Duration::from_secs(15);
 
-/// What a run measured.
 #[derive(Debug, Default)]
 pub(crate) struct Measured {
     /// Per tenant, by host.

@@ -39,7 +39,6 @@ const WATCH: Duration = Duration::from_secs(1);
 /// How often it is looked whether it listens.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// A daemon and its directory.
 #[derive(Debug)]
 pub(crate) struct Daemon {
     guard: Arc<Process>,

@@ -24,10 +24,8 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts this test program again in `role`. Its test `role` must call [`role`] and [`serve_until_killed`].
-    ///
-    /// # Panics
-    /// The process does not start or ends before it listens.
+    /// Starts this test program again in `role`. Its test `role` must call [`role`] and [`serve_until_killed`]. Panics
+    /// if the process does not start or ends before it listens.
     pub fn start(role: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let program = std::env::current_exe().expect("this program");
@@ -81,10 +79,7 @@ impl Running {
         fs::read_dir(self.proc("fd")).map_or(0, Iterator::count)
     }
 
-    /// Peak of its resident memory, bytes.
-    ///
-    /// # Panics
-    /// It has ended.
+    /// Peak of its resident memory, bytes. Panics if it has ended.
     pub fn peak_memory(&self) -> u64 {
         let status = fs::read_to_string(self.proc("status")).expect("it lives");
         let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -95,10 +90,7 @@ impl Running {
         kilobytes << 10
     }
 
-    /// Time that it has used of processors.
-    ///
-    /// # Panics
-    /// It has ended.
+    /// Time that it has used of processors. Panics if it has ended.
     pub fn processor_time(&self) -> Duration {
         let stat = fs::read_to_string(self.proc("stat")).expect("it lives");
         let (_, words) = stat.rsplit_once(')').expect("a name in brackets");
@@ -110,10 +102,7 @@ impl Running {
         Duration::from_millis(10 * ticks)
     }
 
-    /// Lets it open no further descriptor. Returns the limit that was in force.
-    ///
-    /// # Panics
-    /// The kernel refuses it.
+    /// Lets it open no further descriptor. Returns the limit that was in force. Panics if the kernel refuses it.
     pub fn forbid_descriptors(&self) -> Rlimit {
         let entries = fs::read_dir(self.proc("fd")).expect("it lives");
         let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
@@ -130,10 +119,7 @@ impl Running {
         prlimit(Some(self.pid()), Resource::Nofile, new).expect("a limit of our own process")
     }
 
-    /// Sets the limit of open descriptors again.
-    ///
-    /// # Panics
-    /// The kernel refuses it.
+    /// Sets the limit of open descriptors again. Panics if the kernel refuses it.
     pub fn allow_descriptors(&self, limit: Rlimit) {
         prlimit(Some(self.pid()), Resource::Nofile, limit).expect("a limit of our own process");
     }

@@ -73,7 +73,6 @@ pub fn fuzz(target: &Target, seed: u64, count: u64) -> Result<u64, Crash> {
     Ok(ran)
 }
 
-/// One changed input.
 fn input(seeds: &[Vec<u8>], stream: &mut Stream) -> Vec<u8> {
     let pick = |stream: &mut Stream| match seeds.is_empty() {
         true => Vec::new(),

@@ -30,10 +30,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// Valid inputs and the files of the corpus, in a stable order.
-    ///
-    /// # Panics
-    /// A file of the corpus cannot be read.
+    /// Valid inputs and the files of the corpus, in a stable order. Panics if a file of the corpus cannot be read.
     pub fn inputs(&self) -> Vec<Vec<u8>> {
         let mut inputs = (self.seeds)();
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"))

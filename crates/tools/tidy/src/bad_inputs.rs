@@ -67,7 +67,6 @@ fn check_with(files: &[(&str, &str)], expected: Expect) {
 /// A rule, and files that breach it.
 type Breach = (Rule, Vec<(&'static str, &'static str)>);
 
-/// One breach of every rule.
 fn breaches() -> Vec<Breach> {
     [rooms(), sources(), documents()].concat()
 }

@@ -62,7 +62,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     Ok(if reaches { Status::No } else { Status::Done })
 }
 
-/// What is known, by device.
 fn known(arguments: &Arguments) -> Result<Vec<(String, Space, KnownSet)>> {
     let mut library = inputs::library();
     let mut space = |name: &str| -> Result<(String, Space)> {

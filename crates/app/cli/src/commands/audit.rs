@@ -301,7 +301,6 @@ fn seeds(arguments: &Arguments, policies: usize) -> u32 {
     arguments.seeds.unwrap_or(if many { 1 } else { SEEDS })
 }
 
-/// Who is audited, on what, for how long.
 struct Subject {
     profile: Profile,
     /// The most tenants that are there at once.

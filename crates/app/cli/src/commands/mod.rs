@@ -108,7 +108,6 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Runs the command.
     pub(crate) fn run(self) -> Result<Status> {
         match self {
             Self::Audit(arguments) => audit::run(&arguments),

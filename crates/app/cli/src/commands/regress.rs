@@ -102,7 +102,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     }
 }
 
-/// On real devices.
 fn real(arguments: &Arguments, target: &str) -> Result<Status> {
     let identity = arguments.identity.clone();
     let cancel = cancel_on_signal()?;
@@ -114,7 +113,6 @@ fn real(arguments: &Arguments, target: &str) -> Result<Status> {
     on_states(arguments, &[state], &corpus)
 }
 
-/// On simulated devices.
 fn simulated(arguments: &Arguments) -> Result<Status> {
     let names = match arguments.bisect.is_empty() {
         true => &arguments.profile_matrix,

@@ -115,7 +115,6 @@ fn port_named(topology: &Topology, name: &str) -> Result<PortId> {
 }
 
 impl Trace {
-    /// What the network calls.
     pub(crate) fn tap(&self) -> Box<dyn Tap> {
         Box::new(Eye(Arc::clone(&self.state)))
     }

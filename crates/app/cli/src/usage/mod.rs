@@ -51,7 +51,6 @@ pub(crate) fn negative_value(root: &Command, words: &[String]) -> Option<String>
     ))
 }
 
-/// The command that the words call, and how it is called.
 fn called<'a>(root: &'a Command, words: &[String]) -> (String, &'a Command) {
     let mut path = root.get_name().to_owned();
     let mut command = root;

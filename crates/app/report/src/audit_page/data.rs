@@ -27,7 +27,6 @@ use std::collections::BTreeMap;
 /// Significant digits of embedded numbers.
 const DIGITS: u32 = 4;
 
-/// The compact form.
 pub(super) fn compact(view: &View<'_>) -> Value {
     let result = view.result;
     let mut pool = Pool::default();

@@ -148,7 +148,6 @@ fn row(anomaly: &Anomaly, space: &Space) -> String {
     )
 }
 
-/// What is seen, with its figure.
 fn seen(anomaly: &Anomaly) -> String {
     let judgement = &anomaly.judgement;
     let symptom = anomaly.symptom.name();

@@ -16,7 +16,6 @@ const ALIKE: f64 = 1.02;
 /// What a bar shows: its value, and the text at its end.
 type Figure = fn(&MemAppResult, f64) -> Option<(f64, String)>;
 
-/// The verdict.
 pub(super) fn sentence(results: &[MemResult]) -> String {
     let first = &results[0];
     let apps = || first.apps.iter().enumerate();

@@ -18,7 +18,6 @@ use isolane_network_scenario::model::{FabricScenario, Shape};
 use isolane_study_results::network::FabricResult;
 use std::collections::BTreeSet;
 
-/// One run with what is known of it.
 #[derive(Clone, Copy, Debug)]
 struct Run<'a> {
     scenario: &'a FabricScenario,

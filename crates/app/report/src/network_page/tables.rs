@@ -58,7 +58,6 @@ pub(super) fn comparison(runs: &[Run<'_>]) -> String {
     )
 }
 
-/// Tables of one run.
 pub(super) fn details(run: &Run<'_>, index: usize, several: bool) -> String {
     let result = run.result;
     let under = match several {

@@ -78,7 +78,6 @@ fn classes<'a>(runs: &[Run<'a>], subject: Subject) -> Vec<Shown<'a>> {
     .collect()
 }
 
-/// The verdict.
 pub(super) fn sentence(runs: &[Run<'_>]) -> String {
     let subject = Subject::of(runs);
     let parts: Vec<String> = classes(runs, subject)

@@ -205,7 +205,6 @@ fn table(load: Load, cells: &[&Cell], explain: bool) -> String {
     section(load, lede, &columns, &rows)
 }
 
-/// One size of cluster.
 fn cluster_table(load: Load, cells: &[&Cell]) -> String {
     let of = |values: &[f64], rank: f64| quantile(values, rank);
     let least = best(cells, |cell| of(&cell.spread_ms, 0.5));

@@ -17,7 +17,6 @@ const NAMED: usize = 3;
 const ALIKE: f64 = 1.1;
 const WIDTH: f64 = 420.0;
 
-/// The verdict.
 pub(super) fn sentence(results: &[RunResult]) -> String {
     match results {
         [one] => alone(one),
@@ -72,7 +71,6 @@ fn is_idle(tenant: &TenantResult) -> bool {
         && tenant.control_rate_per_s == 0.0
 }
 
-/// What one tenant got.
 fn got(tenant: &TenantResult) -> String {
     let name = &tenant.name;
     match (&tenant.latency_us, tenant.class) {

@@ -177,7 +177,6 @@ impl LinePlot {
         );
     }
 
-    /// The points of a series.
     fn points(&self, frame: &Frame, values: &[f64]) -> Vec<(f64, f64)> {
         let values = values.iter().enumerate();
         values

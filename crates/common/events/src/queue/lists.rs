@@ -15,7 +15,6 @@ pub(super) struct Lists<E> {
     pub(super) free: u32,
 }
 
-/// An event in the slab.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node<E> {
     pub(super) time: u64,
@@ -43,10 +42,7 @@ impl<E: Copy> Lists<E> {
         *node = Node { time, next, event };
     }
 
-    /// Keeps an event in a node that is in no list yet.
-    ///
-    /// # Panics
-    /// When 2^32 - 1 nodes are in use.
+    /// Keeps an event in a node that is in no list yet. Panics if 2^32 - 1 nodes are in use.
     #[inline(always)]
     pub(super) fn keep(&mut self, time: u64, event: E) -> u32 {
         let index = self.free;

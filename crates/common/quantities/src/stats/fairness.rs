@@ -94,10 +94,8 @@ pub struct SentTable {
 }
 
 impl SentTable {
-    /// An empty table of flows with these weights, counted in slots of this length.
-    ///
-    /// # Panics
-    /// When a weight is zero, there are no flows, or the slot has no length.
+    /// An empty table of flows with these weights, counted in slots of this length. Panics if a weight is zero, there
+    /// are no flows, or the slot has no length.
     pub fn new(weights: &[u32], slot: Duration) -> Self {
         assert!(!slot.is_zero(), "a slot needs a length");
         assert!(!weights.is_empty(), "a table needs flows");
@@ -112,10 +110,8 @@ impl SentTable {
         }
     }
 
-    /// Counts `bytes` that flow number `flow` sent at `at`; the table grows to the slot of `at`.
-    ///
-    /// # Panics
-    /// When there is no such flow.
+    /// Counts `bytes` that flow number `flow` sent at `at`; the table grows to the slot of `at`. Panics if there is no
+    /// such flow.
     pub fn add(&mut self, at: Instant, flow: usize, bytes: Bytes) {
         assert!(flow < self.weights.len(), "flow {flow} is not in the table");
         let slot = (at.as_ps() / self.slot.as_ps()) as usize;
@@ -136,10 +132,7 @@ impl SentTable {
         self.sent.len() / self.weights.len()
     }
 
-    /// What each flow sent in a range of slots.
-    ///
-    /// # Panics
-    /// When the range ends after the table.
+    /// What each flow sent in a range of slots. Panics if the range ends after the table.
     pub fn sent_in(&self, slots: Range<usize>) -> Vec<WeightedBytes> {
         let flows = self.weights.len();
         let mut sums = self.empty_window();
@@ -151,10 +144,7 @@ impl SentTable {
         sums
     }
 
-    /// FM over a range of slots, in bytes per unit of weight.
-    ///
-    /// # Panics
-    /// When the range ends after the table.
+    /// FM over a range of slots, in bytes per unit of weight. Panics if the range ends after the table.
     pub fn fm(&self, slots: Range<usize>) -> f64 {
         fm(&self.sent_in(slots))
     }

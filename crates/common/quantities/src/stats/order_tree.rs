@@ -70,10 +70,7 @@ impl OrderTree {
         }
     }
 
-    /// Takes away one sample.
-    ///
-    /// # Panics
-    /// When `value` is not held.
+    /// Takes away one sample. Panics if `value` is not held.
     pub(super) fn remove(&mut self, value: u64) {
         self.total -= 1;
         let mut at = self.root;
@@ -105,10 +102,7 @@ impl OrderTree {
         }
     }
 
-    /// The value with `rank` samples before it in sorted order.
-    ///
-    /// # Panics
-    /// When `rank` is not below the number of samples.
+    /// The value with `rank` samples before it in sorted order. Panics if `rank` is not below the number of samples.
     pub(super) fn select(&self, rank: u32) -> u64 {
         assert!(rank < self.total, "rank {rank} of {}", self.total);
         let mut rank = rank;

@@ -40,18 +40,14 @@ impl SlidingQuantile {
     /// The largest window; ranks are 32 bits wide, and memory is about 70 bytes per sample at worst.
     pub const MAX_CAPACITY: usize = 1 << 28;
 
-    /// An empty window over the last `capacity` samples, with the median as its target.
-    ///
-    /// # Panics
-    /// When `capacity` is zero or above [`Self::MAX_CAPACITY`].
+    /// An empty window over the last `capacity` samples, with the median as its target. Panics if `capacity` is zero or
+    /// above [`Self::MAX_CAPACITY`].
     pub fn new(capacity: usize) -> Self {
         Self::with_target(capacity, Ratio::new(1, 2))
     }
 
-    /// An empty window over the last `capacity` samples for which [`Self::target_quantile`] returns `target`.
-    ///
-    /// # Panics
-    /// When `capacity` is zero or above [`Self::MAX_CAPACITY`].
+    /// An empty window over the last `capacity` samples for which [`Self::target_quantile`] returns `target`. Panics if
+    /// `capacity` is zero or above [`Self::MAX_CAPACITY`].
     pub fn with_target(capacity: usize, target: Ratio) -> Self {
         assert!(
             (1..=Self::MAX_CAPACITY).contains(&capacity),

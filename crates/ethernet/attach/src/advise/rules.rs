@@ -4,7 +4,6 @@ use super::{Finding, Weight};
 use crate::device::Device;
 use crate::ethtool::Moderation;
 
-/// The attachment of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Attachment {
     /// Whether its controller runs.
@@ -15,7 +14,6 @@ pub(super) struct Attachment {
 
 pub(super) type Rule = fn(&Device, Option<Attachment>) -> Option<Finding>;
 
-/// Every rule.
 pub(super) const ALL: &[Rule] = &[
     one_queue,
     hashing,

@@ -49,10 +49,8 @@ pub struct Send {
 }
 
 impl Assigner {
-    /// A device with `queues` transmit queues, at most [`QUEUES_MAX`]; `latency_queue` is kept light.
-    ///
-    /// # Panics
-    /// If there is no queue, or the latency queue is the only one or none of them.
+    /// A device with `queues` transmit queues, at most [`QUEUES_MAX`]; `latency_queue` is kept light. Panics if there
+    /// is no queue, or the latency queue is the only one or none of them.
     pub fn new(queues: u16, latency_queue: Option<u16>) -> Self {
         assert!((1..=QUEUES_MAX).contains(&queues), "from 1 to 64 queues");
         assert!(
@@ -182,8 +180,7 @@ impl Place {
 /// assert_eq!(lightest(&[2, 1, 1, 3], QueueSet::first(4), 2), 1);
 /// ```
 ///
-/// # Panics
-/// If the set holds none of the queues.
+/// Panics if the set holds none of the queues.
 pub fn lightest(weights: &[u64], among: QueueSet, last: u16) -> u16 {
     let count = weights.len() as u16;
     (1..=count)

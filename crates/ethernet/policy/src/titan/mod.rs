@@ -48,10 +48,7 @@ impl QueueSet {
         }
     }
 
-    /// One queue.
-    ///
-    /// # Panics
-    /// From [`QUEUES_MAX`] on.
+    /// One queue. Panics from [`QUEUES_MAX`] on.
     pub const fn one(queue: u16) -> Self {
         assert!(queue < QUEUES_MAX, "a set has 64 queues");
         Self(1 << queue)

@@ -20,8 +20,7 @@ use super::QueueSet;
 /// assert_eq!(sets.iter().map(|set| set.len()).collect::<Vec<_>>(), [6, 2]);
 /// ```
 ///
-/// # Panics
-/// If there are holders but no queues.
+/// Panics if there are holders but no queues.
 pub fn divide(weights: &[u32], queues: QueueSet) -> Vec<QueueSet> {
     if weights.is_empty() {
         return Vec::new();
@@ -54,8 +53,7 @@ pub fn divide(weights: &[u32], queues: QueueSet) -> Vec<QueueSet> {
 /// assert_eq!(loads(&holders, &[1, 8, 8], &[1024, 2783, 2783]), [1024, 1024, 1024]);
 /// ```
 ///
-/// # Panics
-/// If `flows` and `own` are not of the same queues.
+/// Panics if `flows` and `own` are not of the same queues.
 pub fn loads(holders: &[(u32, QueueSet)], flows: &[u32], own: &[u64]) -> Vec<u64> {
     assert_eq!(flows.len(), own.len(), "one of each for each queue");
     let all = QueueSet::first(flows.len() as u16);

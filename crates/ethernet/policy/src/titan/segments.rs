@@ -30,10 +30,7 @@ pub struct SegmentSize {
 }
 
 impl SegmentSize {
-    /// Starts with large segments.
-    ///
-    /// # Panics
-    /// If the reduced size is zero or larger than the normal one.
+    /// Starts with large segments. Panics if the reduced size is zero or larger than the normal one.
     pub fn new(options: SegmentOptions) -> Self {
         assert!(
             0 < options.reduced.get() && options.reduced <= options.normal,

@@ -46,10 +46,8 @@ pub struct QueueWeights {
 }
 
 impl QueueWeights {
-    /// For `queues` queues that the device serves equally until weights are set.
-    ///
-    /// # Panics
-    /// If the device's range is empty or holds zero.
+    /// For `queues` queues that the device serves equally until weights are set. Panics if the device's range is empty
+    /// or holds zero.
     pub fn new(queues: u16, options: WeightOptions) -> Self {
         assert!(
             0 < options.least && options.least <= options.most,
@@ -63,10 +61,8 @@ impl QueueWeights {
         }
     }
 
-    /// The weights to write now, one for each queue, if it is time and worth it. The caller writes them.
-    ///
-    /// # Panics
-    /// If `loads` is not one flow weight for each queue.
+    /// The weights to write now, one for each queue, if it is time and worth it. The caller writes them. Panics if
+    /// `loads` is not one flow weight for each queue.
     pub fn poll(&mut self, now: Instant, loads: &[u64]) -> Option<&[u32]> {
         assert_eq!(loads.len(), self.sent.len(), "one load for each queue");
         if self

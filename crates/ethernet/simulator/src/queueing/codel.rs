@@ -35,7 +35,6 @@ struct Codel {
     count: u32,
 }
 
-/// The queue.
 #[derive(Debug)]
 pub(crate) struct FairCodel {
     flows: BTreeMap<u16, Flow>,

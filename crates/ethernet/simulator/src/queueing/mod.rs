@@ -18,7 +18,6 @@ use isolane_ethernet_scenario::config::Qdisc;
 use paced::Paced;
 use stochastic::Stochastic;
 
-/// One software queue.
 #[derive(Debug)]
 pub(crate) enum SoftQueue {
     /// First in, first out, up to so many segments.
@@ -31,14 +30,11 @@ pub(crate) enum SoftQueue {
     Codel(FairCodel),
 }
 
-/// What a queue gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
-    /// A segment.
     Segment(u32),
     /// Nothing before then.
     At(Instant),
-    /// Nothing.
     Nothing,
 }
 

@@ -22,7 +22,6 @@ struct Flow {
     next_at: Instant,
 }
 
-/// The queue.
 #[derive(Debug)]
 pub(crate) struct Paced {
     flows: BTreeMap<u32, Flow>,

@@ -40,7 +40,6 @@ pub(crate) struct Tally {
     pub(crate) dropped: u64,
 }
 
-/// One flow.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) source: u16,
@@ -175,7 +174,6 @@ impl Flow {
         }
     }
 
-    /// The way of what is of this kind.
     #[inline]
     pub(crate) fn way_mut(&mut self, kind: Kind) -> &mut Way {
         match kind {
@@ -191,7 +189,6 @@ impl Flow {
         ((self.nxt - self.una).saturating_sub(gone)).div_ceil(u64::from(mss)) as u32
     }
 
-    /// The retransmission timeout.
     pub(crate) fn timeout_after(&self, least: Duration) -> Duration {
         let base = self.rtt.map_or(least * 5, |rtt| {
             rtt.smoothed + (rtt.variation * 4).max(least)

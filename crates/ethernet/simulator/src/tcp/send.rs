@@ -19,7 +19,6 @@ use isolane_common_quantities::units::Duration;
 const PROBE_LEAST: Duration = Duration::from_ms(10);
 
 impl World {
-    /// A flow begins.
     pub(crate) fn begin(&mut self, flow: u32) {
         self.ask_to_write(flow);
     }

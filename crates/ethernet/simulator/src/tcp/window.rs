@@ -29,7 +29,6 @@ const GROWTH_LEAST: f64 = 1.05;
 /// Packets of the least window.
 const LEAST: f64 = 2.0;
 
-/// A flow's window.
 #[derive(Clone, Debug)]
 pub(crate) struct Window {
     algorithm: TcpCongestion,

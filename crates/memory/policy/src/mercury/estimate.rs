@@ -76,7 +76,6 @@ pub(super) struct Line {
     pub(super) cpu: u32,
     /// It is not drawn below this.
     pub(super) floor: u64,
-    /// Strain now.
     pub(super) strain: Option<f64>,
     pub(super) profile_local: Option<u64>,
     held: u64,

@@ -9,7 +9,6 @@
 use super::*;
 use isolane_common_quantities::rng::Stream;
 
-/// Parameters of the machine.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Machine {
     pub(super) near: u64,

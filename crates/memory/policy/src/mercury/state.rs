@@ -211,7 +211,6 @@ impl Book {
     }
 }
 
-/// The view of one application.
 pub(super) fn view(seen: &Observation, id: AppId) -> Option<&AppView> {
     seen.apps
         .binary_search_by_key(&id, |view| view.id)

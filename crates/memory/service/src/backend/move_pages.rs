@@ -151,7 +151,6 @@ impl<P: Pages> MovePages<P> {
     }
 }
 
-/// One step's walk.
 struct Walk<'a> {
     context: &'a Context,
     wanted: Move,

@@ -190,7 +190,6 @@ struct Stage<'a> {
     stop: &'a AtomicBool,
 }
 
-/// What one period showed.
 struct Period {
     walk: Walk,
     bandwidth: f64,

@@ -405,7 +405,6 @@ impl Controller {
         })
     }
 
-    /// An application's name.
     pub(super) fn name(&self, id: AppId) -> String {
         let app = self.apps.get(&id);
         app.map_or_else(|| id.to_string(), |app| app.entry.application.name.clone())

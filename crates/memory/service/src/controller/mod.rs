@@ -407,7 +407,6 @@ enum Lift {
     Done,
     /// The backend works on it, and will report the result.
     UnderWay,
-    /// The machine refuses.
     Refused,
 }
 

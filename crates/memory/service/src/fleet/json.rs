@@ -63,7 +63,6 @@ impl<'a> Json<'a> {
         Parts::of(self.0, '[')
     }
 
-    /// Whether a name is this one.
     pub(super) fn is(self, name: &str) -> bool {
         // A name without escapes, the usual case, is compared in place.
         let plain = self.0.get(1..self.0.len() - 1).unwrap_or_default();

@@ -19,7 +19,6 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-/// Connections at a time.
 pub(super) const CONNECTIONS_MAX: usize = 64;
 /// Connections that one turn takes: what has come is served before it can lose its place.
 const ACCEPTED_MAX: usize = CONNECTIONS_MAX / 4;
@@ -98,7 +97,6 @@ fn listen(path: &Path, mode: u32) -> std::io::Result<UnixListener> {
     Ok(socket.into())
 }
 
-/// What a connection wants.
 #[derive(Debug)]
 pub(super) enum Wanted {
     /// An answer to a line of this process.

@@ -29,7 +29,6 @@ struct Loads {
     down: Vec<f64>,
     /// Out of each rack, all its links together.
     out: Vec<f64>,
-    /// Into each rack.
     into: Vec<f64>,
 }
 
@@ -101,7 +100,6 @@ impl Loads {
     }
 }
 
-/// Racks, and hosts of each.
 fn racks(topology: &FabricTopology) -> (usize, u32) {
     match topology.shape {
         Shape::LeafSpine {

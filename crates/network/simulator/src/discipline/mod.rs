@@ -96,10 +96,7 @@ pub enum Discipline {
 }
 
 impl Discipline {
-    /// Empty queues of a port.
-    ///
-    /// # Panics
-    /// With a weight of zero, or more than [`CLASSES_MAX`] of them.
+    /// Empty queues of a port. Panics with a weight of zero, or more than [`CLASSES_MAX`] of them.
     pub fn new(port: &PortOrder<'_>) -> Self {
         let weights = port.weights;
         assert!(weights.len() <= CLASSES_MAX, "at most 8 classes");

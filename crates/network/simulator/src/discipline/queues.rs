@@ -87,10 +87,7 @@ impl ClassQueues {
         is_first
     }
 
-    /// Takes the first of `class`, and names the one behind it.
-    ///
-    /// # Panics
-    /// When the class has none.
+    /// Takes the first of `class`, and names the one behind it. Panics if the class has none.
     #[inline]
     pub fn pop(&mut self, packets: &Packets, class: usize) -> (PacketId, Option<PacketId>) {
         let list = &mut self.lists[class];

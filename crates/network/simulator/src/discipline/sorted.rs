@@ -19,7 +19,6 @@ pub struct Sorted {
     keys: Vec<u64>,
     /// Its sender and channel.
     flows: Vec<u64>,
-    /// What it is.
     waiting: Vec<Entry>,
     class_bytes: [u64; CLASSES_MAX],
 }

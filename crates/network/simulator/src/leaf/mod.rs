@@ -67,19 +67,13 @@ const LOOKS: u64 = 1_000;
 const SMALLEST: Bytes = Bytes::new(64);
 
 /// Runs `scenario`, whose hosts are joined by its network, on the device that `profile` describes. Fails for what the
-/// models refuse, and for frames lost in the network.
-///
-/// # Panics
-/// When the scenario has no network: our own mistake.
+/// models refuse, and for frames lost in the network. Panics if the scenario has no network: our own mistake.
 pub fn run(scenario: &Scenario, profile: &Profile) -> Result<RunResult, LeafError> {
     run_watched(scenario, profile, &|_| {})
 }
 
 /// As [`run`], and calls `watch` now and then with the part of the simulated time that is over, 0 to 1. The result is the
-/// same. Fails as [`run`] does.
-///
-/// # Panics
-/// As [`run`].
+/// same. Fails as [`run`] does. Panics as [`run`] does.
 pub fn run_watched(
     scenario: &Scenario,
     profile: &Profile,

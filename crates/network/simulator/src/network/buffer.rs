@@ -28,7 +28,6 @@ enum Regime {
     Lossless,
 }
 
-/// The buffers of all switches.
 #[derive(Clone, Debug)]
 pub(super) struct Buffers {
     regime: Regime,

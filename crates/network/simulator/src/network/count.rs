@@ -142,10 +142,7 @@ impl Network {
     }
 
     /// Every packet sent was delivered or dropped, waits or is on the wire; every byte that waits is in a queue, and
-    /// in the memory of its switch. Called at the end of every run.
-    ///
-    /// # Panics
-    /// If that is not so: a mistake of ours.
+    /// in the memory of its switch. Called at the end of every run. Panics if that is not so: a mistake of ours.
     pub fn assert_conservation(&self) {
         let counts = &self.counts;
         let dropped: u64 = counts.dropped.iter().sum();

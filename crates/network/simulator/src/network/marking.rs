@@ -7,7 +7,6 @@
 use isolane_common_quantities::rng::Stream;
 use isolane_network_scenario::model::Ecn;
 
-/// The marking of all switches.
 #[derive(Clone, Debug)]
 pub(super) struct Marking {
     min: u64,

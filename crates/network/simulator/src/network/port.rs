@@ -9,7 +9,6 @@ use isolane_common_quantities::units::{Bytes, Duration, Instant};
 /// Fractional bits of picoseconds per byte. A byte at 1 Mb/s takes 2^23 ps, so 65,535 of them stay below 2^59.
 const SCALE_BITS: u32 = 20;
 
-/// The state of a port.
 #[derive(Clone, Debug)]
 #[repr(C, align(64))]
 pub(super) struct Port {
@@ -27,7 +26,6 @@ pub(super) struct Port {
     pub(super) sent: u64,
     /// Who receives.
     pub(super) to: NodeId,
-    /// Packets that wait.
     pub(super) waiting: u32,
     /// The switch that the port belongs to, counted without hosts; none for a host.
     pub(super) switch: u16,

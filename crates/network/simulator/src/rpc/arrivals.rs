@@ -11,7 +11,6 @@ use isolane_common_quantities::rng::Stream;
 use isolane_common_quantities::units::{Duration, Instant};
 use isolane_network_scenario::model::{Arrivals, BurstPhase};
 
-/// The arrivals of one generator.
 #[derive(Clone, Debug)]
 pub(super) struct Clock {
     start: Instant,

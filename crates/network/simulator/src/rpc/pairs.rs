@@ -11,7 +11,6 @@ use super::slab::Call;
 use isolane_common_quantities::units::Duration;
 use isolane_study_results::network::{LatencySummary, PairResult, ProbabilitySummary};
 
-/// One pair and class.
 #[derive(Clone, Debug, Default)]
 struct Cell {
     issued: u64,
@@ -24,7 +23,6 @@ struct Cell {
     last: f64,
 }
 
-/// All pairs.
 #[derive(Clone, Debug)]
 pub(super) struct Pairs {
     cells: Vec<Cell>,

@@ -12,7 +12,6 @@ use isolane_common_quantities::units::{Duration, Instant};
 use isolane_network_scenario::model::FabricScenario;
 use isolane_study_results::network::{ClassResult, LatencySummary};
 
-/// One class.
 #[derive(Clone, Debug)]
 struct Class {
     name: String,
@@ -80,7 +79,6 @@ impl Record {
         self.classes[class as usize].objective.as_ref()
     }
 
-    /// A call begins.
     #[inline]
     pub(super) fn on_start(&mut self, call: &Call) {
         let row = call.to.0 as usize * self.classes.len();

@@ -25,7 +25,6 @@ pub const PAIRS_MAX: usize = 64;
 /// Most ports whose queue has a series.
 pub const QUEUES_MAX: usize = 16;
 
-/// The series of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Series {
     interval: Duration,
@@ -92,7 +91,6 @@ impl Series {
         (self.next <= self.end).then_some(self.next)
     }
 
-    /// A call begins.
     pub(super) fn on_start(&mut self, call: &Call, probability: Option<f64>) {
         self.classes[call.ran as usize].began_bytes += call.size;
         if let Some(probability) = probability {
@@ -166,7 +164,6 @@ impl Series {
         self.next += interval;
     }
 
-    /// The result.
     pub(super) fn result(&self) -> FabricSeries {
         let mut values = self.values.clone();
         for list in values.values_mut() {

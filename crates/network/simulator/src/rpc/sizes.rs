@@ -53,7 +53,6 @@ impl Sizes {
         }
     }
 
-    /// The mean.
     pub(super) fn mean(&self) -> f64 {
         match self {
             Self::Fixed(size) => *size as f64,

@@ -8,7 +8,6 @@
 use crate::packet::HostId;
 use isolane_common_quantities::units::Instant;
 
-/// A call in flight.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Call {
     /// When it was handed to the transport.
@@ -51,7 +50,6 @@ impl Call {
 
 const NIL: u32 = u32::MAX;
 
-/// All calls in flight.
 #[derive(Clone, Debug)]
 pub(super) struct InFlight {
     slots: Vec<Call>,
@@ -86,10 +84,7 @@ impl InFlight {
         token
     }
 
-    /// Takes a call out.
-    ///
-    /// # Panics
-    /// When no call has this token: the transport ended a message twice.
+    /// Takes a call out. Panics if no call has this token: the transport ended a message twice.
     #[inline]
     pub(super) fn remove(&mut self, token: u32) -> Call {
         let slot = &mut self.slots[token as usize];
@@ -102,7 +97,6 @@ impl InFlight {
         call
     }
 
-    /// Calls in flight.
     pub(super) fn len(&self) -> usize {
         self.live
     }

@@ -14,7 +14,6 @@ struct Switch {
     low: u32,
     /// Hosts below each down port.
     span: u32,
-    /// Down ports.
     downs: u32,
     /// Up ports.
     ups: u32,
@@ -28,10 +27,8 @@ enum Peer {
 }
 
 impl Topology {
-    /// Builds `spec`.
-    ///
-    /// # Panics
-    /// For a shape that the parser refuses: no hosts, more than [`HOSTS_MAX`], a fat tree of odd k.
+    /// Builds `spec`. Panics for a shape that the parser refuses: no hosts, more than [`HOSTS_MAX`], a fat tree of odd
+    /// k.
     pub fn new(spec: &FabricTopology) -> Self {
         let rate = spec.host_rate;
         match spec.shape {

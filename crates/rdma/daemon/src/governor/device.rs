@@ -85,7 +85,6 @@ impl Stream {
     }
 }
 
-/// A device of the configuration.
 #[derive(Debug)]
 pub(super) struct Device {
     pub(super) config: DeviceConfig,
@@ -215,7 +214,6 @@ impl Device {
         }
     }
 
-    /// Changes its weight.
     pub(super) fn set_weight(&mut self, number: u32, weight: u32) {
         for stream in &mut self.streams {
             stream.set_weight(number, weight);

@@ -13,7 +13,6 @@ use isolane_rdma_policy::leases::{EVERYTHING, MemberId};
 use isolane_rdma_session::message::{LIMITS_MAX, NO_LIMIT, NO_TENANT};
 use std::collections::BTreeMap;
 
-/// The enforcer's limits.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     /// Payload bytes per second by the tenant's number.
@@ -62,10 +61,7 @@ impl Stream {
 
 impl Governor {
     /// Sets the payload rate at which all processes of the enforcer's tenant with that number may send by each device,
-    /// and READ by each. [`NO_LIMIT`] removes the limit.
-    ///
-    /// # Panics
-    /// When `tenant` is not below [`LIMITS_MAX`].
+    /// and READ by each. [`NO_LIMIT`] removes the limit. Panics if `tenant` is not below [`LIMITS_MAX`].
     pub fn limit_tenant(&mut self, tenant: u32, bytes_per_s: u64) {
         assert!(tenant < LIMITS_MAX, "decoding has checked it");
         let before = match bytes_per_s {

@@ -103,7 +103,6 @@ pub struct Governor {
     orders: VecDeque<(usize, Order)>,
     looks: VecDeque<SessionKey>,
     figures: DaemonFigures,
-    /// Limits of the enforcer.
     limits: limits::Limits,
     /// Processes whose work is not paced, for the snapshot.
     unheld: Vec<Unheld>,
@@ -113,10 +112,8 @@ pub struct Governor {
 
 impl Governor {
     /// Makes a governor without sessions. `port_rates` are the rates of the devices' ports, in the configuration's
-    /// order. Fails if a device's options are invalid.
-    ///
-    /// # Panics
-    /// When the number of port rates differs from the number of devices.
+    /// order. Fails if a device's options are invalid. Panics if the number of port rates differs from the number of
+    /// devices.
     pub fn new(config: Config, port_rates: Vec<BitRate>, now_ns: u64) -> Result<Self, OptionError> {
         let devices = Self::devices(&config, &port_rates)?;
         Ok(Self {
@@ -388,10 +385,8 @@ impl Governor {
     }
 
     /// Applies a configuration, also an unchanged one: every session is assigned again and every policy restarts. Fails
-    /// if a device's options are invalid; then nothing changes.
-    ///
-    /// # Panics
-    /// When the number of port rates differs from the number of devices, or the devices changed.
+    /// if a device's options are invalid; then nothing changes. Panics if the number of port rates differs from the
+    /// number of devices, or the devices changed.
     pub fn reconfigure(
         &mut self,
         now_ns: u64,

@@ -140,7 +140,6 @@ impl Tenants {
         &self.all[number as usize]
     }
 
-    /// All tenants with their numbers.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &Tenant)> {
         let numbers = self.by_name.values();
         numbers.map(|&number| (number, &self.all[number as usize]))

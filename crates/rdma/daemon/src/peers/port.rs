@@ -45,9 +45,7 @@ const REPORT: u64 = REPORT_BYTES as u64;
 /// The work request of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Work {
-    /// A reference message.
     Reference,
-    /// A sent report.
     Sent,
     /// A received report, with the number of its buffer.
     Came(u64),
@@ -139,7 +137,6 @@ impl Port {
         }))
     }
 
-    /// The device's name.
     pub(super) fn name(&self) -> &str {
         &self.name
     }

@@ -19,12 +19,10 @@ pub(super) struct ListeningSocket {
     spare: Option<OwnedFd>,
 }
 
-/// Result of an accept.
 #[derive(Debug)]
 pub(super) enum Accepted {
     /// No connection waits.
     Nothing,
-    /// A new connection.
     Connection(OwnedFd),
     /// A connection was closed because no descriptor is left.
     NoDescriptor,

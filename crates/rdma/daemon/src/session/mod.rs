@@ -28,7 +28,6 @@ pub(crate) struct Link {
     pub(crate) socket: OwnedFd,
     /// The process, from the kernel.
     pub(crate) peer: Peer,
-    /// The account that pays for it.
     pub(crate) account: Account,
     /// Time of the connection, ns.
     pub(crate) since_ns: u64,

@@ -25,7 +25,6 @@ const fn count(min: u64, max: u64) -> Kind {
     Kind::Count { min, max }
 }
 
-/// The top level.
 #[rustfmt::skip]
 pub(super) const TOP: &[Key] = &[
     key("socket", Kind::Text, "path of the socket for shims (/run/isolane/clients/isolaned.sock)"),
@@ -89,7 +88,6 @@ pub(super) const PEERING: &[Key] = &[
     required("key_file", Kind::Text, "file with the key that all daemons of the cluster share"),
 ];
 
-/// The file of one assignment.
 #[rustfmt::skip]
 pub(super) const ASSIGNMENT: &[Key] = &[
     required("cgroup", Kind::Text, "pattern of the control group's path, * for any text"),

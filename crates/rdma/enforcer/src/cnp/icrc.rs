@@ -32,7 +32,6 @@ const fn table() -> [u32; 256] {
     table
 }
 
-/// A running CRC.
 #[derive(Clone, Copy, Debug)]
 struct Crc(u32);
 

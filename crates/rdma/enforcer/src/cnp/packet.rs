@@ -82,7 +82,6 @@ impl Frame {
     }
 }
 
-/// Writes from the front.
 struct Writer {
     bytes: [u8; LENGTH_MAX],
     at: usize,
@@ -96,10 +95,8 @@ impl Writer {
 }
 
 impl Notification {
-    /// The frame.
-    ///
-    /// # Panics
-    /// When the queue pair does not fit 24 bits or the code point 6: the caller has them from the kernel.
+    /// The frame. Panics if the queue pair does not fit 24 bits or the code point 6: the caller has them from the
+    /// kernel.
     ///
     /// ```
     /// use isolane_rdma_enforcer::cnp::packet::{Addresses, Notification};

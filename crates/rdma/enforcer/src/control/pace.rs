@@ -37,10 +37,7 @@ pub struct Pace {
 
 impl Pace {
     /// A bucket of `rate` calls per second with a `burst` of at least 1; the default burst is the calls of one
-    /// millisecond.
-    ///
-    /// # Panics
-    /// When the rate is zero: the profile reader rejects zero.
+    /// millisecond. Panics if the rate is zero: the profile reader rejects zero.
     pub fn new(rate: u64, burst: Option<u64>) -> Self {
         assert!(rate > 0, "a rate of zero stops a tenant forever");
         let interval = SECOND.div_ceil(rate);

@@ -103,9 +103,7 @@ impl Supervisor {
     }
 
     /// Supervises the calls of `listener` for the tenant at place `tenant`; `slot` is the listener's row in the table.
-    ///
-    /// # Panics
-    /// The thread panics when the tenant does not exist.
+    /// The thread panics if the tenant does not exist.
     pub fn watch(&self, listener: Listener, tenant: usize, slot: Option<usize>) {
         self.send(Command::Watch {
             listener,

@@ -26,7 +26,6 @@ pub const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest message of a sender without authority, bytes.
 pub const PLAIN_BYTES_MAX: usize = 4_096;
 
-/// One connection of a sender.
 #[derive(Debug)]
 pub(super) struct Sender {
     pub(super) socket: OwnedFd,
@@ -51,7 +50,6 @@ pub(super) enum Heard {
 }
 
 impl Sender {
-    /// A new connection.
     pub(super) fn new(socket: OwnedFd, now: Instant) -> io::Result<Self> {
         let peer = Peer::of(&socket)?;
         Ok(Self {

@@ -16,9 +16,7 @@ pub(super) struct Placed {
     pub(super) name: String,
     /// Priority of its packets; on InfiniBand the service level.
     pub(super) priority: u8,
-    /// DSCP of its packets.
     pub(super) dscp: Option<u8>,
-    /// Whether it is strict.
     pub(super) strict: bool,
     /// Whether the card schedules it. On InfiniBand the subnet manager does.
     pub(super) scheduled: bool,

@@ -13,7 +13,6 @@ use crate::setting::{RATE_UNIT_BPS, Rate, Target, Value, rate_shown};
 
 /// The functions of a tenant, all of one kind.
 enum Places {
-    /// Ports of devlink.
     Ports(Vec<u32>),
     /// Numbers at the physical function.
     Numbers(Vec<u32>),

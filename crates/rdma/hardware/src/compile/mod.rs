@@ -126,7 +126,6 @@ impl<'a> Draft<'a> {
         });
     }
 
-    /// Each tenant with its share.
     fn tenants(&self) -> impl Iterator<Item = (usize, &'a Tenant)> + use<'a> {
         self.policy.tenants.iter().enumerate()
     }

@@ -272,10 +272,8 @@ impl Harmonic {
         })
     }
 
-    /// The counters begin at these values at `now`, and with them the means.
-    ///
-    /// # Panics
-    /// When there are not as many as tenants.
+    /// The counters begin at these values at `now`, and with them the means. Panics if there are not as many as
+    /// tenants.
     pub fn begin(&mut self, now: Instant, statistics: &[TenantStatistics]) {
         assert_eq!(
             statistics.len(),
@@ -293,10 +291,8 @@ impl Harmonic {
         self.polled.saturating_add(self.options.poll)
     }
 
-    /// Takes every tenant's counters, read at `now`, in the order of the allocations.
-    ///
-    /// # Panics
-    /// When there are not as many as tenants.
+    /// Takes every tenant's counters, read at `now`, in the order of the allocations. Panics if there are not as many
+    /// as tenants.
     pub fn poll(&mut self, now: Instant, statistics: &[TenantStatistics]) {
         assert_eq!(
             statistics.len(),

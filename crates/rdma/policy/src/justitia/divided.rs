@@ -7,10 +7,8 @@ impl Justitia {
     /// For callers that grant leases instead of tokens ([`crate::leases`]): the weights of those that are active now.
     /// Such a caller has no flows join; it keeps time, reference flow and peers as every caller does, performs
     /// [`crate::Action::SendReference`], [`crate::Action::Tell`] and [`crate::Action::ChunkSize`], and divides
-    /// [`Self::sending_rate`] and [`Self::reading_rate`] by itself.
-    ///
-    /// # Panics
-    /// When a flow has joined: its weight would be forgotten.
+    /// [`Self::sending_rate`] and [`Self::reading_rate`] by itself. Panics if a flow has joined: its weight would be
+    /// forgotten.
     pub fn set_weights(&mut self, now: Instant, weights: Weights) {
         assert!(self.flows.is_empty(), "either flows or leases");
         if weights != self.local {

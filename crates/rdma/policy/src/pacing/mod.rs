@@ -77,10 +77,7 @@ pub struct Pacer {
 
 impl Pacer {
     /// A stream at the full rate of `device`, with tokens of `token_bytes`, at most `backlog_max` of them kept without
-    /// an owner.
-    ///
-    /// # Panics
-    /// As [`Pool::new`].
+    /// an owner. Panics as [`Pool::new`] does.
     pub fn new(device: Capacity, token_bytes: Bytes, backlog_max: u32) -> Self {
         Self {
             pool: Pool::new(device, token_bytes, backlog_max),
@@ -90,10 +87,8 @@ impl Pacer {
         }
     }
 
-    /// One more flow, numbered in order of joining. The only method that allocates.
-    ///
-    /// # Panics
-    /// When `weight` is not in `1..=`[`Turns::WEIGHT_MAX`].
+    /// One more flow, numbered in order of joining. The only method that allocates. Panics if `weight` is not in
+    /// `1..=`[`Turns::WEIGHT_MAX`].
     pub fn join(&mut self, weight: u32) {
         self.turns.join(weight);
         self.quiet.join();

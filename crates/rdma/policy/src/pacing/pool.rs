@@ -51,10 +51,7 @@ pub struct Pool {
 
 impl Pool {
     /// An empty pool that fills at `capacity.rate` from the start of the run, with tokens of `token_bytes`; it keeps
-    /// `backlog_max` of them.
-    ///
-    /// # Panics
-    /// When `capacity.rate`, `token_bytes` or `backlog_max` is zero.
+    /// `backlog_max` of them. Panics if `capacity.rate`, `token_bytes` or `backlog_max` is zero.
     pub fn new(capacity: Capacity, token_bytes: Bytes, backlog_max: u32) -> Self {
         assert!(capacity.rate > BitRate::ZERO, "a pool needs a rate");
         assert!(backlog_max > 0, "a pool holds at least one token");
@@ -87,10 +84,7 @@ impl Pool {
         self.rate
     }
 
-    /// The size of tokens from `now` on. What the pool holds beyond the new backlog is lost.
-    ///
-    /// # Panics
-    /// When `bytes` is zero.
+    /// The size of tokens from `now` on. What the pool holds beyond the new backlog is lost. Panics if `bytes` is zero.
     pub fn set_token_bytes(&mut self, now: Instant, bytes: Bytes) {
         assert!(bytes > Bytes::ZERO, "a token permits at least one byte");
         if bytes.get() == self.token_bytes {
@@ -104,10 +98,8 @@ impl Pool {
         self.work_out_operations();
     }
 
-    /// Messages per second at the device's full rate, from `now` on: tokens carry fewer or more of them.
-    ///
-    /// # Panics
-    /// When `messages_per_s` is zero.
+    /// Messages per second at the device's full rate, from `now` on: tokens carry fewer or more of them. Panics if
+    /// `messages_per_s` is zero.
     pub fn set_messages_per_s(&mut self, now: Instant, messages_per_s: u64) {
         assert!(messages_per_s > 0, "a pool has messages to give");
         if messages_per_s == self.capacity.messages_per_s {

@@ -52,10 +52,7 @@ impl Turns {
     /// The largest weight: a stride keeps 20 bits.
     pub const WEIGHT_MAX: u32 = 1 << 20;
 
-    /// The next flow has this weight; it does not wait yet.
-    ///
-    /// # Panics
-    /// When `weight` is zero or above [`Self::WEIGHT_MAX`].
+    /// The next flow has this weight; it does not wait yet. Panics if `weight` is zero or above [`Self::WEIGHT_MAX`].
     pub fn join(&mut self, weight: u32) {
         assert!(
             (1..=Self::WEIGHT_MAX).contains(&weight),

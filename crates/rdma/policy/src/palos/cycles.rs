@@ -55,10 +55,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Steps of `cycles` at `hz`.
-    ///
-    /// # Panics
-    /// When `hz` is zero.
+    /// Steps of `cycles` at `hz`. Panics if `hz` is zero.
     pub const fn new(cycles: Cycles, hz: u64) -> Self {
         assert!(hz > 0, "a clock needs a frequency");
         Self { cycles, hz }

@@ -319,10 +319,7 @@ impl Palos {
     }
 
     /// The next turn of the strict-priority queue: one message. Groups take turns, so a label of one group
-    /// waits for one message of each other at most.
-    ///
-    /// # Panics
-    /// While the last priority turn is open.
+    /// waits for one message of each other at most. Panics while the last priority turn is open.
     pub fn next_priority(&mut self, now: Instant) -> Option<Turn> {
         assert!(
             !self.priority_open,
@@ -358,10 +355,7 @@ impl Palos {
         None
     }
 
-    /// The next turn of the schedule queue.
-    ///
-    /// # Panics
-    /// While the last normal turn is open.
+    /// The next turn of the schedule queue. Panics while the last normal turn is open.
     #[inline]
     pub fn next_normal(&mut self) -> Option<Turn> {
         assert!(!self.normal_open, "a normal turn is open: finish it first");
@@ -422,10 +416,8 @@ impl Palos {
     }
 
     /// How much of `message` goes out now, as one rewritten work request; zero when the turn is over. A slice is a
-    /// multiple of `unit`, the path MTU, so that it makes full packets; only a message's end is shorter.
-    ///
-    /// # Panics
-    /// When `unit` is zero.
+    /// multiple of `unit`, the path MTU, so that it makes full packets; only a message's end is shorter. Panics if
+    /// `unit` is zero.
     #[inline]
     pub fn slice(
         &mut self,
@@ -453,10 +445,7 @@ impl Palos {
         Bytes::new(bytes)
     }
 
-    /// Ends the queue pair's turn.
-    ///
-    /// # Panics
-    /// When it is not its turn.
+    /// Ends the queue pair's turn. Panics if it is not its turn.
     #[inline]
     pub fn finish(&mut self, now: Instant, pair: QueuePairId, rest: Rest) {
         let alive = self.tables.is_alive(pair.0);

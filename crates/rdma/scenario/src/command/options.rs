@@ -5,7 +5,6 @@
 
 use isolane_common_toml_input::error::{CommandError, nearest};
 
-/// What is done with an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
     /// It shapes the traffic.
@@ -16,7 +15,6 @@ pub(super) enum Use {
     Refused(&'static str),
 }
 
-/// One option.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Opt {
     pub(super) letter: Option<char>,
@@ -53,9 +51,7 @@ pub fn ignored_perftest_options() -> Vec<IgnoredOption> {
 /// An option found on a command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    /// Its long name.
     pub(super) name: &'static str,
-    /// As written, for messages.
     pub(super) written: String,
     /// Its value; empty when it takes none.
     pub(super) value: String,

@@ -173,7 +173,6 @@ impl Entry {
     }
 }
 
-/// What the link carries.
 struct Link {
     rate: BitRate,
     mtu: u32,
@@ -191,7 +190,6 @@ impl Link {
         }
     }
 
-    /// Payload of one direction.
     fn payload(&self) -> BitRate {
         let mtu = u128::from(self.mtu);
         let bps = u128::from(self.rate.as_bps()) * mtu / (mtu + u128::from(self.frame));

@@ -169,7 +169,6 @@ impl Frame {
         self.0 % 2 == 1
     }
 
-    /// As a number to hash.
     #[inline]
     pub(super) const fn number(self) -> u64 {
         self.0
@@ -185,7 +184,6 @@ pub struct Mapping {
     pub kind: ObjectKind,
 }
 
-/// A slot of the store.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Slot {
     pub(super) frame: Frame,
@@ -195,7 +193,6 @@ pub(super) struct Slot {
 
 /// No page: an empty slot.
 pub(super) const VACANT: Frame = Frame(u64::MAX);
-/// The end of a list.
 pub(super) const END: u32 = u32::MAX;
 
 impl Slot {

@@ -7,9 +7,7 @@
 /// Who causes a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Owner {
-    /// A queue pair.
     Pair(u32),
-    /// A control loop.
     Loop(u32),
     /// The host's own daemon and drivers.
     Host,
@@ -35,7 +33,6 @@ pub(crate) enum Object {
     ReceiveQueue,
     /// A process's completion queue.
     CompletionQueue,
-    /// A pair's context.
     PairContext,
     /// A completion queue's context.
     QueueContext,

@@ -58,7 +58,6 @@ pub(crate) struct PinnedObject {
     pub(crate) each: u64,
 }
 
-/// What a process has at one end.
 #[derive(Clone, Copy, Debug)]
 struct ProcessSpans {
     doorbell: Span,
@@ -70,7 +69,6 @@ struct ProcessSpans {
     region: u64,
 }
 
-/// What a pair has.
 #[derive(Clone, Copy, Debug)]
 struct PairSpans {
     sends: Span,
@@ -342,7 +340,6 @@ impl Addresses {
         Span { start, bytes }
     }
 
-    /// A doorbell page of its own.
     fn register_page(&mut self, asker: Asker) -> Span {
         let arena = &mut self.hosts[usize::from(asker.host)];
         let span = Span {

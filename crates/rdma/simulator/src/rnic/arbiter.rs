@@ -110,10 +110,8 @@ impl Sharing {
 }
 
 impl Arbiter {
-    /// An arbiter that has sent nothing yet.
-    ///
-    /// # Panics
-    /// When there are no classes, more than [`CLASSES_MAX`], or one of weight zero.
+    /// An arbiter that has sent nothing yet. Panics if there are no classes, more than [`CLASSES_MAX`], or one of
+    /// weight zero.
     pub fn new(sharing: &Sharing) -> Self {
         assert!(
             (1..=CLASSES_MAX).contains(&sharing.classes()),

@@ -43,7 +43,6 @@ const PACED_RING: u64 = 256;
 const UNRELIABLE_FACTOR: u64 = 4;
 
 impl World {
-    /// Builds the experiment.
     pub(crate) fn build(scenario: &Scenario, profile: &Profile) -> Result<Self, SimError> {
         let mut device = Device::of(profile);
         let setup = Setup::of(scenario, profile)?;

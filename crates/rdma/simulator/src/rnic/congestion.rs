@@ -70,7 +70,6 @@ pub(crate) struct ReactionPoint {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Timers {
     pub(crate) looks: u64,
-    /// Timers that run.
     running: u64,
     /// When all senders had caught up, ps.
     swept: u64,

@@ -13,7 +13,6 @@ mod run;
 use super::sizes::PAGE;
 use isolane_rdma_scenario::model::{ControlObject, ControlPhase, ControlTraffic};
 
-/// One thread's loop.
 #[derive(Clone, Debug)]
 pub(crate) struct ControlLoop {
     pub(crate) tenant: u16,

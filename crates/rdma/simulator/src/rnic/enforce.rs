@@ -43,7 +43,6 @@ pub(crate) struct Daemon {
     reference: u32,
     /// Messages under way to this daemon, and the source host of each.
     inbox: VecDeque<(u8, RemoteState)>,
-    /// Its peers, and their reports.
     pub(crate) reports: Reports,
     remaps: VecDeque<(u64, u32, u8)>,
     pub(crate) chunk: u64,

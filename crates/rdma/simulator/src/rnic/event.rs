@@ -82,7 +82,6 @@ pub(crate) enum Event {
 }
 
 impl Event {
-    /// The pair that it is about.
     #[inline]
     pub(crate) fn pair(&self) -> Option<u32> {
         match *self {
@@ -119,9 +118,7 @@ pub(crate) struct Packet {
 pub(crate) enum PacketKind {
     /// WRITE or SEND payload.
     Data,
-    /// A READ request.
     ReadRequest,
-    /// An atomic request.
     Atomic,
     /// READ response payload.
     ReadResponse,

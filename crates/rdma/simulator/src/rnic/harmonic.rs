@@ -21,12 +21,10 @@ use isolane_rdma_policy::harmonic::statistics::TenantStatistics;
 use isolane_rdma_policy::harmonic::{ControlLimiter, Harmonic};
 use std::collections::VecDeque;
 
-/// Harmonic on all hosts.
 pub(crate) struct HarmonicHosts {
     hosts: Vec<HarmonicHost>,
     /// Connections that were never made, for each tenant.
     refused: Vec<u64>,
-    /// By queue pair.
     pair_refused: Vec<bool>,
     counter_read: u64,
 }

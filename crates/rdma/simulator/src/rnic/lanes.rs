@@ -19,10 +19,8 @@ use super::queue_pair::NONE;
 use isolane_common_quantities::units::BitRate;
 use std::collections::VecDeque;
 
-/// A mask of all classes.
 pub(crate) const ALL_CLASSES: u16 = u16::MAX;
 
-/// A send engine.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Engine {
     /// The context it serves, or [`NONE`].
@@ -44,7 +42,6 @@ pub(crate) struct Lane {
     limiter: Option<Limiter>,
     /// Contexts that wait or are being served.
     work: u32,
-    /// Waits for its limiter.
     limited: bool,
     /// Is in its class's ring.
     listed: bool,
@@ -61,7 +58,6 @@ pub(crate) enum Served {
     Aside,
 }
 
-/// All lanes of one port.
 #[derive(Clone, Debug)]
 pub(crate) struct Lanes {
     pub(crate) lanes: Vec<Lane>,
@@ -111,7 +107,6 @@ impl Lanes {
         }
     }
 
-    /// The lane of a context.
     #[inline]
     pub(crate) fn lane_of(&self, class: u8, function: u8) -> usize {
         usize::from(class) * self.functions + usize::from(function)

@@ -14,7 +14,6 @@ const BURST: u64 = 16 * 1024;
 /// Fractional bits of a picosecond.
 const FRACTION: u32 = 16;
 
-/// One limiter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limiter {
     /// Time per byte, 2^-16 ps.
@@ -24,10 +23,7 @@ pub(crate) struct Limiter {
 }
 
 impl Limiter {
-    /// A limiter that has seen nothing.
-    ///
-    /// # Panics
-    /// When the rate is zero.
+    /// A limiter that has seen nothing. Panics if the rate is zero.
     pub(crate) fn new(rate: BitRate) -> Self {
         assert!(rate > BitRate::ZERO, "a rate of zero sends nothing");
         let bps = u128::from(rate.as_bps());

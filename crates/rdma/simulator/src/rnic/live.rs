@@ -90,7 +90,6 @@ pub enum Report {
 pub(crate) struct Reports {
     heap: BinaryHeap<Reverse<(u64, u64, Report)>>,
     made: u64,
-    /// The core of each pair.
     core_of: Vec<usize>,
     /// When each core is free, ps.
     cores: Vec<u64>,

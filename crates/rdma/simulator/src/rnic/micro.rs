@@ -150,7 +150,6 @@ pub(crate) struct MicroPair {
     pub(super) list: u64,
     /// Receives that the responder has read, where it reads one at a time.
     pub(super) read: u64,
-    /// Receives it is reading.
     pub(super) reading: u64,
     /// When the receive it reads now is there, ps.
     pub(super) read_at: u64,

@@ -10,7 +10,6 @@ use super::lanes::Lanes;
 use super::micro::MicroNic;
 use std::collections::VecDeque;
 
-/// One RDMA NIC.
 #[derive(Clone, Debug)]
 pub(crate) struct Nic {
     /// The hardware queues: where contexts that can send wait.

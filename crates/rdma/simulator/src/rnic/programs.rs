@@ -42,7 +42,6 @@ struct Actor {
     cpu_free: u64,
     /// Messages from the ring's predecessor, or from the tree's children.
     received: u64,
-    /// Operations finished.
     finished: u64,
     /// Ring: to the successor. Tree: to the parent, unless worker 0, then to the children. Store: to the servers.
     out: Vec<u32>,

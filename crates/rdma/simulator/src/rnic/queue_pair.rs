@@ -25,7 +25,6 @@ pub(crate) struct WorkRequest {
     pub(crate) elements: u16,
     /// The last (or only) chunk of its message.
     pub(crate) last: bool,
-    /// Requests a completion.
     pub(crate) signalled: bool,
     /// Requests an acknowledgement of the responder.
     pub(crate) wants_ack: bool,
@@ -38,7 +37,6 @@ pub(crate) struct WorkRequest {
 /// What one message of a pair counts for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
-    /// Operations.
     pub(crate) operations: u64,
     /// Factor on its bytes.
     pub(crate) bytes: u64,

@@ -74,7 +74,6 @@ pub(crate) struct DataEnd {
     pub(super) channel: Option<Arc<CompletionChannel>>,
     pub(super) sends: Arc<CompletionQueue>,
     pub(super) receives: Arc<CompletionQueue>,
-    /// Memory of own requests.
     pub(super) own: Vec<Arc<MemoryRegion>>,
     /// Memory that the peer may access, and of receives.
     pub(super) open: Vec<Arc<MemoryRegion>>,
@@ -206,7 +205,6 @@ impl DataEnd {
         }
     }
 
-    /// The stamp of an own message.
     pub(super) fn stamp(&self, queue_pair: u64, sequence: u64) -> Stamp {
         Stamp {
             seed: self.seed,
@@ -230,7 +228,6 @@ impl DataEnd {
         u64::from(self.work.side == Side::From)
     }
 
-    /// The addresses of this end.
     pub(crate) fn address(&self) -> EndAddress {
         let numbers = self.queue_pairs.iter().zip(&self.packet_sequences);
         EndAddress {

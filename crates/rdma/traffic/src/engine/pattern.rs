@@ -16,7 +16,6 @@ const PIECE: usize = 4_096;
 /// Identity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
-    /// The job's seed.
     pub(crate) seed: u64,
     /// Index of the queue pair.
     pub(crate) queue_pair: u64,

@@ -113,7 +113,6 @@ struct Session<'a, W> {
     writer: &'a mut W,
 }
 
-/// A prepared end.
 enum End {
     Data(Box<DataEnd>),
     Control(ControlEnd),

@@ -86,7 +86,6 @@ impl Shared {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    /// The current progress.
     pub(crate) fn progress(&self) -> Progress {
         Progress {
             elapsed_ns: self.now(),

@@ -141,10 +141,7 @@ impl MemoryRegion {
         unsafe { (*self.raw).rkey }
     }
 
-    /// Copies `bytes` to `offset`.
-    ///
-    /// # Panics
-    /// When they do not fit.
+    /// Copies `bytes` to `offset`. Panics if they do not fit.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
         let place = self.place(offset, bytes.len());
         // SAFETY: `place` checked the range. A device that writes the same bytes meanwhile makes their content
@@ -152,10 +149,7 @@ impl MemoryRegion {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) };
     }
 
-    /// Copies bytes at `offset` out.
-    ///
-    /// # Panics
-    /// When the range is not inside.
+    /// Copies bytes at `offset` out. Panics if the range is not inside.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) {
         let place = self.place(offset, bytes.len());
         fence(Ordering::Acquire);
@@ -163,30 +157,21 @@ impl MemoryRegion {
         unsafe { std::ptr::copy_nonoverlapping(place, bytes.as_mut_ptr(), bytes.len()) };
     }
 
-    /// The byte at `offset`, as the device last wrote it.
-    ///
-    /// # Panics
-    /// When it is not inside.
+    /// The byte at `offset`, as the device last wrote it. Panics if it is not inside.
     pub fn load(&self, offset: u64) -> u8 {
         let place = self.place(offset, 1);
         // SAFETY: a mapped byte, accessed atomically on this side.
         unsafe { AtomicU8::from_ptr(place) }.load(Ordering::Acquire)
     }
 
-    /// Stores a byte.
-    ///
-    /// # Panics
-    /// When it is not inside.
+    /// Stores a byte. Panics if it is not inside.
     pub fn store(&self, offset: u64, value: u8) {
         let place = self.place(offset, 1);
         // SAFETY: as in `load`.
         unsafe { AtomicU8::from_ptr(place) }.store(value, Ordering::Release);
     }
 
-    /// The aligned word of 8 bytes at `offset`, in this machine's order.
-    ///
-    /// # Panics
-    /// When it is not inside or not aligned.
+    /// The aligned word of 8 bytes at `offset`, in this machine's order. Panics if it is not inside or not aligned.
     pub fn load_word(&self, offset: u64) -> u64 {
         assert!(offset.is_multiple_of(8), "an aligned word");
         let place = self.place(offset, 8).cast();

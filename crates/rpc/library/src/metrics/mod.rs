@@ -87,7 +87,6 @@ impl Shown {
         self.listed.extend(places);
     }
 
-    /// The shown slots.
     pub(crate) fn slots(&self) -> Vec<u32> {
         self.listed.keys().copied().collect()
     }

@@ -39,7 +39,6 @@ pub(crate) fn absolute(table: &Table<'_>, key: &str) -> Result<Option<PathBuf>> 
     }
 }
 
-/// A number, whole or fractional.
 pub(crate) fn number(table: &Table<'_>, key: &str) -> Result<Option<f64>> {
     let Some(value) = table.raw(key) else {
         return Ok(None);

@@ -22,7 +22,6 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// Blocks that are allocated when first used.
 type Blocks<T> = Box<[OnceLock<Box<[T]>>]>;
 
-/// All levels.
 #[derive(Debug)]
 pub(super) struct Levels {
     classes: usize,

@@ -144,10 +144,8 @@ impl Table {
         self.parameters.set(settings);
     }
 
-    /// Decides on a call at `now_ns` with a uniformly distributed `random` number.
-    ///
-    /// # Panics
-    /// When the settings do not have the class.
+    /// Decides on a call at `now_ns` with a uniformly distributed `random` number. Panics if the settings do not have
+    /// the class.
     #[inline]
     pub fn decide(&self, ask: Ask<'_>, now_ns: u64, random: u32) -> Verdict {
         assert!(usize::from(ask.class) < self.classes, "no such class");
@@ -412,19 +410,14 @@ impl Table {
     }
 
     /// Admits calls to group `group` (from 0, in the order of the settings) in `class` at this rate from `now_ns` until
-    /// `until_ns`, at any admit probability.
-    ///
-    /// # Panics
-    /// When the group or class does not exist.
+    /// `until_ns`, at any admit probability. Panics if the group or class does not exist.
     pub fn set_lease(&self, group: usize, class: u8, grant: Grant, now_ns: u64) {
         self.lease(group as u16 + 1, class)
             .set(grant.rate_bytes_per_s, grant.until_ns, now_ns);
     }
 
-    /// Bytes that calls to group `group` have requested in `class`, admitted or not.
-    ///
-    /// # Panics
-    /// When the group or class does not exist.
+    /// Bytes that calls to group `group` have requested in `class`, admitted or not. Panics if the group or class does
+    /// not exist.
     pub fn asked_bytes(&self, group: usize, class: u8) -> u64 {
         self.lease(group as u16 + 1, class).asked_bytes()
     }

@@ -10,7 +10,6 @@ use isolane_rpc_policy::aequitas::{AequitasOptions, Probability};
 use isolane_rpc_policy::aequitas2::Aequitas2Options;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 
-/// Parameters of one class.
 #[derive(Debug, Default)]
 struct ClassParameters {
     target_ps_per_mtu: AtomicU64,
@@ -23,7 +22,6 @@ struct ClassParameters {
     cut: AtomicU64,
 }
 
-/// Parameters of all classes.
 #[derive(Debug)]
 pub(super) struct Parameters {
     classes: Box<[ClassParameters]>,

@@ -185,7 +185,6 @@ where
     }
 }
 
-/// One call in flight.
 struct Call {
     admission: Arc<Admission>,
     ticket: Ticket,

@@ -101,7 +101,6 @@ impl Port {
 struct Class {
     /// Its arrival rate while traffic arrives.
     demand: f64,
-    /// What has arrived in all.
     arrived: f64,
     /// What waits.
     queue: f64,

@@ -45,10 +45,8 @@ pub struct Bound {
 }
 
 impl Bound {
-    /// The bound of `class` at a port of rate `line`.
-    ///
-    /// # Panics
-    /// When the port does not have the class, or it is the lowest one, which promises nothing.
+    /// The bound of `class` at a port of rate `line`. Panics if the port does not have the class, or it is the lowest
+    /// one, which promises nothing.
     pub fn new(port: &Port, line: BitRate, class: usize) -> Self {
         assert!(
             class + 1 < port.weights().len(),
@@ -172,7 +170,6 @@ struct Promise {
     until: Instant,
 }
 
-/// A client of a tenant.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Client {
     demand: u64,
@@ -188,7 +185,6 @@ impl Client {
     }
 }
 
-/// A tenant and its clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Tenant {
     terms: Terms,

@@ -55,7 +55,6 @@ pub(super) fn observe(
 pub(super) struct Search<'a> {
     profile: Profile,
     model: &'a dyn Testbed,
-    /// Runs of the model.
     pub(super) runs: usize,
 }
 

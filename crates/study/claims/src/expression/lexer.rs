@@ -7,7 +7,6 @@ pub(super) enum Token {
     Number(f64),
     /// A word: a function, a label or a plain argument.
     Word(String),
-    /// A quoted argument.
     Quoted(String),
     /// `label:tenant.field`, taken apart.
     Measurement(String, String, String),

@@ -91,7 +91,6 @@ fn leaner(
 enum Step {
     /// All features of a dimension to their mildest values.
     Whole(Dimension),
-    /// One feature.
     One(Feature),
     /// All elements as small as the smallest.
     AllSmall,

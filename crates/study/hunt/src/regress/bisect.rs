@@ -60,10 +60,8 @@ pub struct Bisection {
     pub runs: u64,
 }
 
-/// Bisects `states`, versions in their order, for every reproducer of `corpus`, with `seeds` runs each time.
-///
-/// # Panics
-/// With fewer than [`VERSIONS_MIN`] states.
+/// Bisects `states`, versions in their order, for every reproducer of `corpus`, with `seeds` runs each time. Panics
+/// with fewer than [`VERSIONS_MIN`] states.
 pub fn bisect(
     states: &[State<'_>],
     corpus: &[Reproducer],

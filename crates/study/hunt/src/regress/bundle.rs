@@ -28,10 +28,7 @@ pub struct BundleFile {
     pub text: String,
 }
 
-/// The bundle of `suite`, the result of `corpus` on `state` with `seeds`.
-///
-/// # Panics
-/// If the suite is of another corpus.
+/// The bundle of `suite`, the result of `corpus` on `state` with `seeds`. Panics if the suite is of another corpus.
 pub fn bundle(
     state: &State<'_>,
     corpus: &[Reproducer],
@@ -133,7 +130,6 @@ fn scenario(state: &State<'_>, one: &Reproducer) -> String {
     scenario_text(&one.point, names, &lab.profile.name, 1, times)
 }
 
-/// A table of the runs.
 fn runs(runs: &[Judgement]) -> String {
     let mut text = "\n| run | paused | of the link | of the packet rate | of the offer |\n\
                     |---|---|---|---|---|\n"

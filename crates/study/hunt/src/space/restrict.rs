@@ -15,7 +15,6 @@ use isolane_common_toml_input::table::{Source, Table};
 use toml::Spanned;
 use toml::de::DeValue;
 
-/// The keys of the file.
 pub(crate) const KEYS: &[Key] = &[
     key("direction", Kind::Text, "which hosts send to which"),
     key("memory_a", Kind::Text, "where host A's memory is"),

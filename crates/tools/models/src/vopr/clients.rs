@@ -21,7 +21,6 @@ struct Seat {
     given: Option<u64>,
 }
 
-/// One client process.
 #[derive(Clone, Debug)]
 pub(super) struct Client {
     pub(super) tenant: &'static str,

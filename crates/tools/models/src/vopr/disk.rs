@@ -16,7 +16,6 @@ const KILL_PER_MILLE: u64 = 15;
 /// A longer journal is compacted, bytes: short, so that it happens often.
 const LONG: usize = 8_000;
 
-/// What is on the disk.
 #[derive(Debug)]
 struct Platter {
     bytes: Vec<u8>,

@@ -38,7 +38,6 @@ const NEEDS: [&str; 2] = ["numpy", "yaml"];
 const REMEDY: &str = "run `make python` in a clone, or `pip install './python[plan]'` there, or `pip install 'WHEEL[plan]'` \
                       with the wheel isolane-*.whl; --python or $ISOLANE_PYTHON names another interpreter";
 
-/// The Python programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Program {
     /// The planner.

@@ -49,7 +49,6 @@ pub(crate) struct Place {
 
 /// A victim, as its file says.
 pub(super) struct Victim {
-    /// The text of the file.
     pub(super) text: String,
     pub(super) scenario: Scenario,
 }

@@ -90,7 +90,6 @@ fn row(name: &str, phase: &Phase) -> Vec<String> {
     ]
 }
 
-/// The verdict in one sentence.
 fn sentence(found: &Demonstration) -> String {
     let rise = (found.beside.p50_ns / found.alone.p50_ns - 1.0) * 100.0;
     let streams = counted(u64::from(found.streams), "stream");

@@ -120,7 +120,6 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     }
 }
 
-/// The answer, or the failure that it is.
 fn answer(answer: Answer) -> Result<Answer> {
     match answer {
         Answer::Failed(failure) => Err(match failure.code {

@@ -7,7 +7,6 @@ use isolane_memory_service::application::amounts::{bandwidth_text, size_text};
 use isolane_memory_service::protocol::status::{ApplicationStatus, Measured, Status, TierStatus};
 use isolane_memory_service::protocol::{Admission, Lacks, Limits, Planned, Submission};
 
-/// The whole status.
 pub(super) fn status(status: &Status) -> String {
     let mut text = format!(
         "policy {}, limits by {}, every {} ms\n\n",
@@ -160,7 +159,6 @@ fn tiers(tiers: &[TierStatus]) -> String {
     fitted(&table)
 }
 
-/// A promise, short.
 pub(super) fn promise(promise: Promise) -> String {
     match promise {
         Promise::LatencyPs(ps) => Duration::from_ps(ps).to_string(),
@@ -187,7 +185,6 @@ fn limits(limits: &Limits) -> String {
     )
 }
 
-/// What a promise lacks.
 pub(super) fn lacks(lacks: &Lacks) -> String {
     let local =
         (lacks.local_bytes > 0).then(|| format!("{} of near memory", size_text(lacks.local_bytes)));

@@ -22,7 +22,6 @@ struct Report<'a> {
     runs: &'a [NicResult],
 }
 
-/// Where the answer goes.
 pub(super) struct Answer<'a> {
     pub(super) json: bool,
     pub(super) out: Option<&'a Path>,

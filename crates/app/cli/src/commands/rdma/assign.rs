@@ -113,7 +113,6 @@ impl Listed {
     }
 }
 
-/// The assignments as a table.
 pub(super) fn table(listed: &[Listed]) -> String {
     let dash = || "-".to_owned();
     let mut table = Table::new(

@@ -69,7 +69,6 @@ impl Point {
     }
 }
 
-/// All points of a sweep.
 #[derive(Debug)]
 pub(super) struct Plan {
     keys: Vec<String>,

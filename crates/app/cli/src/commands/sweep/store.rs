@@ -33,12 +33,10 @@ pub(crate) struct Document {
     pub(super) keys: Vec<String>,
     /// Equal for shards of one sweep.
     pub(super) digest: String,
-    /// Points of the whole sweep.
     pub(super) points_total: u64,
     /// Which part this is; absent for the whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) shard: Option<String>,
-    /// The points, by number.
     pub(super) points: Vec<PointResult>,
 }
 

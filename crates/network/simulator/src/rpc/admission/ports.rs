@@ -33,7 +33,6 @@ struct Caller {
     missed_latency: Duration,
 }
 
-/// All ports and their callers.
 #[derive(Clone, Debug)]
 pub(in crate::rpc) struct Ports {
     /// By class; none for classes that are not gated.

@@ -3,7 +3,6 @@
 use super::bits::Bits;
 use isolane_common_quantities::units::Instant;
 
-/// One channel's receiver.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Receiver {
     /// All packets before this one have come.

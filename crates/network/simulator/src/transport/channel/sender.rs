@@ -227,7 +227,6 @@ fn path(message: &Message) -> u16 {
     (all.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48) as u16
 }
 
-/// The messages of all channels.
 #[derive(Clone, Debug)]
 pub(crate) struct Messages {
     slots: Vec<Slot>,

@@ -110,10 +110,7 @@ impl Values {
         })
     }
 
-    /// The value of `name`.
-    ///
-    /// # Panics
-    /// When the control's table lacks it, which is our own mistake.
+    /// The value of `name`. Panics if the control's table lacks it, which is our own mistake.
     pub fn of(&self, name: &str) -> f64 {
         *self
             .values

@@ -40,7 +40,6 @@ pub(super) struct Router {
     shares: Vec<([Share; HOPS_MAX], u8)>,
     interval: Duration,
     queue_gain: f64,
-    /// A full packet.
     packet: Bytes,
 }
 

@@ -69,10 +69,8 @@ impl<P: Default> Flows<P> {
         }
     }
 
-    /// Opens a flow for `message`. The protocol's state is that of the previous owner, or the default one.
-    ///
-    /// # Panics
-    /// With a message of no bytes, or of 2^32 packets.
+    /// Opens a flow for `message`. The protocol's state is that of the previous owner, or the default one. Panics with
+    /// a message of no bytes, or of 2^32 packets.
     pub fn open(&mut self, message: Message) -> u32 {
         let size = message.size.get();
         assert!(size > 0, "a message has at least one byte");

@@ -16,7 +16,6 @@ type Entry = (u64, u32, u32);
 #[derive(Clone, Debug)]
 pub struct Ready {
     heaps: Vec<Vec<Entry>>,
-    /// By flow.
     places: Vec<u32>,
 }
 

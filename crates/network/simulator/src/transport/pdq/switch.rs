@@ -76,7 +76,6 @@ pub(super) struct Switches {
     early_start: Duration,
     probe_rtts_per_place: f64,
     dampening: Duration,
-    /// A full packet.
     packet: Bytes,
 }
 

@@ -60,10 +60,8 @@ impl Leaf {
         self.border().asks.pop_front()
     }
 
-    /// The frame `id` has wholly reached its host at `at`.
-    ///
-    /// # Panics
-    /// When `at` is before the hosts' time, or no such frame is under way: our own mistakes.
+    /// The frame `id` has wholly reached its host at `at`. Panics if `at` is before the hosts' time, or no such frame
+    /// is under way: our own mistakes.
     pub fn arrive(&mut self, at: Instant, id: u32, marked: bool) {
         let border = self.border();
         let mut event = border.events[id as usize];

@@ -365,7 +365,6 @@ impl World {
         }
     }
 
-    /// The policy's timer.
     pub(crate) fn policy_timer(&mut self, now: u64, host: usize) {
         let Some(mut daemon) = self.enforcer.daemons[host].take() else {
             return;

@@ -41,10 +41,8 @@ impl std::fmt::Debug for LiveNics {
 }
 
 impl LiveNics {
-    /// So many hosts with the device that `profile` describes. Fails as [`crate::rnic::run`] does.
-    ///
-    /// # Panics
-    /// When `hosts` is 0 or above [`HOSTS_MAX`]: our own mistake.
+    /// So many hosts with the device that `profile` describes. Fails as [`crate::rnic::run`] does. Panics if `hosts` is
+    /// 0 or above [`HOSTS_MAX`]: our own mistake.
     pub fn new(
         profile: &Profile,
         hosts: usize,

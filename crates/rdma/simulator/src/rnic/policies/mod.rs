@@ -114,11 +114,9 @@ pub(crate) struct LaneSetup {
 pub(crate) struct ApartSetup {
     /// What each class may use of the receiving units in its turn, ps.
     pub(crate) turns: Vec<u64>,
-    /// Weight of each tenant.
     pub(crate) weights: Vec<u32>,
 }
 
-/// Virtual functions.
 #[derive(Clone, Debug)]
 pub(crate) struct FunctionSetup {
     /// The rate of each tenant's function that has a limit.

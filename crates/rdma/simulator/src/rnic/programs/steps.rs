@@ -295,7 +295,6 @@ struct Shape {
     joins: Vec<(u32, u32, Role)>,
     /// Sizes of requests, or of an operation's messages.
     asked: Vec<Message>,
-    /// Sizes of answers.
     answered: Vec<Message>,
 }
 

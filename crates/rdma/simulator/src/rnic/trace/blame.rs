@@ -6,7 +6,6 @@ use std::collections::VecDeque;
 /// Entries kept per timeline. Neighbours of one tenant are one entry; what is older has long been served.
 const LOG_MAX: usize = 1 << 15;
 
-/// A piece of a wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Piece {
     pub(crate) resource: Resource,

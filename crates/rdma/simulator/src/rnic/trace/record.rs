@@ -14,7 +14,6 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// Parts of the run; messages of each part are kept.
 pub(super) const PERIODS: usize = 16;
 
-/// A timeline of one NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Timeline {
     Requester,
@@ -75,7 +74,6 @@ pub(crate) enum Hold {
     Timeline(Timeline, u64),
 }
 
-/// What is recorded of one NIC.
 #[derive(Clone, Debug)]
 pub(super) struct NicTrace {
     pub(super) logs: Vec<Log>,
@@ -145,7 +143,6 @@ impl NicTrace {
     }
 }
 
-/// Records one run.
 #[derive(Clone, Debug)]
 pub(crate) struct Tracer {
     pub(super) victim: u16,

@@ -10,10 +10,7 @@ use isolane_study_results::rdma::RunResult;
 /// Runs one scenario as [`crate::rnic::run`] does, and records who waits for whom.
 ///
 /// The result is the same as without recording. Fails if the scenario names a policy or a policy parameter that the
-/// simulator does not have.
-///
-/// # Panics
-/// When `options.victim` is no tenant of the scenario.
+/// simulator does not have. Panics if `options.victim` is no tenant of the scenario.
 pub fn run_traced(
     scenario: &Scenario,
     profile: &Profile,

@@ -95,7 +95,6 @@ impl Probe {
         }
     }
 
-    /// The message is done.
     pub(crate) fn finish(self) -> FollowedMessage {
         FollowedMessage {
             posted: self.posted,
@@ -124,7 +123,6 @@ pub(crate) struct Story {
     pub(crate) held: Vec<u64>,
     /// Last packets of requests that were sent, and that arrived.
     pub(crate) requests: [u64; 2],
-    /// The same of READ responses.
     pub(crate) responses: [u64; 2],
 }
 
@@ -152,7 +150,6 @@ impl Part {
         }
     }
 
-    /// Time in which it waited.
     pub(crate) fn waited(stage: Stage, host: usize, resource: Resource, tenant: u16) -> Self {
         Self {
             service: false,

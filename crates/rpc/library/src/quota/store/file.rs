@@ -27,7 +27,6 @@ pub struct FileStore {
     boot: String,
     /// The term of new promises, ms.
     term_ms: u64,
-    /// Holds the lock.
     _lock: File,
     journal: Option<Journal>,
     limit: u64,

@@ -60,7 +60,6 @@ fn asked(claims: &[&Claim], arguments: &Arguments) -> (Vec<Claim>, Option<String
     (kept, remark)
 }
 
-/// The comparison and its claims as a page.
 fn page_of(reports: &[ClaimReport], comparison: &Comparison, seeds: u64) -> String {
     let reports: Vec<&ClaimReport> = reports.iter().collect();
     format!(

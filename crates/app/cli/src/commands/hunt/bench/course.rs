@@ -21,7 +21,6 @@ use isolane_study_testbed_simulator::SimTestbed;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicBool;
 
-/// What all hunts share.
 pub(super) struct Course {
     profile: Profile,
     space: Space,
@@ -40,7 +39,6 @@ pub(super) enum Place {
     Published(Start, KnownSet),
     /// A simulated device, and its mechanisms.
     Knockout(Start),
-    /// A device of its own for each hunt.
     Planted,
 }
 

@@ -77,7 +77,6 @@ fn compiled_here(policy: &Policy) -> Result<Plan> {
     compiled(policy, &cards::read()?)
 }
 
-/// The card of a plan.
 fn card<'a>(host: &'a Host, plan: &Plan) -> &'a Card {
     let card = host.cards.iter().find(|card| card.name == plan.card);
     card.expect("a plan is for a card of its host")

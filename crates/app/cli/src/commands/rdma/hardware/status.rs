@@ -32,7 +32,6 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// The state of one card.
 #[derive(Debug, Serialize)]
 struct State {
     card: String,

@@ -20,7 +20,6 @@ const ANSWER_MAX: u64 = 64 << 20;
 /// How long a connection and each read may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The API server.
 #[derive(Debug)]
 pub(super) struct Server {
     host: String,

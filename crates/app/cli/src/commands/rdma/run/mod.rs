@@ -79,14 +79,11 @@ fn tenant(name: &str) -> std::result::Result<String, String> {
     }
 }
 
-/// What is run, and what is in its way.
 #[derive(Debug, Serialize)]
 struct Plan {
     /// The program's file.
     program: String,
-    /// Its arguments.
     arguments: Vec<String>,
-    /// What is added to its environment.
     environment: BTreeMap<&'static str, String>,
     /// Whether its RDMA traffic will be paced, as far as can be said before it runs.
     paced: bool,

@@ -43,13 +43,11 @@ pub(crate) enum Obstacle {
     Static,
     /// ELF of 32 bits.
     Bits32,
-    /// For another machine.
     OtherMachine,
     /// Its loader is musl's, which cannot load a shim made for glibc.
     Musl,
     /// Set-user-id or set-group-id.
     SetId,
-    /// File capabilities.
     Capabilities,
     /// Not a format that we know.
     Unknown,

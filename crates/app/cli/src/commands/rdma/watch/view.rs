@@ -3,7 +3,6 @@
 use crate::text::{Table, counted, fitted, number, optional};
 use isolane_rdma_inventory::watch::{Limit, Port, Sign, Standing, User, View};
 
-/// The whole view.
 pub(super) fn text(view: &View) -> String {
     let devices = view.ports.iter().map(|port| &port.device);
     let devices: std::collections::BTreeSet<_> = devices.collect();
