@@ -48,6 +48,13 @@ impl Process {
     }
 }
 
+/// The process that the thread `id` belongs to; `None` if the thread has ended.
+pub fn of_thread(root: &Root, id: u32) -> Option<u32> {
+    let status = root.text(&format!("/proc/{id}/status"))?;
+    let line = status.lines().find_map(|line| line.strip_prefix("Tgid:"))?;
+    line.trim().parse().ok()
+}
+
 fn split_arguments(text: &str) -> Vec<String> {
     let words = text.trim_end_matches('\0').split('\0');
     words
@@ -75,6 +82,19 @@ fn start_ticks(stat: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_thread_belongs_to_its_process() {
+        let root = Root::machine();
+        let own = std::process::id();
+        let thread = || u32::try_from(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+        let of = move || (thread(), of_thread(&root, thread()));
+        let (thread, process) = std::thread::spawn(of).join().unwrap();
+        assert_ne!(thread, own);
+        assert_eq!(process, Some(own));
+        assert_eq!(of_thread(&Root::machine(), own), Some(own));
+        assert_eq!(of_thread(&Root::machine(), u32::MAX), None);
+    }
 
     #[test]
     fn this_process_is_found() {

@@ -4,15 +4,17 @@
 //! ([`Inventory::by_process`]) and grouped by tenant ([`by_tenant`]). The pass is not atomic: objects change between
 //! two requests, and a process that ended in between has no command and no cgroup.
 //!
-//! A tenant cannot hide objects: the kernel attributes an object to the process that created it. A tenant name claimed
-//! by a process has no effect here.
+//! A tenant cannot hide objects: the kernel attributes an object to the thread that made its protection domain or
+//! context, and [`Inventory::read`] replaces the thread by its process. A tenant name claimed by a process has no effect
+//! here. Limit: the kernel does not name a thread that has ended, so the holder of its objects is unknown.
+//! Source: `drivers/infiniband/core/restrack.c` and `fill_res_name_pid` in `nldev.c`, Linux 6.12.
 
 use crate::rdma::{
     CompletionQueue, Connection, ConnectionIdentifier, Context, Device, Holder, Link, MemoryRegion,
     ProtectionDomain, QueuePair, QueuePairState, SharedReceiveQueue,
 };
 use isolane_common_linux::error::HostError;
-use isolane_common_linux::process::Process;
+use isolane_common_linux::process::{self, Process};
 use isolane_common_linux::root::Root;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -121,7 +123,39 @@ impl Inventory {
                 inventory.forget(&name);
             }
         }
+        inventory.attribute_to_processes(&Root::machine());
         Ok(inventory)
+    }
+
+    /// Replaces threads by their processes.
+    fn attribute_to_processes(&mut self, root: &Root) {
+        let mut known: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut replace = |holder: &mut Holder| {
+            if let Holder::Process(id) = holder {
+                let find = || process::of_thread(root, *id).unwrap_or(*id);
+                *id = *known.entry(*id).or_insert_with(find);
+            }
+        };
+        let holders = (self.queue_pairs.iter_mut().map(|one| &mut one.holder))
+            .chain(self.completion_queues.iter_mut().map(|one| &mut one.holder))
+            .chain(self.memory_regions.iter_mut().map(|one| &mut one.holder))
+            .chain(
+                self.protection_domains
+                    .iter_mut()
+                    .map(|one| &mut one.holder),
+            )
+            .chain(
+                self.connection_identifiers
+                    .iter_mut()
+                    .map(|one| &mut one.holder),
+            )
+            .chain(self.contexts.iter_mut().map(|one| &mut one.holder))
+            .chain(
+                self.shared_receive_queues
+                    .iter_mut()
+                    .map(|one| &mut one.holder),
+            );
+        holders.for_each(&mut replace);
     }
 
     fn read_device(

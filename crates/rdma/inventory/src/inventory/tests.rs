@@ -99,6 +99,34 @@ fn resources_are_counted_per_process_and_device() {
 }
 
 #[test]
+fn objects_of_a_thread_belong_to_its_process() {
+    let (directory, root) = root();
+    let thread = directory.path().join("proc/70");
+    fs::create_dir_all(&thread).unwrap();
+    fs::write(thread.join("status"), "Name:\tworker\nTgid:\t7\nPid:\t70\n").unwrap();
+    let mut inventory = inventory();
+    inventory
+        .queue_pairs
+        .push(queue_pair("r0", 20, 3, Holder::Process(70)));
+    inventory
+        .memory_regions
+        .push(region("r0", 64, Holder::Process(70)));
+    inventory
+        .memory_regions
+        .push(region("r0", 64, Holder::Process(9)));
+    inventory.attribute_to_processes(&root);
+    let holdings = inventory.holdings();
+    assert!(!holdings.contains_key(&Holder::Process(70)));
+    let own = holdings[&Holder::Process(7)]["r0"];
+    assert_eq!((own.queue_pairs, own.memory_bytes), (3, 4160));
+    assert_eq!(
+        holdings[&Holder::Process(9)]["r0"].memory_regions,
+        1,
+        "it has ended"
+    );
+}
+
+#[test]
 fn rules_tie_processes_to_tenants_by_cgroup_before_user() {
     let (_directory, root) = root();
     let rules = [

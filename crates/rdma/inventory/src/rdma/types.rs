@@ -43,7 +43,7 @@ pub struct Link {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Holder {
-    /// A process, by id.
+    /// A process, by id. The kernel's own answers name the thread that made the object.
     Process(u32),
     /// A part of the kernel, by name.
     Kernel(String),
