@@ -5,19 +5,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Each unit and its largest exposure. Services that need no device or other process of the host are below 3.0. The
-/// others are root: they open devices, see the processes of all users (CAP_SYS_PTRACE) and use the host's network; the
-/// enforcer also writes to cgroups and sends raw packets, and a network card's service loads programs into the kernel
-/// and must share the host's mounts.
-const UNITS: [(&str, f64); 7] = [
-    ("isolane-agent.service", 4.5),
-    ("isolane-enforce.service", 5.0),
-    ("isolane-mem-extender.service", 3.0),
-    ("isolane-mem.service", 4.5),
-    ("isolane-nic@.service", 6.0),
-    ("isolane-quota.service", 3.0),
-    ("isolaned.service", 4.5),
-];
+/// The largest exposure of a unit. `lab/proofs/units` shows that each works with the rights that are left.
+const MOST: f64 = 3.0;
 
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../packaging/units")
@@ -45,7 +34,7 @@ fn exposure(name: &str, text: &str) -> Result<f64, String> {
 }
 
 #[test]
-fn every_unit_has_the_rights_that_it_needs() {
+fn no_unit_has_an_exposure_above_three() {
     if let Err(reason) = exposure("x.service", "[Service]\nExecStart=/bin/true\n") {
         println!("skipped: {reason}");
         return;
@@ -61,12 +50,9 @@ fn every_unit_has_the_rights_that_it_needs() {
             .replace("@SYSCONFDIR@", "/etc");
         rated.push((name.clone(), exposure(&name, &text).unwrap()));
     }
-    rated.sort_by(|one, other| one.0.cmp(&other.0));
-    println!("{rated:?}");
-    let names: Vec<&str> = rated.iter().map(|(name, _)| name.as_str()).collect();
-    assert_eq!(names, UNITS.map(|(name, _)| name));
-    for ((name, exposure), (_, most)) in rated.iter().zip(UNITS) {
-        assert!(*exposure <= most, "{name} has {exposure}, at most {most}");
+    assert!(rated.len() >= 7, "{rated:?}");
+    for (name, exposure) in rated {
+        assert!(exposure <= MOST, "{name} has {exposure}, at most {MOST}");
     }
     // A unit without limits is rated worse than each of ours.
     let open = exposure("open.service", "[Service]\nExecStart=/bin/true\n").unwrap();
