@@ -77,8 +77,9 @@ impl World {
             return;
         };
         self.traced(move |tracer| tracer.nobody_waits());
+        let owner = self.pairs[pair as usize].tenant;
         let own = (pair, End::Requester, Object::PairContext);
-        self.look_up_context(now, host, own, u64::from(pair) * 2, false);
+        self.look_up_context((now, host, owner), own, u64::from(pair) * 2, false);
         let at = self.responder_works(now, host, self.device.ack_cost);
         if self.trace.is_some() {
             self.trace_answered(host, pair, upto);

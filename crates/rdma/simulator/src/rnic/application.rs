@@ -6,8 +6,8 @@
 //! in a ping-pong it is half the round trip, as perftest reports it.
 
 use super::event::Event;
-use super::process::is_multiple;
-use super::queue_pair::{NONE, WorkRequest};
+use super::process::{Plan, is_multiple};
+use super::queue_pair::{NONE, QueuePair, WorkRequest};
 use super::world::World;
 use isolane_common_quantities::units::{Bytes, Duration};
 use isolane_rdma_scenario::model::{Arrival, Verb};
@@ -188,9 +188,11 @@ impl World {
 
     /// Lets `count` whole messages through to the NIC with one doorbell at `at`.
     pub(crate) fn release(&mut self, at: u64, pair: u32, count: u64) {
+        let queue_pair = &mut self.pairs[pair as usize];
+        let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];
         for _ in 0..count {
-            let whole = self.next_release(pair).0;
-            self.write_chunk(pair, whole);
+            let whole = queue_pair.next_release(plan).0;
+            queue_pair.write_chunk(plan, whole);
         }
         self.schedule(
             at + self.device.mmio,
@@ -199,48 +201,6 @@ impl World {
                 count: count as u16,
             },
         );
-    }
-
-    /// Bytes the next message still has to release, and its size.
-    #[inline]
-    pub(crate) fn next_release(&self, pair: u32) -> (u64, u64) {
-        let queue_pair = &self.pairs[pair as usize];
-        let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];
-        let size = plan.entry(queue_pair.released).bytes;
-        (size - queue_pair.release_offset, size)
-    }
-
-    /// Writes one work request for the next `bytes` of the current message.
-    pub(crate) fn write_chunk(&mut self, pair: u32, bytes: u64) {
-        let queue_pair = &mut self.pairs[pair as usize];
-        let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];
-        let message = queue_pair.released;
-        let entry = *plan.entry(message);
-        let last = bytes >= entry.bytes - queue_pair.release_offset;
-        let signalled = last && is_multiple(message + 1, plan.completion_every);
-        let whole = bytes == entry.bytes;
-        // A responder acknowledges requests with the flag: signaled requests, the last of a list, chunks of a split.
-        let ends_list = is_multiple(message + 1, plan.post_list);
-        let one_sided = matches!(queue_pair.verb, Verb::Write | Verb::Send);
-        // The window moves when a chunk's completion is seen, so each chunk is signaled.
-        let windowed = queue_pair.window > 0 && !whole;
-        queue_pair.chunks_out += u32::from(windowed);
-        queue_pair.push(WorkRequest {
-            bytes,
-            message,
-            elements: if whole { entry.elements } else { 1 },
-            last,
-            signalled,
-            wants_ack: signalled || ends_list || !last || windowed,
-            inline: one_sided && bytes <= plan.inline_bytes,
-            windowed,
-        });
-        if last {
-            queue_pair.released += 1;
-            queue_pair.release_offset = 0;
-        } else {
-            queue_pair.release_offset += bytes;
-        }
     }
 
     /// The application sees completions of all messages below `upto`.
@@ -345,6 +305,47 @@ impl World {
         let plan = &self.plans[self.processes[starter.process as usize].plan as usize];
         if self.running[tenant] && starter.app_posted < plan.iterations {
             self.post(at, twin, 1, at);
+        }
+    }
+}
+
+impl QueuePair {
+    /// Bytes that the next message, one of `plan`, still has to release, and its size.
+    #[inline]
+    pub(crate) fn next_release(&self, plan: &Plan) -> (u64, u64) {
+        let size = plan.entry(self.released).bytes;
+        (size - self.release_offset, size)
+    }
+
+    /// Writes one work request for the next `bytes` of the current message, one of `plan`.
+    #[inline]
+    pub(crate) fn write_chunk(&mut self, plan: &Plan, bytes: u64) {
+        let message = self.released;
+        let entry = plan.entry(message);
+        let last = bytes >= entry.bytes - self.release_offset;
+        let signalled = last && is_multiple(message + 1, plan.completion_every);
+        let whole = bytes == entry.bytes;
+        // A responder acknowledges requests with the flag: signaled requests, the last of a list, chunks of a split.
+        let ends_list = is_multiple(message + 1, plan.post_list);
+        let one_sided = matches!(self.verb, Verb::Write | Verb::Send);
+        // The window moves when a chunk's completion is seen, so each chunk is signaled.
+        let windowed = self.window > 0 && !whole;
+        self.chunks_out += u32::from(windowed);
+        self.push(WorkRequest {
+            bytes,
+            message,
+            elements: if whole { entry.elements } else { 1 },
+            last,
+            signalled,
+            wants_ack: signalled || ends_list || !last || windowed,
+            inline: one_sided && bytes <= plan.inline_bytes,
+            windowed,
+        });
+        if last {
+            self.released += 1;
+            self.release_offset = 0;
+        } else {
+            self.release_offset += bytes;
         }
     }
 }

@@ -128,6 +128,26 @@ impl World {
         None
     }
 
+    /// The link partner stops classes of the port or lets them go on.
+    pub(crate) fn pause(&mut self, now: u64, host: usize, classes: u16, stop: bool) {
+        self.traced(move |tracer| tracer.paused(host, classes, stop));
+        let nic = &mut self.nics[host];
+        let before = nic.lanes.paused;
+        if stop {
+            nic.lanes.paused |= classes;
+            if before == 0 {
+                nic.paused_since = now;
+            }
+            nic.count.pauses_received += u64::from(nic.lanes.paused != before);
+            return;
+        }
+        nic.lanes.paused &= !classes;
+        if before != 0 && nic.lanes.paused == 0 {
+            nic.count.paused_ps += now - nic.paused_since;
+        }
+        self.step_at(host, now);
+    }
+
     /// Frees what has left the buffer by now.
     pub(crate) fn free_buffers(&mut self, now: u64, host: usize, buffer: u8) {
         self.nics[host].buffers[usize::from(buffer)].free(now);

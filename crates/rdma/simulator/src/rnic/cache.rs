@@ -111,7 +111,7 @@ impl Cache {
         self.insert_into_set(hash, key, owner)
     }
 
-    #[inline]
+    #[inline(never)]
     fn insert_into_set(&mut self, spread: u64, key: u64, owner: u16) -> bool {
         let hash = (spread ^ (spread >> 32)).wrapping_mul(0xd6e8_feb8_6659_fd93);
         let index = ((u128::from(hash) * self.sets.len() as u128) >> 64) as usize;

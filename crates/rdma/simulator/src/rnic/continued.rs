@@ -336,6 +336,13 @@ impl World {
     pub(super) fn run_until(&mut self, end: Duration) -> u64 {
         let end = Instant::ZERO + end;
         let mut events = 0;
+        if self.trace.is_some() {
+            while let Some(now) = self.queue.take_until(end) {
+                self.handle_noted(now.as_ps(), self.queue.taken());
+                events += 1;
+            }
+            return events;
+        }
         while let Some(now) = self.queue.take_until(end) {
             self.look_ahead();
             self.handle(now.as_ps(), self.queue.taken());

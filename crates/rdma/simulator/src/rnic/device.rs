@@ -5,6 +5,7 @@
 
 use super::byte_time::ByteTime;
 use super::micro::Micro;
+use isolane_common_quantities::rng::Stream;
 use isolane_common_quantities::units::{BitRate, Duration};
 use isolane_rdma_scenario::model::{Transport, Verb};
 use isolane_rdma_scenario::profile::{LinkLayer, Profile};
@@ -281,6 +282,15 @@ impl Device {
             Transport::Ud => self.wqe_ud,
         };
         base + self.wqe_element * elements.saturating_sub(1)
+    }
+
+    /// Latency of one DMA read, with its spread, ps.
+    #[inline]
+    pub(crate) fn read_latency(&self, jitter: &mut Stream) -> u64 {
+        match self.pcie_jitter {
+            0 => self.pcie_read,
+            spread => self.pcie_read + jitter.below(spread + 1),
+        }
     }
 
     /// PCIe bytes that move `payload` bytes, TLP headers included; an empty transfer needs none.

@@ -121,39 +121,37 @@ impl Lanes {
         }
     }
 
-    /// A context waits in a lane.
-    #[inline]
-    pub(crate) fn push(&mut self, lane: usize, context: u32) {
+    /// A context waits in a lane. The rank of its class when nothing else is there to send, if that class may send.
+    #[inline(always)]
+    pub(crate) fn push(&mut self, lane: usize, context: u32) -> Option<usize> {
         self.lanes[lane].ready.push_back(context);
-        self.count(lane);
+        self.count(lane)
     }
 
-    /// A lane has one more context with work.
-    #[inline]
-    pub(crate) fn count(&mut self, lane: usize) {
+    /// A lane has one more context with work; returns as [`Lanes::push`] does.
+    #[inline(always)]
+    pub(crate) fn count(&mut self, lane: usize) -> Option<usize> {
         self.lanes[lane].work += 1;
-        self.list(lane);
+        self.list(lane)
     }
 
-    /// Puts a lane into its class's ring if it belongs there and is not there yet.
-    #[inline]
-    fn list(&mut self, lane: usize) {
-        let state = &mut self.lanes[lane];
-        if state.listed || state.limited || state.work == 0 {
-            return;
-        }
-        state.listed = true;
+    /// Puts a lane into its class's ring if it belongs there and is not there yet; returns as [`Lanes::push`] does.
+    #[inline(always)]
+    fn list(&mut self, lane: usize) -> Option<usize> {
         let class = self.class_of(lane);
-        if self.functions > 1 {
-            self.rings[class].push_back(lane as u16);
+        let bit = 1 << class;
+        let state = &mut self.lanes[lane];
+        if !state.listed {
+            if state.limited || state.work == 0 {
+                return None;
+            }
+            state.listed = true;
+            if self.functions > 1 {
+                self.rings[class].push_back(lane as u16);
+            }
+            self.busy |= bit;
         }
-        self.busy |= 1 << class;
-    }
-
-    /// Whether the lane is in a ring of a class that may send.
-    #[inline]
-    pub(crate) fn may_send(&self, lane: usize) -> bool {
-        self.lanes[lane].listed && self.paused & (1 << self.class_of(lane)) == 0
+        (self.paused & bit == 0).then(|| usize::from(self.arbiter.best_rank(bit)))
     }
 
     /// The best rank among all classes that can send now.
@@ -161,12 +159,6 @@ impl Lanes {
     pub(crate) fn best_rank(&self) -> Option<usize> {
         let ready = self.busy & !self.paused;
         (ready != 0).then(|| usize::from(self.arbiter.best_rank(ready)))
-    }
-
-    /// The rank of a lane's class when nothing else is there to send.
-    #[inline]
-    pub(crate) fn rank_of(&self, lane: usize) -> usize {
-        usize::from(self.arbiter.best_rank(1 << self.class_of(lane)))
     }
 
     /// Whether a packet's rank on the wire is its class.

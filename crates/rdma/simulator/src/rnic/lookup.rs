@@ -6,11 +6,13 @@
 
 use super::access::{Access, End, Object};
 use super::event::Event;
-use super::process::is_multiple;
+use super::process::{Process, is_multiple};
+use super::queue_pair::QueuePair;
 use super::sizes::{CONTEXT_BYTES, PAGE, PAGES_PER_REGION_MAX, REMOTE_END};
 use super::trace::record::Timeline;
 use super::trace::{CacheName, Resource};
 use super::world::World;
+use isolane_common_quantities::rng::Stream;
 
 impl World {
     /// Looks up the metadata of the next request in the caches; true when the pair has to wait and was set aside.
@@ -21,18 +23,17 @@ impl World {
         pair: u32,
         needs_memory: bool,
     ) -> bool {
-        let process = self.pairs[pair as usize].process;
+        let queue_pair = &self.pairs[pair as usize];
+        let (process, owner) = (queue_pair.process, queue_pair.tenant);
+        let elements = queue_pair.work_request(queue_pair.sent).elements;
         let own = (pair, End::Requester, Object::PairContext);
-        let mut done = self.look_up_context(now, host, own, u64::from(pair) * 2, true);
+        let mut done = self.look_up_context((now, host, owner), own, u64::from(pair) * 2, true);
         // The completion queue's context lives in the same cache; one queue per process.
         let queue = (pair, End::Requester, Object::QueueContext);
         let key = CONTEXT_OF_QUEUE | u64::from(process);
-        done = done.max(self.look_up_context(now, host, queue, key, true));
+        done = done.max(self.look_up_context((now, host, owner), queue, key, true));
         if needs_memory {
             let ahead = self.device.micro.list_lookahead && !self.starts_list(pair);
-            let elements = self.pairs[pair as usize]
-                .work_request(self.pairs[pair as usize].sent)
-                .elements;
             for _ in 0..elements {
                 let there = self.look_up_memory(now, host, pair, false, true);
                 done = done.max(if ahead { 0 } else { there });
@@ -61,17 +62,16 @@ impl World {
         is_multiple(message, plan.post_list)
     }
 
-    /// Looks up context `key`, which is `object` at one end of a pair; when it is there, ps, or zero for a hit.
-    #[inline]
+    /// Looks up context `key` of tenant `owner`, which is `object` at one end of a pair; when it is there, ps, or zero for a
+    /// hit. A hit is a part of the caller: its call would cost as much again.
+    #[inline(always)]
     pub(crate) fn look_up_context(
         &mut self,
-        now: u64,
-        host: usize,
+        (now, host, owner): (u64, usize, u16),
         (pair, end, object): (u32, End, Object),
         key: u64,
         requester: bool,
     ) -> u64 {
-        let owner = self.pairs[pair as usize].tenant;
         let hit = self.nics[host].contexts.touch(key, owner);
         self.trace_lookup(host, CacheName::Contexts, key, (hit, true));
         if hit {
@@ -126,9 +126,11 @@ impl World {
         remote: bool,
         requester: bool,
     ) -> u64 {
-        let (region, page) = self.next_address(pair, remote);
+        let queue_pair = &mut self.pairs[pair as usize];
+        let process = &self.processes[queue_pair.process as usize];
+        let (region, page) = next_address(&mut self.addresses, process, queue_pair, remote);
         let entry = page >> self.device.micro.translation_shift;
-        let owner = self.pairs[pair as usize].tenant;
+        let owner = queue_pair.tenant;
         let nic = &mut self.nics[host];
         let unit = if requester {
             &mut nic.requester_free
@@ -153,8 +155,10 @@ impl World {
             Some(apart) if requester => apart.translation_blocked[usize::from(owner)],
             _ => 0,
         };
-        self.trace_lookup(host, CacheName::Protections, region, (known, true));
-        self.trace_lookup(host, CacheName::Translations, entry, (translated, true));
+        if self.trace.is_some() {
+            self.trace_lookup(host, CacheName::Protections, region, (known, true));
+            self.trace_lookup(host, CacheName::Translations, entry, (translated, true));
+        }
         if known && translated {
             return if blocked > at { blocked } else { 0 };
         }
@@ -194,37 +198,6 @@ impl World {
         done
     }
 
-    /// Region and page of the next message at one end; keys of the two ends never meet.
-    fn next_address(&mut self, pair: u32, remote: bool) -> (u64, u64) {
-        let queue_pair = &self.pairs[pair as usize];
-        let process = &self.processes[queue_pair.process as usize];
-        let (regions, pages) = (process.regions, process.pages_per_region);
-        let (region, offset) = if process.random_access {
-            (self.addresses.below(regions), self.addresses.below(pages))
-        } else {
-            // Most processes have a page for each pair, which needs no division.
-            let ordinal = u64::from(queue_pair.ordinal);
-            (
-                0,
-                if ordinal < pages {
-                    ordinal
-                } else {
-                    ordinal % pages
-                },
-            )
-        };
-        let end = if remote { REMOTE_END } else { 0 };
-        let queue_pair = &mut self.pairs[pair as usize];
-        let region = queue_pair.region_base + region;
-        let page = region * PAGES_PER_REGION_MAX + offset + end;
-        if remote {
-            queue_pair.remote_page = page;
-        } else {
-            queue_pair.local_page = page;
-        }
-        (region + end, page)
-    }
-
     /// Later pages of the current message are translated ahead of use: they cost reads and cache entries, not time.
     #[inline(always)]
     pub(crate) fn prefetch_translation(
@@ -235,28 +208,79 @@ impl World {
         offset: u64,
         payload: u64,
     ) {
-        let last = (offset + payload - 1) / PAGE;
-        if offset / PAGE == last && !offset.is_multiple_of(PAGE) {
-            return;
-        }
         let queue_pair = &self.pairs[pair as usize];
         let first = if remote {
             queue_pair.remote_page
         } else {
             queue_pair.local_page
         };
-        let entry = (first + last) >> self.device.micro.translation_shift;
-        let owner = queue_pair.tenant;
-        let nic = &mut self.nics[host];
-        if !nic.translations.insert(entry, owner) {
-            nic.count.translation_prefetches += 1;
-            let at = nic.pcie_in_free;
-            self.trace_lookup(host, CacheName::Translations, entry, (false, false));
-            let bytes = TRANSLATION_READ / TRANSLATIONS_PER_READ;
-            let access = translation(pair, remote, last * PAGE, bytes);
-            self.pcie_in(host, at, bytes, || access);
+        let Some(page) = begins_page(first, offset, payload) else {
+            return;
+        };
+        let entry = page >> self.device.micro.translation_shift;
+        if !self.nics[host]
+            .translations
+            .insert(entry, queue_pair.tenant)
+        {
+            self.read_ahead(host, (pair, remote), entry, (page - first) * PAGE);
         }
     }
+
+    /// Reads the translation `entry` of byte `offset` of the current message, which the cache did not have.
+    #[inline(never)]
+    pub(crate) fn read_ahead(
+        &mut self,
+        host: usize,
+        (pair, remote): (u32, bool),
+        entry: u64,
+        offset: u64,
+    ) {
+        let nic = &mut self.nics[host];
+        nic.count.translation_prefetches += 1;
+        let at = nic.pcie_in_free;
+        self.trace_lookup(host, CacheName::Translations, entry, (false, false));
+        let bytes = TRANSLATION_READ / TRANSLATIONS_PER_READ;
+        let access = translation(pair, remote, offset, bytes);
+        self.pcie_in(host, at, bytes, || access);
+    }
+}
+
+/// The last page that a packet touches of a message in the pages from `first` on, if the packet is the first one there.
+#[inline(always)]
+pub(crate) const fn begins_page(first: u64, offset: u64, payload: u64) -> Option<u64> {
+    let last = (offset + payload - 1) / PAGE;
+    if offset / PAGE == last && !offset.is_multiple_of(PAGE) {
+        return None;
+    }
+    Some(first + last)
+}
+
+/// Region and page of the next message of a pair of `process` at one end; keys of the two ends never meet.
+#[inline(always)]
+fn next_address(
+    addresses: &mut Stream,
+    process: &Process,
+    queue_pair: &mut QueuePair,
+    remote: bool,
+) -> (u64, u64) {
+    let (regions, pages) = (process.regions, process.pages_per_region);
+    let (region, offset) = if process.random_access {
+        (addresses.below(regions), addresses.below(pages))
+    } else {
+        // Most processes have a page for each pair, which needs no division.
+        let ordinal = u64::from(queue_pair.ordinal);
+        let own = ordinal < pages;
+        (0, if own { ordinal } else { ordinal % pages })
+    };
+    let end = if remote { REMOTE_END } else { 0 };
+    let region = queue_pair.region_base + region;
+    let page = region * PAGES_PER_REGION_MAX + offset + end;
+    if remote {
+        queue_pair.remote_page = page;
+    } else {
+        queue_pair.local_page = page;
+    }
+    (region + end, page)
 }
 
 /// The translation of byte `offset` of the current message.

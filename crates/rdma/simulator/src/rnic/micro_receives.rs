@@ -247,7 +247,7 @@ impl World {
     #[inline]
     pub(crate) fn keep_request(&mut self, host: usize, pair: u32) {
         let queue_pair = &self.pairs[pair as usize];
-        if self.device.micro.request_cache > 0 && queue_pair.transport == Transport::Rc {
+        if queue_pair.transport == Transport::Rc {
             self.nics[host].micro.kept += queue_pair.micro.request;
         }
     }

@@ -10,6 +10,10 @@ use super::lanes::Lanes;
 use super::micro::MicroNic;
 use std::collections::VecDeque;
 
+/// How far the receiving side's timeline may run ahead of the clock before arrivals wait in a queue, ps. Later
+/// resources are reserved in order of processing, so a long backlog must not be processed ahead of its time.
+pub(crate) const RUN_AHEAD: u64 = 500_000;
+
 #[derive(Clone, Debug)]
 pub(crate) struct Nic {
     /// The hardware queues: where contexts that can send wait.
@@ -62,6 +66,37 @@ pub(crate) struct Nic {
 }
 
 impl Nic {
+    /// Brings the transmitter's next step forward to when work of `rank` can go out, but no earlier than `now`. That time, ps, if
+    /// no step was due by then. What a worse rank has read `ahead` of the wire does not hold the step up.
+    #[inline(always)]
+    pub(crate) fn step_by(&mut self, now: u64, rank: usize, ahead: u64) -> Option<u64> {
+        let at = now
+            .max(self.requester_free)
+            .max(self.wire_free[rank].saturating_sub(ahead))
+            .max(self.pcie_in_free.saturating_sub(ahead));
+        if at >= self.step_due {
+            return None;
+        }
+        self.step_due = at;
+        Some(at)
+    }
+
+    /// The processing unit of the requester side spends `cost`, no earlier than `now`: since when it was free, and when it is
+    /// done, ps.
+    #[inline(always)]
+    pub(crate) fn requester_works(&mut self, now: u64, cost: u64) -> (u64, u64) {
+        self.count.requester_busy += cost;
+        let before = self.requester_free;
+        self.requester_free = before.max(now) + cost;
+        (before, self.requester_free)
+    }
+
+    /// Whether an arrival at `now` is processed at once.
+    #[inline(always)]
+    pub(crate) fn takes_now(&self, now: u64) -> bool {
+        self.apart.is_none() && self.waiting.is_empty() && self.responder_free <= now + RUN_AHEAD
+    }
+
     /// Occupies the bus towards the NIC with `bytes`, headers included, no earlier than `at`: since when the bus was free, and
     /// when it is free again, ps.
     #[inline(always)]

@@ -11,6 +11,7 @@ use super::access::{Access, End, Object};
 use super::device::verb_index;
 use super::event::{Arrived, Event, Packet, PacketKind};
 use super::micro_receives::Taken;
+use super::nic::RUN_AHEAD;
 use super::queue_pair::NONE;
 use super::sizes::{ATOMIC_HEADER, CQE_BYTES, RECEIVE_WQE_BYTES};
 use super::trace::record::Timeline;
@@ -19,9 +20,6 @@ use super::trace::{CacheName, Resource};
 use super::world::World;
 use isolane_rdma_scenario::model::{ATOMIC_BYTES, Arrival, MemoryPlace, Topology, Transport, Verb};
 
-/// How far the processing units' timeline may run ahead of the clock before arrivals wait in a queue, ps. Later
-/// resources are reserved in order of processing, so a long backlog must not be processed ahead of its time.
-const RUN_AHEAD: u64 = 500_000;
 /// Key space of the responder's contexts next to the requester's (see `transmit`).
 const RESPONDER: u64 = 1;
 
@@ -71,22 +69,16 @@ impl World {
             nic.count.rx_packets += 1;
         }
         nic.buffers[usize::from(packet.buffer)].buffered += room;
+        let at_once = nic.takes_now(now);
         if self.trace.is_some() {
-            self.trace_accepted(host, pair, packet, size);
+            self.trace_accepted(host, pair, packet, size, at_once);
         }
-        if self.takes_now(now, host) {
+        if at_once {
             self.process_packet(now, host, pair, packet);
         } else {
             self.enqueue(now, host, pair, Arrived::Packet(packet));
         }
         self.watch_buffer(now, host, packet.buffer);
-    }
-
-    /// Whether an arrival at `now` is processed at once.
-    #[inline(always)]
-    fn takes_now(&self, now: u64, host: usize) -> bool {
-        let nic = &self.nics[host];
-        nic.apart.is_none() && nic.waiting.is_empty() && nic.responder_free <= now + RUN_AHEAD
     }
 
     /// Counts a frame that came over the wire; what loops back never did.
@@ -101,7 +93,7 @@ impl World {
     /// Processes an arrival now, or in its turn when the processing units are well behind.
     #[inline]
     pub(crate) fn enqueue(&mut self, now: u64, host: usize, pair: u32, arrived: Arrived) {
-        if self.takes_now(now, host) {
+        if self.nics[host].takes_now(now) {
             self.process(now, host, pair, arrived);
             return;
         }
@@ -136,18 +128,15 @@ impl World {
     }
 
     pub(crate) fn process(&mut self, now: u64, host: usize, pair: u32, arrived: Arrived) {
+        self.traced(move |tracer| tracer.acts(pair));
         match arrived {
             Arrived::Packet(packet) => self.process_packet(now, host, pair, packet),
-            Arrived::Ack { upto } => {
-                self.traced(move |tracer| tracer.acts(pair));
-                self.process_ack(now, host, pair, upto);
-            }
+            Arrived::Ack { upto } => self.process_ack(now, host, pair, upto),
         }
     }
 
     #[inline(always)]
     fn process_packet(&mut self, now: u64, host: usize, pair: u32, packet: Packet) {
-        self.traced(move |tracer| tracer.acts(pair));
         let in_sequence = self.pairs[pair as usize].expected_epoch == packet.epoch;
         let released = if in_sequence || packet.kind == PacketKind::ReadResponse {
             match packet.kind {
@@ -215,12 +204,13 @@ impl World {
     /// The first packet of a WRITE or SEND: looks up what the message needs. When the packet's buffer space is free again, if it
     /// ends here for want of a receive.
     fn begin_message(&mut self, now: u64, host: usize, pair: u32, packet: Packet) -> Option<u64> {
-        self.pairs[pair as usize].receive_ready = 0;
-        let mut ready = self.look_up_responder(now, host, pair);
-        let queue_pair = &self.pairs[pair as usize];
+        let queue_pair = &mut self.pairs[pair as usize];
+        queue_pair.receive_ready = 0;
         // The chunks of a split message share the receive of its first one.
-        if queue_pair.verb == Verb::Send && !queue_pair.mid_message {
-            if queue_pair.receives == 0 {
+        let takes_receive = queue_pair.verb == Verb::Send && !queue_pair.mid_message;
+        let mut ready = self.look_up_responder(now, host, pair);
+        if takes_receive {
+            if self.pairs[pair as usize].receives == 0 {
                 return Some(self.no_receive(now, host, pair, packet));
             }
             if self.device.micro.receive_cache == 0 {
@@ -251,20 +241,21 @@ impl World {
         if self.trace.is_some() {
             self.trace_received(host, pair, position, next, !answers);
         }
-        let queue_pair = &mut self.pairs[pair as usize];
+        let mut queue_pair = &mut self.pairs[pair as usize];
         let request = *queue_pair.work_request(queue_pair.received);
         queue_pair.received += 1;
         queue_pair.mid_message = !request.last;
         if self.device.micro.credits {
             self.grant(now, pair);
+            queue_pair = &mut self.pairs[pair as usize];
         }
-        let queue_pair = &mut self.pairs[pair as usize];
         let ready = queue_pair.receive_ready;
         let (transport, verb, tells) = (queue_pair.transport, queue_pair.verb, queue_pair.tells());
         let place = queue_pair.remote_memory;
+        let requester = usize::from(queue_pair.host);
         let upto = queue_pair.received as u32;
         if request.last {
-            self.meter.message_delivered(&self.pairs[pair as usize]);
+            self.meter.message_delivered(queue_pair);
         }
         if transport == Transport::Rc && request.wants_ack {
             let arrives = self.send_ack(host, pair, at.max(ready), self.device.ack);
@@ -272,7 +263,7 @@ impl World {
                 self.trace_answers(host, pair, position, arrives);
             }
             let event = Event::Acknowledged { pair, upto };
-            self.send_answer(host, pair, self.device.ack, arrives, event);
+            self.send_frame((host, requester), self.device.ack, arrives, event);
         }
         let visible = written + self.device.pcie_write + self.distance(place);
         if verb == Verb::Send && request.last {
@@ -499,9 +490,12 @@ impl World {
     }
 
     /// The responder's context; when it is there, ps, or zero for a hit.
+    #[inline(always)]
     fn look_up_responder(&mut self, now: u64, host: usize, pair: u32) -> u64 {
         let own = (pair, End::Responder, Object::PairContext);
-        self.look_up_context(now, host, own, u64::from(pair) * 2 + RESPONDER, false)
+        let owner = self.pairs[pair as usize].tenant;
+        let key = u64::from(pair) * 2 + RESPONDER;
+        self.look_up_context((now, host, owner), own, key, false)
     }
 
     /// Writes a packet's payload to host memory from `at` on; when it is there.

@@ -29,6 +29,27 @@ use isolane_rdma_scenario::model::{MemoryPlace, Transport, Verb};
 const REQUESTER: usize = 0;
 const RESPONDER: usize = 1;
 
+/// What the way of a frame depends on.
+#[derive(Clone, Copy)]
+struct Path {
+    tenant: u16,
+    /// Class of the hardware queue.
+    class: u8,
+    /// Both ends are on one host.
+    loopback: bool,
+}
+
+impl Path {
+    #[inline(always)]
+    const fn of(queue_pair: &QueuePair) -> Self {
+        Self {
+            tenant: queue_pair.tenant,
+            class: queue_pair.queue,
+            loopback: queue_pair.host == queue_pair.peer,
+        }
+    }
+}
+
 impl World {
     /// The NIC sees a doorbell for `count` work requests.
     pub(crate) fn doorbell(&mut self, now: u64, pair: u32, count: u16) {
@@ -60,7 +81,7 @@ impl World {
     }
 
     /// Starts the next work request fetch of a pair when it is due.
-    #[inline]
+    #[inline(always)]
     fn fetch(&mut self, now: u64, pair: u32) {
         let queue_pair = &self.pairs[pair as usize];
         if !queue_pair.fetching && queue_pair.fetched != queue_pair.visible {
@@ -68,6 +89,7 @@ impl World {
         }
     }
 
+    #[inline(never)]
     fn fetch_more(&mut self, now: u64, pair: u32) {
         let prefetch = self.fetch_depth(pair);
         let queue_pair = &mut self.pairs[pair as usize];
@@ -80,7 +102,7 @@ impl World {
         let request = self.device.wqe_bytes(queue_pair.transport, elements);
         let position = queue_pair.fetched * request;
         queue_pair.fetching = true;
-        let host = usize::from(queue_pair.host);
+        let (host, owner) = (usize::from(queue_pair.host), queue_pair.tenant);
         let bytes = self.device.pcie_bytes(request * count);
         self.nics[host].count.wqe_fetches += count;
         let tlp = self.device.tlp;
@@ -94,7 +116,8 @@ impl World {
         let mut done = self.pcie_in(host, now, bytes, || access) + self.read_latency();
         if self.device.micro.fetch_context {
             let own = (pair, End::Requester, Object::PairContext);
-            let there = self.look_up_context(now, host, own, u64::from(pair) * 2, true);
+            let there =
+                self.look_up_context((now, host, owner), own, u64::from(pair) * 2, true);
             done = done.max(there);
         }
         self.traced(move |tracer| tracer.fetches(host, pair, done));
@@ -147,8 +170,9 @@ impl World {
     /// Puts a context into the schedule queue if it can send and is not there, and wakes the transmitter.
     pub(crate) fn activate(&mut self, now: u64, pair: u32, response: bool) {
         let host;
+        let queue_pair;
         if response {
-            let queue_pair = &mut self.pairs[pair as usize];
+            queue_pair = &mut self.pairs[pair as usize];
             if queue_pair.response_scheduled
                 || queue_pair.reads_to_answer.is_empty()
                 || queue_pair.limiters[RESPONDER].not_before > now
@@ -162,17 +186,16 @@ impl World {
             if self.pairs[pair as usize].scheduled || !self.request_ready(now, pair) {
                 return;
             }
-            let queue_pair = &mut self.pairs[pair as usize];
+            queue_pair = &mut self.pairs[pair as usize];
             queue_pair.scheduled = true;
             queue_pair.queued_at = now;
             host = usize::from(queue_pair.host);
         }
+        let (class, function) = (queue_pair.queue, queue_pair.function);
         self.trace_queued(host, pair, response);
-        let lane = self.lane_of(host, pair);
-        self.wait_in_lane(now, host, lane, pair * 2 + u32::from(response));
-        let lanes = &self.nics[host].lanes;
-        if lanes.may_send(lane) {
-            let rank = lanes.rank_of(lane);
+        let lane = self.nics[host].lanes.lane_of(class, function);
+        let context = pair * 2 + u32::from(response);
+        if let Some(rank) = self.wait_in_lane(now, host, lane, context) {
             self.step_by(host, now, rank);
         }
     }
@@ -204,20 +227,18 @@ impl World {
     /// rank has read ahead of the wire does not hold it up.
     #[inline(always)]
     fn step_by(&mut self, host: usize, now: u64, rank: usize) {
-        let ahead = self.device.pipeline;
-        let traced = self.trace.is_some();
-        let nic = &mut self.nics[host];
-        let at = now
-            .max(nic.requester_free)
-            .max(nic.wire_free[rank].saturating_sub(ahead))
-            .max(nic.pcie_in_free.saturating_sub(ahead));
-        if at < nic.step_due {
-            nic.step_due = at;
-            if traced {
-                self.trace_hold(host, now, at, rank);
-            }
-            self.schedule(at, Event::Transmit { host: host as u8 });
+        if let Some(at) = self.nics[host].step_by(now, rank, self.device.pipeline) {
+            self.step_comes(host, now, at, rank);
         }
+    }
+
+    /// The transmitter's next step is due at `at`, for work of `rank` that can go out from `now` on.
+    #[inline(always)]
+    fn step_comes(&mut self, host: usize, now: u64, at: u64, rank: usize) {
+        if self.trace.is_some() {
+            self.trace_hold(host, now, at, rank);
+        }
+        self.schedule(at, Event::Transmit { host: host as u8 });
     }
 
     /// One step of the transmit pipeline: one packet of one context.
@@ -255,64 +276,74 @@ impl World {
         } else {
             self.send_request(now, host, pair, rank)
         };
-        let charged = if self.nics[host].apart.is_some() {
-            self.dominant_bytes(pair, bytes, first, response)
-        } else {
-            bytes
-        };
-        let gone = match chunk {
-            Some(chunk) => self.after_chunk(now, (host, lane), chunk, served),
-            None => {
-                let queue_pair = &mut self.pairs[pair as usize];
-                let turn = (engine, context);
-                let spent = self.device.spent(bytes);
-                let lanes = &mut self.nics[host].lanes;
-                lanes.after_packet(now, lane, turn, (served, spent), queue_pair)
-            }
-        };
-        if let Some(due) = self.nics[host].lanes.served(now, lane, charged, gone) {
-            self.traced(move |tracer| tracer.limits(host, lane, true));
-            let (host, lane) = (host as u8, lane as u16);
-            self.schedule(due, Event::Replenished { host, lane });
+        let ahead = self.device.pipeline;
+        let mut nic = &mut self.nics[host];
+        let mut charged = bytes;
+        if nic.apart.is_some() {
+            charged = self.dominant_bytes(pair, bytes, first, response);
+            nic = &mut self.nics[host];
         }
-        let held_up = if loopback {
-            self.nics[host]
-                .loop_free
-                .saturating_sub(self.device.pipeline)
+        let gone = if let Some(chunk) = chunk {
+            let gone = self.after_chunk(now, (host, lane), chunk, served);
+            nic = &mut self.nics[host];
+            gone
         } else {
-            0
+            let queue_pair = &mut self.pairs[pair as usize];
+            let turn = (engine, context);
+            let spent = self.device.spent(bytes);
+            nic.lanes
+                .after_packet(now, lane, turn, (served, spent), queue_pair)
         };
-        self.step_at(host, now.max(held_up));
+        if let Some(due) = nic.lanes.served(now, lane, charged, gone) {
+            self.limited_until(host, lane, due);
+            nic = &mut self.nics[host];
+        }
+        let now = match loopback {
+            true => now.max(nic.loop_free.saturating_sub(ahead)),
+            false => now,
+        };
+        if let Some(rank) = nic.lanes.best_rank()
+            && let Some(at) = nic.step_by(now, rank, ahead)
+        {
+            self.step_comes(host, now, at, rank);
+        }
+    }
+
+    /// The limiter of a lane lets it go on at `due`.
+    #[inline(never)]
+    fn limited_until(&mut self, host: usize, lane: usize, due: u64) {
+        self.traced(move |tracer| tracer.limits(host, lane, true));
+        let (host, lane) = (host as u8, lane as u16);
+        self.schedule(due, Event::Replenished { host, lane });
     }
 
     /// Sends one packet of a requester, or sets it aside.
     #[inline(always)]
     fn send_request(&mut self, now: u64, host: usize, pair: u32, rank: usize) -> (Served, u64) {
-        let queue_pair = &self.pairs[pair as usize];
+        let mut queue_pair = &mut self.pairs[pair as usize];
         if queue_pair.backing_off {
             return (Served::Aside, 0);
         }
         let request = *queue_pair.work_request(queue_pair.sent);
         let (verb, first) = (queue_pair.verb, queue_pair.offset == 0);
-        let sends_payload = matches!(verb, Verb::Write | Verb::Send);
-        if first
-            && !queue_pair.resolved
-            && self.look_up_request(now, host, pair, sends_payload && !request.inline)
-        {
-            return (Served::Aside, 0);
+        let mut cost = self.device.packet;
+        if first {
+            cost = self.device.request[verb_index(verb)];
+            let sends_payload = matches!(verb, Verb::Write | Verb::Send);
+            if !queue_pair.resolved
+                && self.look_up_request(now, host, pair, sends_payload && !request.inline)
+            {
+                return (Served::Aside, 0);
+            }
+            queue_pair = &mut self.pairs[pair as usize];
         }
-        let mut cost = if first {
-            self.device.request[verb_index(verb)]
-        } else {
-            self.device.packet
-        };
-        let queue_pair = &mut self.pairs[pair as usize];
         let offset = queue_pair.offset;
         let (peer, place) = (usize::from(queue_pair.peer), queue_pair.memory);
         let (packet, header) =
             queue_pair.next_packet(&self.device, &self.buffer_of_class, request.bytes);
         let (payload, last) = (u64::from(packet.payload), packet.last);
-        if last {
+        let path = Path::of(queue_pair);
+        if last && self.device.micro.request_cache > 0 {
             self.keep_request(host, pair);
         }
         if self.device.micro.swap > 0 {
@@ -337,7 +368,7 @@ impl World {
             at
         };
         let bytes = payload + self.device.frame + header;
-        let departed = self.depart(host, pair, (ready, rank), bytes);
+        let departed = self.depart(host, path, (ready, rank), bytes);
         if last && self.trace.is_some() {
             self.trace_left(host, pair, (at, ready, departed, rank), false);
         }
@@ -379,11 +410,7 @@ impl World {
     /// The processing unit of the requester side spends `cost`; when it is done.
     #[inline(always)]
     fn requester_works(&mut self, now: u64, host: usize, cost: u64) -> u64 {
-        let nic = &mut self.nics[host];
-        let before = nic.requester_free;
-        let done = before.max(now) + cost;
-        nic.requester_free = done;
-        nic.count.requester_busy += cost;
+        let (before, done) = self.nics[host].requester_works(now, cost);
         self.traced(move |tracer| tracer.used(host, Timeline::Requester, now, before, done));
         done
     }
@@ -434,16 +461,15 @@ impl World {
     fn depart(
         &mut self,
         host: usize,
-        pair: u32,
+        path: Path,
         (ready, rank): (u64, usize),
         bytes: u64,
     ) -> (u64, u64) {
-        let queue_pair = &self.pairs[pair as usize];
-        self.meter.sent(usize::from(queue_pair.tenant), bytes);
-        if queue_pair.host == queue_pair.peer {
+        self.meter.sent(usize::from(path.tenant), bytes);
+        if path.loopback {
             // Inside the NIC nothing pauses the sender: it waits for room in the receive buffer itself.
             let nic = &mut self.nics[host];
-            let number = self.buffer_of_class[usize::from(queue_pair.queue)];
+            let number = self.buffer_of_class[usize::from(path.class)];
             let buffer = &nic.buffers[usize::from(number)];
             let room = if buffer.buffered > buffer.pause_at {
                 let served = if nic.waiting.is_empty() {
@@ -515,6 +541,7 @@ impl World {
             queue_pair.responded += 1;
         }
         let more = !queue_pair.reads_to_answer.is_empty();
+        let path = Path::of(queue_pair);
         let packet = Packet {
             payload: payload as u16,
             kind: PacketKind::ReadResponse,
@@ -540,7 +567,7 @@ impl World {
             at
         };
         let bytes = payload + self.device.frame;
-        let departed = self.depart(host, pair, (ready, rank), bytes);
+        let departed = self.depart(host, path, (ready, rank), bytes);
         if last && self.trace.is_some() {
             self.trace_left(host, pair, (at, ready, departed, rank), true);
         }
@@ -554,25 +581,5 @@ impl World {
             Served::Last
         };
         (served, bytes)
-    }
-
-    /// The link partner stops classes of the port or lets them go on.
-    pub(crate) fn pause(&mut self, now: u64, host: usize, classes: u16, stop: bool) {
-        self.traced(move |tracer| tracer.paused(host, classes, stop));
-        let nic = &mut self.nics[host];
-        let before = nic.lanes.paused;
-        if stop {
-            nic.lanes.paused |= classes;
-            if before == 0 {
-                nic.paused_since = now;
-            }
-            nic.count.pauses_received += u64::from(nic.lanes.paused != before);
-            return;
-        }
-        nic.lanes.paused &= !classes;
-        if before != 0 && nic.lanes.paused == 0 {
-            nic.count.paused_ps += now - nic.paused_since;
-        }
-        self.step_at(host, now);
     }
 }

@@ -101,11 +101,20 @@ impl World {
         match self.queue.take_until(Instant::MAX) {
             Some(now) if now.as_ps() <= self.end => {
                 self.look_ahead();
-                self.handle(now.as_ps(), self.queue.taken());
+                self.handle_noted(now.as_ps(), self.queue.taken());
                 true
             }
             _ => false,
         }
+    }
+
+    /// Handles `event`, which the recorder, if there is one, notes.
+    #[inline(never)]
+    pub(super) fn handle_noted(&mut self, now: u64, event: Event) {
+        if self.trace.is_some() {
+            self.trace_event(now, event);
+        }
+        self.handle(now, event);
     }
 
     /// Prefetches the pair of the next event while this one is handled: thousands of pairs do not fit a cache.
@@ -125,12 +134,9 @@ impl World {
         self.queue.schedule(Instant::from_ps(at), event);
     }
 
-    /// Handles `event`. It is a part of each loop over events, so that an event costs one call: that of its handler.
+    /// Handles `event` without a note. It is a part of the loop over events, so that an event costs one call: that of its handler.
     #[inline(always)]
     pub(super) fn handle(&mut self, now: u64, event: Event) {
-        if self.trace.is_some() {
-            self.trace_event(now, event);
-        }
         match event {
             Event::Transmit { host } => self.transmit(now, usize::from(host)),
             Event::Doorbell { pair, count } => self.doorbell(now, pair, count),
@@ -256,12 +262,6 @@ impl World {
     /// Latency of one DMA read, with its spread, ps.
     #[inline]
     pub(crate) fn read_latency(&mut self) -> u64 {
-        let spread = self.device.pcie_jitter;
-        self.device.pcie_read
-            + if spread == 0 {
-                0
-            } else {
-                self.dma_jitter.below(spread + 1)
-            }
+        self.device.read_latency(&mut self.dma_jitter)
     }
 }

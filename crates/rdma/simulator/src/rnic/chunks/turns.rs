@@ -9,18 +9,33 @@ use isolane_rdma_policy::palos::{Label, QueuePairId, Rest};
 use isolane_rdma_scenario::model::{Class, Verb};
 
 impl World {
-    /// Puts a context with work into a lane.
-    #[inline]
-    pub(crate) fn wait_in_lane(&mut self, now: u64, host: usize, lane: usize, context: u32) {
+    /// Puts a context with work into a lane; returns as [`Lanes::push`] does.
+    ///
+    /// [`Lanes::push`]: crate::rnic::lanes::Lanes::push
+    #[inline(always)]
+    pub(crate) fn wait_in_lane(
+        &mut self,
+        now: u64,
+        host: usize,
+        lane: usize,
+        context: u32,
+    ) -> Option<usize> {
         let lanes = &mut self.nics[host].lanes;
         if lanes.lanes[lane].chunks.is_none() {
-            lanes.push(lane, context);
+            lanes.push(lane, context)
         } else {
-            self.wait_for_chunk(now, host, lane, context);
+            self.wait_for_chunk(now, host, lane, context)
         }
     }
 
-    fn wait_for_chunk(&mut self, now: u64, host: usize, lane: usize, context: u32) {
+    #[inline(never)]
+    fn wait_for_chunk(
+        &mut self,
+        now: u64,
+        host: usize,
+        lane: usize,
+        context: u32,
+    ) -> Option<usize> {
         let length = self.piece(context).length;
         let queue_pair = &self.pairs[context as usize / 2];
         let tenant = queue_pair.tenant;
@@ -50,7 +65,7 @@ impl World {
                 .palos
                 .activate(at, QueuePairId(number), Bytes::new(length));
         }
-        lanes.count(lane);
+        lanes.count(lane)
     }
 
     /// Work requests that the NIC keeps fetched for a pair: the device's number, or with chunks what two turns need, so

@@ -132,7 +132,7 @@ impl World {
             return true;
         }
         let now = self.queue.now();
-        let queue_pair = &self.pairs[pair as usize];
+        let queue_pair = &mut self.pairs[pair as usize];
         let plan = &self.plans[self.processes[queue_pair.process as usize].plan as usize];
         let cost = queue_pair.cost;
         let (mut bytes, mut splits) = (0, false);
@@ -150,19 +150,19 @@ impl World {
             && !state.working_set.is_bounded()
             && self.enforcer.gates.receives_for(queue_pair) >= count;
         if !state.held && passes {
-            self.claim_receive(pair, count);
+            queue_pair.claim_receives(count);
             self.act(now.as_ps(), host, daemon);
             return true;
         }
         state.bytes += bytes * cost.bytes;
         state.operations += count * cost.operations;
-        if !state.held && self.pairs[pair as usize].window > 0 {
+        if !state.held && queue_pair.window > 0 {
             self.fill_window(at, daemon, (flow, pair), true);
             self.act(now.as_ps(), host, daemon);
             return false;
         }
-        if !self.pairs[pair as usize].in_backlog {
-            self.pairs[pair as usize].in_backlog = true;
+        if !queue_pair.in_backlog {
+            queue_pair.in_backlog = true;
             state.waiting.push_back(pair);
         }
         self.drain(at, daemon, flow, true);
@@ -220,26 +220,26 @@ impl World {
         (chunk, posting): (u64, bool),
         pair: u32,
     ) -> (u64, bool) {
-        let queue_pair = &self.pairs[pair as usize];
+        let queue_pair = &mut self.pairs[pair as usize];
+        let process = queue_pair.process as usize;
+        let plan = &self.plans[self.processes[process].plan as usize];
         let cost = queue_pair.cost;
         let splits = queue_pair.transport != Transport::Ud
             && matches!(queue_pair.verb, Verb::Write | Verb::Read | Verb::Send);
-        let process = queue_pair.process as usize;
-        let list = u64::from(self.plans[self.processes[process].plan as usize].post_list).max(1);
+        let list = u64::from(plan.post_list).max(1);
         let window = queue_pair.window;
         let (mut written, mut chunks, mut starved) = (0, 0, false);
-        while self.pairs[pair as usize].released < self.pairs[pair as usize].app_posted
-            && self.pairs[pair as usize].room() > 0
+        let mut look_at = None;
+        while queue_pair.released < queue_pair.app_posted
+            && queue_pair.room() > 0
             && written < list
         {
-            let queue_pair = &self.pairs[pair as usize];
             let begins = queue_pair.release_offset == 0;
             if begins && queue_pair.membership == Membership::Leaving {
                 break;
             }
-            let chunks_out = queue_pair.chunks_out;
-            let (left, size) = self.next_release(pair);
-            if splits && window > 0 && size > chunk && chunks_out >= window {
+            let (left, size) = queue_pair.next_release(plan);
+            if splits && window > 0 && size > chunk && queue_pair.chunks_out >= window {
                 break;
             }
             let take = if splits && (state.held || window > 0) {
@@ -254,13 +254,13 @@ impl World {
                 starved = true;
                 break;
             }
-            if !self.has_receive(at, state, pair) {
+            if !(self.enforcer.gates).lets_begin(at, queue_pair, &mut look_at) {
                 break;
             }
             if begins {
-                self.claim_receive(pair, 1);
+                queue_pair.claim_receives(1);
             }
-            self.write_chunk(pair, take);
+            queue_pair.write_chunk(plan, take);
             if state.held {
                 state.credit_bytes -= bytes;
                 state.credit_operations -= operations;
@@ -272,6 +272,9 @@ impl World {
             if ends == 0 && state.held {
                 break;
             }
+        }
+        if let Some(due) = look_at {
+            self.look_again_at(due, state.host, state.number);
         }
         if written > 0 {
             let process = &mut self.processes[process];

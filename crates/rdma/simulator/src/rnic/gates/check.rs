@@ -1,11 +1,11 @@
 //! What the shim checks before a work request goes to the NIC.
 
-use super::WorkingSet;
+use super::{Gates, WorkingSet};
 use crate::rnic::device::verb_index;
 use crate::rnic::enforce::{Flow, TELL_DELAY};
 use crate::rnic::event::Event;
 use crate::rnic::policies::Setup;
-use crate::rnic::queue_pair::{Cost, Membership};
+use crate::rnic::queue_pair::{Cost, Membership, QueuePair};
 use crate::rnic::world::World;
 use isolane_common_quantities::units::Instant;
 use isolane_rdma_policy::harmonic::{ControlLimiter, ControlProfile, Objects};
@@ -155,34 +155,6 @@ impl World {
         }
     }
 
-    /// Whether the next message of `pair` may begin at `at` for want of nothing but tokens.
-    pub(crate) fn has_receive(&mut self, at: u64, state: &Flow, pair: u32) -> bool {
-        let queue_pair = &mut self.pairs[pair as usize];
-        if self.enforcer.gates.receives_for(queue_pair) > 0 || queue_pair.release_offset > 0 {
-            return true;
-        }
-        if queue_pair.transport == Transport::Rc {
-            return false;
-        }
-        let due = queue_pair.trickled_at + TRICKLE;
-        if queue_pair.trickled_at == 0 || due <= at {
-            queue_pair.trickled_at = at.max(1);
-            return true;
-        }
-        if !queue_pair.trickle_watched {
-            queue_pair.trickle_watched = true;
-            self.look_again_at(due, state.host, state.number);
-        }
-        false
-    }
-
-    /// One message of `pair` begins: it uses up a receive.
-    pub(crate) fn claim_receive(&mut self, pair: u32, count: u64) {
-        let queue_pair = &mut self.pairs[pair as usize];
-        queue_pair.receives_known = queue_pair.receives_known.saturating_sub(count);
-        queue_pair.trickle_watched = false;
-    }
-
     /// The peer has posted receives and reports them to the sender.
     pub(crate) fn tell_receives(&mut self, now: u64, pair: u32, count: u16) {
         if self.enforcer.gates.receives {
@@ -197,6 +169,44 @@ impl World {
         if self.pairs[pair as usize].in_backlog {
             self.room_again(now, pair);
         }
+    }
+}
+
+impl Gates {
+    /// Whether the next message of `queue_pair` may begin at `at` for want of nothing but tokens. If not, `look_at` becomes
+    /// the time of a further look at its flow, ps, where one is not due yet.
+    #[inline]
+    pub(crate) fn lets_begin(
+        &self,
+        at: u64,
+        queue_pair: &mut QueuePair,
+        look_at: &mut Option<u64>,
+    ) -> bool {
+        if self.receives_for(queue_pair) > 0 || queue_pair.release_offset > 0 {
+            return true;
+        }
+        if queue_pair.transport == Transport::Rc {
+            return false;
+        }
+        let due = queue_pair.trickled_at + TRICKLE;
+        if queue_pair.trickled_at == 0 || due <= at {
+            queue_pair.trickled_at = at.max(1);
+            return true;
+        }
+        if !queue_pair.trickle_watched {
+            queue_pair.trickle_watched = true;
+            *look_at = Some(due);
+        }
+        false
+    }
+}
+
+impl QueuePair {
+    /// So many messages begin: each uses up a receive.
+    #[inline]
+    pub(crate) fn claim_receives(&mut self, count: u64) {
+        self.receives_known = self.receives_known.saturating_sub(count);
+        self.trickle_watched = false;
     }
 }
 

@@ -205,7 +205,7 @@ impl LiveNics {
         while let Some((now, event)) = self.world.queue.pop_until(until) {
             self.world.look_ahead();
             if self.ended.is_empty() || !self.is_of_discarded(&event) {
-                self.world.handle(now.as_ps(), event);
+                self.world.handle_noted(now.as_ps(), event);
             }
             self.post_waiting(now.as_ps());
         }

@@ -281,8 +281,22 @@ impl World {
         }
     }
 
-    /// A packet enters the receive buffer of `host`.
-    pub(crate) fn trace_accepted(&mut self, host: usize, pair: u32, packet: Packet, bytes: u64) {
+    /// A packet enters the receive buffer of `host`, and is processed at once or later.
+    pub(crate) fn trace_accepted(
+        &mut self,
+        host: usize,
+        pair: u32,
+        packet: Packet,
+        bytes: u64,
+        at_once: bool,
+    ) {
+        self.note_accepted(host, pair, packet, bytes);
+        if at_once {
+            self.traced(move |tracer| tracer.acts(pair));
+        }
+    }
+
+    fn note_accepted(&mut self, host: usize, pair: u32, packet: Packet, bytes: u64) {
         let Some(tracer) = self.trace.as_deref_mut() else {
             return;
         };
