@@ -9,7 +9,7 @@ use super::sizes::CQE_BYTES;
 use super::world::World;
 use isolane_rdma_scenario::model::{ATOMIC_BYTES, Transport, Verb};
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// Sends an acknowledgement ahead of waiting data; when it arrives at the requester.
     pub(crate) fn send_ack(&mut self, host: usize, pair: u32, ready: u64, bytes: u64) -> u64 {
         let queue_pair = &self.pairs[pair as usize];
@@ -29,7 +29,7 @@ impl World {
         for free in &mut nic.wire_free {
             *free += time;
         }
-        if let Some(tracer) = &mut self.trace {
+        if RECORDS && let Some(tracer) = &mut self.trace {
             tracer.answer(host, time, &nic.wire_free);
         }
         nic.ack_free.max(ready + time) + delay
@@ -81,7 +81,7 @@ impl World {
         let own = (pair, End::Requester, Object::PairContext);
         self.look_up_context((now, host, owner), own, u64::from(pair) * 2, false);
         let at = self.responder_works(now, host, self.device.ack_cost);
-        if self.trace.is_some() {
+        if RECORDS {
             self.trace_answered(host, pair, upto);
         }
         let queue_pair = &mut self.pairs[pair as usize];
@@ -121,7 +121,7 @@ impl World {
                 CQE_BYTES * entries,
             );
             let written = self.pcie_out(host, now, bytes, || access).max(at);
-            if self.trace.is_some() {
+            if RECORDS {
                 self.trace_completes(host, pair, upto);
             }
             self.nics[host].count.cqes += entries;
@@ -159,7 +159,7 @@ impl World {
         let tenant = usize::from(queue_pair.tenant);
         let host = usize::from(queue_pair.host);
         self.unkeep_requests(host, pair, u64::from(back));
-        if self.trace.is_some() {
+        if RECORDS {
             self.trace_not_ready(now, pair, sent_from);
         }
         self.meter.error(tenant);

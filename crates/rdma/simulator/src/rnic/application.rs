@@ -12,7 +12,7 @@ use super::world::World;
 use isolane_common_quantities::units::{Bytes, Duration};
 use isolane_rdma_scenario::model::{Arrival, Verb};
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// A tenant starts or stops.
     pub(crate) fn tenant_changes(&mut self, now: u64, tenant: u16, starts: bool) {
         self.running[usize::from(tenant)] = starts;
@@ -161,7 +161,7 @@ impl World {
         }
         queue_pair.app_posted += count;
         let every = u64::from(self.plans[process.plan as usize].completion_every);
-        if self.trace.is_some() {
+        if RECORDS {
             self.trace_posted(now, pair, count, every);
         }
         if self.hold_or_pass(at, pair, count) {
@@ -261,7 +261,7 @@ impl World {
             );
             message += every;
         }
-        if self.trace.is_some() {
+        if RECORDS {
             self.trace_completed(pair, upto, at);
         }
         let wait = if think.is_zero() {
@@ -290,7 +290,7 @@ impl World {
         let answerer = &mut self.processes[self.pairs[twin as usize].process as usize];
         let at = answerer.cpu_free.max(now + jitter) + self.device.poll;
         answerer.cpu_free = at;
-        if self.trace.is_some() {
+        if RECORDS {
             self.trace_delivered(pair, at);
         }
         if twin > pair {

@@ -17,7 +17,7 @@ use super::event::{Event, Packet, PacketKind};
 use super::world::World;
 use isolane_rdma_scenario::model::Topology;
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// Whether the switch port towards `host` has to hold a packet that arrives now.
     pub(crate) fn port_holds(&mut self, now: u64, host: usize, packet: Packet) -> bool {
         let time = self.device.link.of(self.size_of(packet));
@@ -264,7 +264,7 @@ mod tests {
         let library = Library::embedded();
         let scenario = isolane_rdma_scenario::parse(&text, "test.toml", &library).expect("valid");
         let profile = library.profile("cx5-100g-roce").expect("shipped");
-        World::build(&scenario, profile).expect("the policy exists")
+        <World>::build(&scenario, profile).expect("the policy exists")
     }
 
     /// Fills one receive buffer of host B, and lets the pause reach host A: the classes that it stops.
@@ -311,7 +311,7 @@ mod tests {
         let mut profile = library.profile("cx5-100g-roce").expect("shipped").clone();
         profile.traffic_classes = 16;
         for buffer in [0, 4, 12, 15] {
-            let mut world = World::build(&scenario, &profile).expect("enough classes");
+            let mut world = <World>::build(&scenario, &profile).expect("enough classes");
             assert_eq!(stopped_by(&mut world, buffer), 1 << buffer);
             assert_eq!(world.nics[1].pausing, 1 << buffer);
         }
@@ -364,7 +364,7 @@ mod tests {
             weight=5\n";
         let scenario = isolane_rdma_scenario::parse(text, "test.toml", &library).expect("valid");
         let profile = library.profile("cx4lx-10g-roce").expect("shipped");
-        let mut world = World::build(&scenario, profile).expect("the policy exists");
+        let mut world = <World>::build(&scenario, profile).expect("the policy exists");
         let mut events: u64 = 0;
         while world.step() {
             events += 1;

@@ -42,7 +42,7 @@ const PACED_RING: u64 = 256;
 /// Unreliable pairs free a slot when the packet leaves, so slots must outlast the flight.
 const UNRELIABLE_FACTOR: u64 = 4;
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     pub(crate) fn build(scenario: &Scenario, profile: &Profile) -> Result<Self, SimError> {
         let mut device = Device::of(profile);
         let setup = Setup::of(scenario, profile)?;

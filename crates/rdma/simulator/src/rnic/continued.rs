@@ -78,7 +78,7 @@ impl<'a> Continued<'a> {
         // Until a measured time begins, the world neither measures nor ends.
         scenario.warmup = NEVER;
         Ok(Self {
-            world: World::build(&scenario, profile)?,
+            world: <World>::build(&scenario, profile)?,
             scenario,
             profile,
             at: Duration::ZERO,
@@ -156,9 +156,9 @@ struct Drawn {
 
 impl Drawn {
     /// Whether the first postings of `pairs` are written after `latest` if they go on as in the last `time`.
-    fn is_hopeless(
+    fn is_hopeless<const RECORDS: bool>(
         &mut self,
-        world: &World,
+        world: &World<RECORDS>,
         pairs: &[u32],
         at: Duration,
         time: Duration,
@@ -203,7 +203,7 @@ impl Fill {
     }
 }
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// How full every receive buffer is at `at`.
     fn fills(&self, at: Duration) -> Vec<Fill> {
         let now = at.as_ps();
@@ -336,13 +336,6 @@ impl World {
     pub(super) fn run_until(&mut self, end: Duration) -> u64 {
         let end = Instant::ZERO + end;
         let mut events = 0;
-        if self.trace.is_some() {
-            while let Some(now) = self.queue.take_until(end) {
-                self.handle_noted(now.as_ps(), self.queue.taken());
-                events += 1;
-            }
-            return events;
-        }
         while let Some(now) = self.queue.take_until(end) {
             self.look_ahead();
             self.handle(now.as_ps(), self.queue.taken());

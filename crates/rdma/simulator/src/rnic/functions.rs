@@ -11,7 +11,7 @@
 
 use super::world::World;
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// The function of a pair handles an exception found at `at`; when it is done, ps, or nothing where functions
     /// are not apart.
     pub(crate) fn function_handles(&mut self, at: u64, host: usize, pair: u32) -> Option<u64> {

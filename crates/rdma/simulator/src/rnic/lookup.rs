@@ -14,7 +14,7 @@ use super::trace::{CacheName, Resource};
 use super::world::World;
 use isolane_common_quantities::rng::Stream;
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// Looks up the metadata of the next request in the caches; true when the pair has to wait and was set aside.
     pub(crate) fn look_up_request(
         &mut self,
@@ -143,7 +143,7 @@ impl World {
         if requester && blocked > free {
             nic.count.translation_stall += blocked - free;
             *unit = blocked;
-            if let Some(tracer) = &mut self.trace {
+            if RECORDS && let Some(tracer) = &mut self.trace {
                 let stall = Resource::DeregistrationStall;
                 tracer.stalled(host, Timeline::Requester, (free, blocked), stall);
             }
@@ -155,7 +155,7 @@ impl World {
             Some(apart) if requester => apart.translation_blocked[usize::from(owner)],
             _ => 0,
         };
-        if self.trace.is_some() {
+        if RECORDS {
             self.trace_lookup(host, CacheName::Protections, region, (known, true));
             self.trace_lookup(host, CacheName::Translations, entry, (translated, true));
         }

@@ -32,7 +32,7 @@ pub(crate) enum Taken {
     Dropped,
 }
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// Whether receives of `pair` are read one at a time, as posted ones do not fit its responder's cache.
     fn reads_singly(&self, pair: u32) -> bool {
         let micro = &self.device.micro;

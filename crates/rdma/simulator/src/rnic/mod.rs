@@ -86,7 +86,7 @@ pub fn run_watched(
     profile: &Profile,
     watch: &dyn Fn(f64),
 ) -> Result<RunResult, SimError> {
-    let mut world = world::World::build(scenario, profile)?;
+    let mut world = <world::World>::build(scenario, profile)?;
     world.run_watched(watch);
     Ok(world.result(scenario, profile))
 }

@@ -355,7 +355,7 @@ mod tests {
         let scenario =
             isolane_rdma_scenario::parse(&text, "ring.toml", &library).expect("well-formed");
         let profile = library.profile("cx5-100g-roce").expect("shipped");
-        let mut world = World::build(&scenario, profile).expect("it can be built");
+        let mut world = <World>::build(&scenario, profile).expect("it can be built");
         world.pairs.remove(0)
     }
 

@@ -23,7 +23,7 @@ use isolane_rdma_scenario::model::{ATOMIC_BYTES, Arrival, MemoryPlace, Topology,
 /// Key space of the responder's contexts next to the requester's (see `transmit`).
 const RESPONDER: u64 = 1;
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// A packet has wholly arrived at its receiver's port.
     #[inline(always)]
     pub(crate) fn arrived(&mut self, now: u64, pair: u32, packet: Packet) {
@@ -70,7 +70,7 @@ impl World {
         }
         nic.buffers[usize::from(packet.buffer)].buffered += room;
         let at_once = nic.takes_now(now);
-        if self.trace.is_some() {
+        if RECORDS {
             self.trace_accepted(host, pair, packet, size, at_once);
         }
         if at_once {
@@ -238,7 +238,7 @@ impl World {
         } else {
             Phase::Delivering
         };
-        if self.trace.is_some() {
+        if RECORDS {
             self.trace_received(host, pair, position, next, !answers);
         }
         let mut queue_pair = &mut self.pairs[pair as usize];
@@ -259,7 +259,7 @@ impl World {
         }
         if transport == Transport::Rc && request.wants_ack {
             let arrives = self.send_ack(host, pair, at.max(ready), self.device.ack);
-            if self.trace.is_some() {
+            if RECORDS {
                 self.trace_answers(host, pair, position, arrives);
             }
             let event = Event::Acknowledged { pair, upto };
@@ -408,6 +408,7 @@ impl World {
             Resource::DropStall
         };
         if stalled > 0
+            && RECORDS
             && let Some(tracer) = &mut self.trace
         {
             tracer.stalled(host, Timeline::Responder, (at, at + stall), cause);
@@ -443,7 +444,7 @@ impl World {
         let memory = self.look_up_memory(now, host, pair, true, false);
         let at = self.responder_works(now, host, self.device.respond[verb_index(Verb::Read)]);
         let position = self.pairs[pair as usize].received;
-        if self.trace.is_some() {
+        if RECORDS {
             self.trace_received(host, pair, position, Phase::Answering, false);
         }
         let queue_pair = &mut self.pairs[pair as usize];
@@ -474,14 +475,14 @@ impl World {
             .delivered(now, &mut self.pairs[pair as usize], ATOMIC_BYTES);
         self.meter.message_delivered(&self.pairs[pair as usize]);
         let position = self.pairs[pair as usize].received;
-        if self.trace.is_some() {
+        if RECORDS {
             self.trace_received(host, pair, position, Phase::Answered, false);
         }
         let queue_pair = &mut self.pairs[pair as usize];
         queue_pair.received += 1;
         let upto = queue_pair.received as u32;
         let arrives = self.send_ack(host, pair, read, self.device.ack + ATOMIC_BYTES);
-        if self.trace.is_some() {
+        if RECORDS {
             self.trace_answers(host, pair, position, arrives);
         }
         let event = Event::Acknowledged { pair, upto };
@@ -546,7 +547,7 @@ impl World {
         let written = self.write_payload(now, host, pair, at, packet);
         if packet.last {
             let position = self.pairs[pair as usize].acknowledged;
-            if self.trace.is_some() {
+            if RECORDS {
                 self.trace_received(host, pair, position, Phase::Answered, true);
             }
             let queue_pair = &mut self.pairs[pair as usize];

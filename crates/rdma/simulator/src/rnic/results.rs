@@ -14,7 +14,7 @@ use isolane_study_results::rdma::{
 };
 use std::collections::BTreeMap;
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// The warm-up is over at `now`.
     pub(crate) fn start_measuring(&mut self, now: u64) {
         self.meter.measuring = true;

@@ -21,7 +21,7 @@ use crate::monitor::{
 use isolane_rdma_policy::harmonic::statistics::{BusDirection, TenantStatistics};
 use std::collections::BTreeMap;
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// Puts a monitor on each NIC's bus. All queue pairs and loops must be there.
     pub(crate) fn attach_monitors(&mut self) {
         self.layout = Addresses::lay_out(

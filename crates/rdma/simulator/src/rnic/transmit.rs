@@ -50,7 +50,7 @@ impl Path {
     }
 }
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// The NIC sees a doorbell for `count` work requests.
     pub(crate) fn doorbell(&mut self, now: u64, pair: u32, count: u16) {
         let bytes = self.device.doorbell + self.device.tlp;
@@ -116,8 +116,7 @@ impl World {
         let mut done = self.pcie_in(host, now, bytes, || access) + self.read_latency();
         if self.device.micro.fetch_context {
             let own = (pair, End::Requester, Object::PairContext);
-            let there =
-                self.look_up_context((now, host, owner), own, u64::from(pair) * 2, true);
+            let there = self.look_up_context((now, host, owner), own, u64::from(pair) * 2, true);
             done = done.max(there);
         }
         self.traced(move |tracer| tracer.fetches(host, pair, done));
@@ -235,7 +234,7 @@ impl World {
     /// The transmitter's next step is due at `at`, for work of `rank` that can go out from `now` on.
     #[inline(always)]
     fn step_comes(&mut self, host: usize, now: u64, at: u64, rank: usize) {
-        if self.trace.is_some() {
+        if RECORDS {
             self.trace_hold(host, now, at, rank);
         }
         self.schedule(at, Event::Transmit { host: host as u8 });
@@ -369,7 +368,7 @@ impl World {
         };
         let bytes = payload + self.device.frame + header;
         let departed = self.depart(host, path, (ready, rank), bytes);
-        if last && self.trace.is_some() {
+        if last && RECORDS {
             self.trace_left(host, pair, (at, ready, departed, rank), false);
         }
         let event = Event::Packet { pair, packet };
@@ -515,7 +514,7 @@ impl World {
                 }
             }
             *free = left;
-            if let Some(tracer) = &mut self.trace {
+            if RECORDS && let Some(tracer) = &mut self.trace {
                 tracer.frame(host, rank, time, &nic.wire_free);
             }
             (left, left + delay)
@@ -568,7 +567,7 @@ impl World {
         };
         let bytes = payload + self.device.frame;
         let departed = self.depart(host, path, (ready, rank), bytes);
-        if last && self.trace.is_some() {
+        if last && RECORDS {
             self.trace_left(host, pair, (at, ready, departed, rank), true);
         }
         let requester = usize::from(self.pairs[pair as usize].host);

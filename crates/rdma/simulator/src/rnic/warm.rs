@@ -23,7 +23,7 @@ struct Used {
     entries: u64,
 }
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// See the module.
     pub(crate) fn warm(&mut self, seed: u64) {
         let shift = self.device.micro.translation_shift;

@@ -7,7 +7,7 @@
 use super::enforce::Daemon;
 use super::world::World;
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// Bounds the chunks that the flow's queue pairs may have in the NIC.
     pub(crate) fn set_window(&mut self, daemon: &mut Daemon, chunks: u32) {
         daemon.window = chunks;

@@ -7,7 +7,7 @@ use crate::rnic::event::{Arrived, Event};
 use crate::rnic::world::World;
 use isolane_rdma_scenario::model::Verb;
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// An arrival waits for its tenant's turn.
     pub(crate) fn enqueue_apart(&mut self, now: u64, host: usize, pair: u32, arrived: Arrived) {
         let class = usize::from(self.pairs[pair as usize].queue);

@@ -27,7 +27,7 @@ impl Leaf {
     /// The hosts of `scenario` on the device `profile` describes, `way` apart without traffic. Fails as
     /// [`crate::rnic::run`] does.
     pub fn new(scenario: &Scenario, profile: &Profile, way: Duration) -> Result<Self, SimError> {
-        let mut world = World::build(scenario, profile)?;
+        let mut world = <World>::build(scenario, profile)?;
         // Frames that come back are past every switch.
         world.topology = Topology::BackToBack;
         world.border = Some(Box::new(Border {
@@ -102,7 +102,7 @@ impl Leaf {
     }
 }
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// `event` is what a frame of `bytes` does when it arrives at `arrives` on an empty network: schedules it, or hands
     /// the frame out.
     #[inline(always)]

@@ -8,7 +8,7 @@ use isolane_common_quantities::units::{Bytes, Instant};
 use isolane_rdma_policy::palos::{Label, QueuePairId, Rest};
 use isolane_rdma_scenario::model::{Class, Verb};
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// Puts a context with work into a lane; returns as [`Lanes::push`] does.
     ///
     /// [`Lanes::push`]: crate::rnic::lanes::Lanes::push

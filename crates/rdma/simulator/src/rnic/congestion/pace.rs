@@ -3,7 +3,7 @@
 use crate::rnic::event::Event;
 use crate::rnic::world::World;
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// Whether DCQCN may pace a sender: it was notified, and was paced when last looked at.
     #[inline]
     pub(crate) fn paces(&self, pair: u32, response: bool) -> bool {

@@ -5,7 +5,7 @@ use crate::rnic::trace::CacheName;
 use crate::rnic::world::World;
 use isolane_rdma_scenario::model::{ControlObject, ControlPhase};
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     pub(crate) fn start_loops(&mut self, now: u64, tenant: u16) {
         for index in 0..self.loops.len() as u32 {
             if self.loops[index as usize].tenant == tenant {

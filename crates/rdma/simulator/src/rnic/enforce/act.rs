@@ -11,7 +11,7 @@ use isolane_rdma_policy::{Action, Completion, Direction, FlowClass, FlowId, Flow
 use isolane_rdma_scenario::model::{Class, Transport, Verb};
 use std::ops::Range;
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// Notifies the daemons of a tenant that starts or stops.
     pub(crate) fn tenant_joins_or_leaves(&mut self, now: u64, tenant: u16, starts: bool) {
         for host in 0..self.enforcer.daemons.len() {
@@ -230,9 +230,7 @@ impl World {
         let window = queue_pair.window;
         let (mut written, mut chunks, mut starved) = (0, 0, false);
         let mut look_at = None;
-        while queue_pair.released < queue_pair.app_posted
-            && queue_pair.room() > 0
-            && written < list
+        while queue_pair.released < queue_pair.app_posted && queue_pair.room() > 0 && written < list
         {
             let begins = queue_pair.release_offset == 0;
             if begins && queue_pair.membership == Membership::Leaving {
@@ -282,7 +280,7 @@ impl World {
             let extra = self.device.post * chunks + if posting { 0 } else { self.device.ring };
             process.cpu_free = process.cpu_free.max(at) + extra;
             let seen = process.cpu_free + self.device.mmio;
-            if self.trace.is_some() {
+            if RECORDS {
                 self.trace_released(pair, seen - self.device.mmio);
             }
             self.schedule(

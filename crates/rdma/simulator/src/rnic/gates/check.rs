@@ -11,7 +11,7 @@ use isolane_common_quantities::units::Instant;
 use isolane_rdma_policy::harmonic::{ControlLimiter, ControlProfile, Objects};
 use isolane_rdma_scenario::model::{ControlObject, Scenario, Transport};
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// Works out what the shim checks and counts, when all queue pairs are there.
     pub(crate) fn set_costs(&mut self, scenario: &Scenario, setup: &Setup) {
         self.enforcer.gates = setup.gates;

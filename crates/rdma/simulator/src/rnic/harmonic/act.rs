@@ -14,7 +14,7 @@ use isolane_rdma_policy::harmonic::{ControlLimiter, Objects, Verdict};
 use isolane_rdma_scenario::model::{ControlObject, Verb};
 use std::collections::{BTreeMap, VecDeque};
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// Starts the daemons. All queue pairs and loops, and the monitors, must be there.
     pub(crate) fn start_harmonic(&mut self, setup: &HarmonicSetup) {
         let tenants = setup.control.len();

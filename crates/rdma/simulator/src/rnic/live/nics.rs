@@ -50,7 +50,7 @@ impl LiveNics {
         seed: u64,
     ) -> Result<Self, SimError> {
         assert!((1..=HOSTS_MAX).contains(&hosts), "{hosts} hosts");
-        let mut world = World::build(&empty(profile, topology, seed), profile)?;
+        let mut world = <World>::build(&empty(profile, topology, seed), profile)?;
         while world.nics.len() < hosts {
             let nic = world.nics[0].clone();
             world.nics.push(nic);
@@ -205,7 +205,7 @@ impl LiveNics {
         while let Some((now, event)) = self.world.queue.pop_until(until) {
             self.world.look_ahead();
             if self.ended.is_empty() || !self.is_of_discarded(&event) {
-                self.world.handle_noted(now.as_ps(), event);
+                self.world.handle(now.as_ps(), event);
             }
             self.post_waiting(now.as_ps());
         }
@@ -312,7 +312,7 @@ impl LiveNics {
     }
 }
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// The poster's thread polls the completions of all messages below `upto`.
     pub(crate) fn report_completed(&mut self, now: u64, pair: u32, upto: u32) {
         let jitter = self.jitter_of_host();

@@ -9,7 +9,7 @@ use crate::rnic::sizes::RECEIVE_WQE_BYTES;
 use crate::rnic::world::World;
 use isolane_rdma_scenario::model::{MemoryPlace, Transport, Verb};
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// Fills in what pairs and NICs keep, when all pairs are there.
     pub(crate) fn set_micro(&mut self) {
         for index in 0..self.pairs.len() {

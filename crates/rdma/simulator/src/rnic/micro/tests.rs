@@ -40,7 +40,7 @@ fn world(text: &str, names: &[&str]) -> World {
             sourced.value = 0.0;
         }
     }
-    World::build(&scenario, &profile).expect("no policy")
+    <World>::build(&scenario, &profile).expect("no policy")
 }
 
 /// What is where at one moment, bytes and ps.

@@ -11,7 +11,7 @@ use isolane_rdma_scenario::application::{Algorithm, ApplicationTraffic, Program 
 use isolane_rdma_scenario::model::{DataTraffic, Message, Transport};
 use std::collections::VecDeque;
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// Adds an application's processes and queue pairs.
     pub(crate) fn add_program(
         &mut self,

@@ -5,7 +5,7 @@ use isolane_rdma_policy::harmonic::statistics::{ObjectKind, Usage};
 use isolane_rdma_scenario::library::Library;
 use isolane_rdma_scenario::model::Scenario;
 
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// The tenant behind an owner; the host's own work has none.
     fn tenant_of(&self, owner: Owner) -> Option<u16> {
         match owner {
@@ -44,7 +44,7 @@ fn with_monitors(scenario: &Scenario) -> World {
     let profile = library
         .profile(&scenario.profile)
         .expect("a shipped profile");
-    let mut world = World::build(scenario, profile).expect("the policy exists");
+    let mut world = <World>::build(scenario, profile).expect("the policy exists");
     world.attach_monitors();
     world
 }
@@ -151,7 +151,7 @@ fn control_verbs_keep_the_mappings_up_to_date() {
     let world = watched(MIXED);
     let library = Library::embedded();
     let profile = library.profile("cx5-100g-roce").expect("a shipped profile");
-    let mut before = World::build(&scenario(MIXED), profile).expect("the policy exists");
+    let mut before = <World>::build(&scenario(MIXED), profile).expect("the policy exists");
     before.attach_monitors();
     for tenant in 0..7 {
         before.announce(0, tenant);

@@ -9,17 +9,11 @@ use crate::rnic::queue_pair::NONE;
 use crate::rnic::world::World;
 use isolane_rdma_scenario::model::Transport;
 
-/// Marks the path to a call of the recorder as one that is rarely taken: it takes no registers from a run that records nothing.
-#[cold]
-#[inline(never)]
-fn rare() {}
-
-impl World {
+impl<const RECORDS: bool> World<RECORDS> {
     /// Lets the recorder, if there is one, take note.
     #[inline(always)]
     pub(crate) fn traced(&mut self, note: impl FnOnce(&mut Tracer)) {
-        if let Some(tracer) = self.trace.as_deref_mut() {
-            rare();
+        if RECORDS && let Some(tracer) = self.trace.as_deref_mut() {
             note(tracer);
         }
     }
@@ -135,7 +129,7 @@ impl World {
         key: u64,
         outcome: (bool, bool),
     ) {
-        if self.trace.is_some() {
+        if RECORDS {
             self.record_lookup(host, cache, key, outcome);
         }
     }
@@ -172,7 +166,7 @@ impl World {
     /// A context of `pair` begins to wait in a schedule queue of `host`.
     #[inline]
     pub(crate) fn trace_queued(&mut self, host: usize, pair: u32, response: bool) {
-        if self.trace.is_some() {
+        if RECORDS {
             let place = self.place(host, pair);
             self.traced(move |tracer| tracer.queued(host, pair, response, place));
         }
@@ -181,7 +175,7 @@ impl World {
     /// The transmitter of `host` takes a packet of `pair`.
     #[inline]
     pub(crate) fn trace_takes(&mut self, host: usize, pair: u32, response: bool) {
-        if self.trace.is_some() {
+        if RECORDS {
             let place = self.place(host, pair);
             self.traced(move |tracer| tracer.takes(host, pair, response, place));
         }

@@ -21,7 +21,7 @@ pub fn run_traced(
         "tenant {} does not exist",
         options.victim
     );
-    let mut world = World::build(scenario, profile)?;
+    let mut world = World::<true>::build(scenario, profile)?;
     world.trace = Some(Box::new(Tracer::new(
         &world.nics,
         &world.pairs,
