@@ -197,16 +197,16 @@ pub(crate) fn policy(name: &str) -> Result<PolicySpec> {
         StackError::UnknownPart { part } => match policy_kinds::elsewhere(&part, Kind::Rdma) {
             Some(kinds) => bad(format!("policy {part}: {kinds}")),
             None if name.eq_ignore_ascii_case(ALL) => {
-                bad(format!("policy {name}: unknown; did you mean {ALL}?"))
+                bad(format!("policy {name}: is unknown; did you mean {ALL}?"))
             }
-            None => bad(format!(
-                "policy {name}: {part:?} is unknown{}",
-                suggestion(
-                    &part,
-                    stack::part_names()
-                        .chain(stack::ALL.iter().copied().filter(|name| name.contains('+')))
-                )
-            )),
+            None => {
+                let stacks = stack::ALL.iter().copied().filter(|name| name.contains('+'));
+                let known = suggestion(&part, stack::part_names().chain(stacks));
+                bad(match part == name {
+                    true => format!("policy {name}: is unknown{known}"),
+                    false => format!("policy {name}: {part:?} is unknown{known}"),
+                })
+            }
         },
         other => bad(format!("policy {other}")),
     });

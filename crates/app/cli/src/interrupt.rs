@@ -36,7 +36,6 @@ pub(crate) fn at_once(bar: &Bar) -> Result<Stop> {
 }
 
 /// The same for work whose progress is not known; `work` says what it was.
-#[cfg(feature = "mem-hosts")]
 pub(crate) fn at_once_during(work: &str) -> Result<Stop> {
     let words = format!("isolane: interrupted during {work}; nothing was written");
     at_once_with(move || words.clone())

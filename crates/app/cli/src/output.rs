@@ -1,5 +1,6 @@
 //! Printing and writing files: whole documents or nothing.
 
+use crate::inputs::bad;
 use anyhow::{Context, Result};
 use isolane_common_text_output::wrapped;
 use serde::Serialize;
@@ -64,8 +65,9 @@ pub(crate) fn width() -> Option<usize> {
     (size.ws_col > 0).then(|| usize::from(size.ws_col.max(WIDTH_MIN)))
 }
 
-/// Makes the directory `path` with its parents.
+/// Makes the directory `path` with its parents. A file in its place is bad input.
 pub(crate) fn make_directory(path: &Path) -> Result<()> {
+    no_file_in_place_of(path)?;
     fs::create_dir_all(path).with_context(|| {
         format!(
             "cannot make the directory {}; choose another",
@@ -76,10 +78,8 @@ pub(crate) fn make_directory(path: &Path) -> Result<()> {
 
 /// Fails where the directory `path` cannot be made and written to. Called before a long run; leaves no file behind.
 pub(crate) fn check_directory(path: &Path) -> Result<()> {
-    let there = path.ancestors().find(|part| part.exists());
-    let nearest = there.filter(|part| !part.as_os_str().is_empty());
-    let nearest = nearest.unwrap_or(Path::new("."));
-    probe(nearest).with_context(|| {
+    no_file_in_place_of(path)?;
+    probe(nearest(path)).with_context(|| {
         format!(
             "cannot write into the directory {}; choose another",
             path.display()
@@ -89,17 +89,54 @@ pub(crate) fn check_directory(path: &Path) -> Result<()> {
 
 /// Fails where the file `path` cannot be written. Called before a long run; leaves no file behind.
 pub(crate) fn check_file(path: &Path) -> Result<()> {
-    let named = match (path.is_dir(), path.file_name()) {
-        (true, _) | (_, None) => Err(io::ErrorKind::IsADirectory.into()),
-        (false, Some(_)) if is_stream(path) => Ok(()),
-        (false, Some(_)) => {
-            let parent = path
-                .parent()
-                .filter(|parent| !parent.as_os_str().is_empty());
-            probe(parent.unwrap_or(Path::new(".")))
-        }
-    };
-    named.with_context(|| no_place(path))
+    let name = path.display();
+    if path.is_dir() || path.file_name().is_none() {
+        return Err(bad(format!(
+            "{name:?} is a directory, and a file is needed; name a file in it"
+        )));
+    }
+    if is_stream(path) {
+        return Ok(());
+    }
+    let parent = parent(path);
+    no_file_in_place_of(parent)?;
+    if !parent.exists() {
+        return Err(bad(format!(
+            "{name}: there is no directory {}; make it, or choose another place",
+            parent.display()
+        )));
+    }
+    probe(parent).with_context(|| no_place(path))
+}
+
+/// The directory that `path` is in.
+fn parent(path: &Path) -> &Path {
+    let parent = path.parent().filter(|part| !part.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
+}
+
+/// The part of `path` that exists: itself, or the nearest directory above it.
+fn nearest(path: &Path) -> &Path {
+    let there = path.ancestors().find(|part| part.exists());
+    let nearest = there.filter(|part| !part.as_os_str().is_empty());
+    nearest.unwrap_or(Path::new("."))
+}
+
+/// Fails where `path`, or what should be a directory above it, is a file.
+fn no_file_in_place_of(path: &Path) -> Result<()> {
+    let there = nearest(path);
+    match (there.is_dir(), there == path) {
+        (true, _) => Ok(()),
+        (false, true) => Err(bad(format!(
+            "{} is a file, and a directory is needed; name a directory, which is made if it does not exist",
+            path.display()
+        ))),
+        (false, false) => Err(bad(format!(
+            "cannot make the directory {}: {} is a file; choose another place",
+            path.display(),
+            there.display()
+        ))),
+    }
 }
 
 /// Makes a file in `directory`, and removes it.
@@ -164,16 +201,41 @@ mod tests {
         assert!(
             check_file(Path::new("bare")).is_ok() && check_directory(Path::new("bare")).is_ok()
         );
-        for refused in [
-            check_directory(&at("file")),
-            check_directory(&at("file/below")),
-            check_file(&at("file/below")),
-            check_file(&at("new/file")),
-            check_file(directory.path()),
-            check_file(Path::new("")),
+        for (refused, reason) in [
+            (
+                check_directory(&at("file")),
+                "is a file, and a directory is needed",
+            ),
+            (
+                make_directory(&at("file")),
+                "is a file, and a directory is needed",
+            ),
+            (
+                check_directory(&at("file/below")),
+                "file is a file; choose another place",
+            ),
+            (
+                check_file(&at("file/below")),
+                "is a file, and a directory is needed",
+            ),
+            (check_file(&at("new/file")), "there is no directory"),
+            (
+                check_file(directory.path()),
+                "is a directory, and a file is needed",
+            ),
+            (
+                check_file(Path::new("")),
+                "is a directory, and a file is needed",
+            ),
         ] {
-            assert!(refused.unwrap_err().to_string().contains("choose another"));
+            let error = refused.unwrap_err();
+            assert!(error.to_string().contains(reason), "{error}");
+            assert_eq!(crate::status::exit_code(&error), crate::status::BAD_INPUT);
         }
+        // No directory can be made there, whoever asks.
+        let error = check_directory(Path::new("/proc/isolane")).unwrap_err();
+        assert!(error.to_string().contains("choose another"), "{error}");
+        assert_ne!(crate::status::exit_code(&error), crate::status::BAD_INPUT);
         let left = fs::read_dir(directory.path()).unwrap().count();
         assert_eq!(
             (left, fs::read_to_string(at("file")).unwrap()),

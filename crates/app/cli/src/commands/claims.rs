@@ -94,6 +94,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     if let Some(file) = &arguments.outcomes {
         output::check_file(file)?;
     }
+    if let Some(folder) = &arguments.report {
+        output::check_directory(folder)?;
+    }
     let (reports, text) = match arguments.lab.as_slice() {
         [] => {
             let bar = arguments.progress.runs();

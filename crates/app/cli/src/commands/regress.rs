@@ -3,6 +3,7 @@
 use super::hunt::found;
 use super::hunt::ground::{Place, measured_time};
 use crate::inputs::{self, bad};
+use crate::interrupt;
 use crate::output;
 use crate::status::Status;
 use crate::target::cancel_on_signal;
@@ -110,7 +111,7 @@ fn real(arguments: &Arguments, target: &str) -> Result<Status> {
     let profile = inputs::profile(&mut inputs::library(), &place.profile_name)?;
     let corpus = corpus(arguments, &profile)?;
     let state = State::of(target, place.lab(), place.environment()?);
-    on_states(arguments, &[state], &corpus)
+    on_states(arguments, &[state], &corpus, || ())
 }
 
 fn simulated(arguments: &Arguments) -> Result<Status> {
@@ -128,8 +129,9 @@ fn simulated(arguments: &Arguments) -> Result<Status> {
     let states = names.iter().zip(&profiles);
     let states = states.map(|(name, profile)| State::simulated(&SimTestbed, name, profile));
     let states: Vec<State<'_>> = states.collect();
+    let stop = interrupt::at_once_during("the runs of the reproducers")?;
     if arguments.bisect.is_empty() {
-        return on_states(arguments, &states, &corpus);
+        return on_states(arguments, &states, &corpus, || stop.done());
     }
     if states.len() < VERSIONS_MIN {
         bail!(bad(format!(
@@ -141,12 +143,24 @@ fn simulated(arguments: &Arguments) -> Result<Status> {
     Ok(answer(found.turns.iter().any(|turn| turn.came)))
 }
 
-/// The suite on `states`, and what is made of it.
-fn on_states(arguments: &Arguments, states: &[State<'_>], corpus: &[Reproducer]) -> Result<Status> {
+/// The suite on `states`, and what is made of it. Calls `before_writing` after the runs.
+fn on_states(
+    arguments: &Arguments,
+    states: &[State<'_>],
+    corpus: &[Reproducer],
+    before_writing: impl Fn(),
+) -> Result<Status> {
     if let Some(file) = &arguments.canary {
-        return night(arguments, &states[0], corpus, file);
+        return night(arguments, &states[0], corpus, file, before_writing);
+    }
+    for file in [&arguments.junit, &arguments.record].into_iter().flatten() {
+        output::check_file(file)?;
+    }
+    if let Some(folder) = &arguments.bundle {
+        output::check_directory(folder)?;
     }
     let result = regress(states, corpus, arguments.seeds)?;
+    before_writing();
     if let Some(path) = &arguments.junit {
         output::write_file(path, &result.junit())?;
     }
@@ -175,6 +189,7 @@ fn night(
     state: &State<'_>,
     corpus: &[Reproducer],
     file: &Path,
+    before_writing: impl Fn(),
 ) -> Result<Status> {
     let canary = match file.exists() {
         true => {
@@ -192,6 +207,7 @@ fn night(
             Canary::begin(&suite, arguments.false_alarm_nights, seeds)
         }
     };
+    before_writing();
     output::write_file(file, &output::json(&canary)?)?;
     show(arguments, &canary, || canary.text())?;
     Ok(answer(canary.alarmed()))

@@ -77,6 +77,7 @@ pub(crate) fn open(
     {
         output::make_directory(directory)?;
     }
+    output::check_file(path)?;
     let file = File::create(path).with_context(|| {
         format!(
             "cannot write {}; free space or choose another place",

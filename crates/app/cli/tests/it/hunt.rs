@@ -295,23 +295,46 @@ fn places_that_cannot_be_written_are_named_before_anything_runs() {
     );
     let target = "sim:cx6-200g-roce";
     let own = directory.path().to_str().unwrap();
-    for words in [
-        &["hunt", "--target", target, "--report", below][..],
-        &["hunt", "bench", "--target", target, "--report", below],
-        &["sim", scenario, "--report", file],
-        &["recommend", scenario, "--report", file],
-        &["explain", "data-write", "small-write", "--report", below],
-        &["claims", "--only", "collie/*", "--markdown", own],
-        &["audit", "--quick", "--junit", below, "--report", own],
+    let matrix = ["regress", "--profile-matrix", "cx6-200g-roce"];
+    let a_file = format!("isolane: {file} is a file, and a directory is needed; name a directory");
+    let no_place = format!("isolane: cannot make the directory {below}: {file} is a file; choose");
+    let a_directory =
+        format!("isolane: {own} is a directory, and a file is needed; name a file in it");
+    for (words, wanted) in [
+        (&["hunt", "--target", target, "--report", file][..], &a_file),
+        (&["hunt", "--target", target, "--report", below], &no_place),
+        (
+            &["hunt", "bench", "--target", target, "--report", below],
+            &no_place,
+        ),
+        (&["sim", scenario, "--report", file], &a_file),
+        (&["recommend", scenario, "--report", file], &a_file),
+        (
+            &["explain", "data-write", "small-write", "--report", below],
+            &no_place,
+        ),
+        (&["claims", "--only", "collie/*", "--report", file], &a_file),
+        (
+            &["claims", "--only", "collie/*", "--markdown", own],
+            &a_directory,
+        ),
+        (&["audit", "--quick", "--report", file], &a_file),
+        (
+            &["audit", "--quick", "--junit", below, "--report", own],
+            &a_file,
+        ),
+        (&[&matrix[..], &["--junit", own]].concat(), &a_directory),
+        (&[&matrix[..], &["--record", own]].concat(), &a_directory),
+        (&[&matrix[..], &["--bundle", file]].concat(), &a_file),
     ] {
-        let (stdout, stderr) = check(words, 3);
+        let (stdout, stderr) = check(words, 2);
         assert!(stdout.is_empty(), "{words:?}: {stdout}");
-        let reason = stderr.matches("os error").count() + stderr.matches("is a directory").count();
-        assert!(
-            stderr.contains("choose another") && reason == 1,
-            "{words:?}: {stderr}"
-        );
+        assert!(stderr.starts_with(wanted), "{words:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{words:?}: {stderr}");
     }
+    // The kernel makes no directory there, whoever asks: the place is at fault, not the words.
+    let (_, stderr) = check(&["sim", scenario, "--report", "/proc/isolane"], 3);
+    assert!(stderr.contains("choose another"), "{stderr}");
     assert_eq!(fs::read_to_string(file).unwrap(), "kept");
 }
 

@@ -481,6 +481,15 @@ fn commands_without_progress_end_on_ctrl_c_with_one_line() {
     for words in [
         &["claims", "--only", "justitia/*", "--markdown", page_word][..],
         &[
+            "regress",
+            "--profile-matrix",
+            "cx6-200g-roce",
+            "--seeds",
+            "1000",
+            "--record",
+            page_word,
+        ],
+        &[
             "explain",
             "lat_ib_write_16",
             "Cache-QPC_ib_write_bw",

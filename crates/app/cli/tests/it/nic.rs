@@ -49,6 +49,12 @@ fn mistakes_name_the_object_the_value_and_the_remedy() {
 }
 
 #[test]
+fn the_help_of_top_says_over_which_time_fairness_is_measured() {
+    let (help, _) = check(&["top", "--help"], 0);
+    support::has_all(&help, &["fairness among flows, measured over the interval"]);
+}
+
+#[test]
 fn disciplines_that_cannot_act_over_the_soft_card_are_left_out_with_the_reason() {
     let parts = ["left out fq_codel", "TUN takes frames at once", "--sim"];
     refuses(&["study", "--configs", "fq_codel"], 2, &parts);

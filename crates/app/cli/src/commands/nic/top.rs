@@ -6,8 +6,12 @@ use crate::status::Status;
 use anyhow::Result;
 use isolane_ethernet_attach::status::{Asked, report};
 
+const AFTER: &str =
+    "Each view has the fairness among flows, measured over the interval before the view.";
+
 /// Arguments of `isolane nic top`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = AFTER)]
 pub(crate) struct Arguments {
     #[command(flatten)]
     place: Place,
