@@ -23,11 +23,11 @@ pub enum HardwareError {
         line: usize,
         detail: String,
     },
-    #[error("another process changes this card now (it has the journal {}); wait until it ends", .path.display())]
+    #[error("another process changes this device now (it has the journal {}); wait until it ends", .path.display())]
     Busy { path: PathBuf },
     #[error("the {target} does not exist; run `isolane rdma plan` again")]
     Gone { target: Box<Target> },
-    #[error("the {target}: wrote {wanted}, and the driver has {found}; this card cannot do it")]
+    #[error("the {target}: wrote {wanted}, and the driver has {found}; this device cannot do it")]
     NotKept {
         target: Box<Target>,
         wanted: Box<Value>,

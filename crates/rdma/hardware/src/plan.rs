@@ -1,24 +1,24 @@
-//! A plan: settings of a card with reasons, environments of programs, and what remains for software.
+//! A plan: settings of a device with reasons, environments of programs, and what remains for software.
 
 use crate::setting::{Target, Value};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Version of the plan's JSON.
-pub const PLAN_VERSION: u32 = 1;
+pub const PLAN_VERSION: u32 = 2;
 
-/// What a policy becomes on one card.
+/// What a policy becomes on one device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Plan {
     /// [`PLAN_VERSION`].
     pub version: u32,
-    /// Name of the card.
-    pub card: String,
-    /// Settings of the card and of cgroups, in the order in which they are made.
+    /// Name of the device.
+    pub device: String,
+    /// Settings of the device and of cgroups, in the order in which they are made.
     pub settings: Vec<Setting>,
     /// Variables that put the traffic of a tenant's programs into its class.
     pub environments: Vec<Environment>,
-    /// What the card cannot do.
+    /// What the device cannot do.
     pub remaining: Vec<Remaining>,
     /// The file for the daemon that does what remains; absent if the daemon has nothing to do.
     pub daemon: Option<String>,
@@ -48,7 +48,7 @@ pub struct Environment {
     pub reason: String,
 }
 
-/// A need that the card does not meet.
+/// A need that the device does not meet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Remaining {
     /// The tenant or class.
@@ -57,11 +57,11 @@ pub struct Remaining {
     pub need: String,
     /// What can do it.
     pub by: Actuator,
-    /// Why the card cannot.
+    /// Why the device cannot.
     pub reason: String,
 }
 
-/// What does a part of a policy that the card cannot do.
+/// What does a part of a policy that the device cannot do.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema,
 )]

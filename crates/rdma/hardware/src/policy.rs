@@ -1,7 +1,7 @@
-//! The operator's file: what the tenants of one card get.
+//! The operator's file: what the tenants of one device get.
 //!
 //! Problem: a mistake must be reported with its line and never guessed around. Method: [`parse`] turns TOML into checked
-//! values; the compiler checks only what depends on the card. Units: as written ("40Gb/s", "5us").
+//! values; the compiler checks only what depends on the device. Units: as written ("40Gb/s", "5us").
 
 use crate::setting::rate_shown;
 use isolane_common_quantities::units::{BitRate, Duration};
@@ -27,8 +27,8 @@ const LATENCY: Kind = Kind::duration(10_000, 1_000_000_000_000);
 /// The whole file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Policy {
-    /// Name of the card; `None`: the host's only one.
-    pub card: Option<String>,
+    /// Name of the device; `None`: the host's only one.
+    pub device: Option<String>,
     /// Rate to share, bits per second; `None`: the port's.
     pub rate: Option<BitRate>,
     /// Length of the longest cable of the port, metres; `None`: buffers stay as they are.
@@ -71,7 +71,7 @@ pub struct Tenant {
     pub p99: Option<Duration>,
     /// Name of its class.
     pub class: Option<String>,
-    /// Functions of the card that it alone uses: `vf0`, `sf88`.
+    /// Functions of the device that it alone uses: `vf0`, `sf88`.
     pub functions: Vec<String>,
     /// Path of its cgroup.
     pub cgroup: Option<String>,
@@ -83,7 +83,7 @@ pub struct Tenant {
 
 #[rustfmt::skip]
 const TOP: &[Key] = &[
-    key("card", Kind::Text, "RDMA device, or network device without RDMA (the host's only card)"),
+    key("device", Kind::Text, "RDMA device, or network device without RDMA (the host's only device)"),
     key("rate", Kind::Rate, "rate to share among tenants (the rate of the port)"),
     key("cable_m", count(1, 10_000), "longest cable of the port, metres: gives lossless classes a receive buffer (the driver's own buffers stay)"),
     key("class", Kind::Tables, "a traffic class"),
@@ -108,7 +108,7 @@ const TENANT: &[Key] = &[
     key("limit", Kind::Rate, "largest rate (none)"),
     key("p99", LATENCY, "largest 99th percentile of latency (none)"),
     key("class", Kind::Text, "name of its class (the default class)"),
-    key("functions", Kind::Commands, "functions of the card that it alone uses: \"vf0\", or [\"vf0\", \"sf88\"]"),
+    key("functions", Kind::Commands, "functions of the device that it alone uses: \"vf0\", or [\"vf0\", \"sf88\"]"),
     key("cgroup", Kind::Text, "path of its cgroup below the mount: \"/kubepods.slice/...\""),
     key("objects_max", count(1, u32::MAX as u64), "most RDMA objects of its cgroup (none)"),
     key("handles_max", count(1, u32::MAX as u64), "most open device files of its cgroup (none)"),
@@ -121,7 +121,7 @@ pub fn parse(file: &str, text: &str) -> Result<Policy> {
     let tree = source.tree()?;
     let top = Table::open(source, tree.get_ref(), 0, TOP, None)?;
     let mut policy = Policy {
-        card: top.text("card")?.map(str::to_owned),
+        device: top.text("device")?.map(str::to_owned),
         rate: top.rate("rate")?,
         cable_m: top.count32("cable_m")?,
         classes: Vec::new(),
@@ -159,7 +159,7 @@ pub fn schema() -> serde_json::Value {
         "class" => object(CLASS, |_| json!({})),
         _ => object(TENANT, |_| json!({})),
     };
-    titled("Isolane policy of a card", object(TOP, below))
+    titled("Isolane policy of a device", object(TOP, below))
 }
 
 /// The tables of one kind; each is named by its kind and its `name`.
@@ -322,7 +322,7 @@ impl Policy {
     /// The policy as a file that [`parse`] reads again.
     pub fn to_toml(&self) -> String {
         let mut text = Lines::default();
-        text.line("card", self.card.as_deref().map(quoted));
+        text.line("device", self.device.as_deref().map(quoted));
         text.line("rate", self.rate.map(rate));
         text.line("cable_m", self.cable_m);
         for class in &self.classes {

@@ -1,11 +1,11 @@
-//! The journal of a card: each previous value, written before the value is changed.
+//! The journal of a device: each previous value, written before the value is changed.
 //!
 //! Problem: the program may be killed at any time, and the previous values must still be restorable. Method: one file of
-//! JSON lines per card. `change` has the previous value and is appended before the write; `made` is appended after the
+//! JSON lines per device. `change` has the previous value and is appended before the write; `made` is appended after the
 //! value was read back; `undone` after the previous value was read back; `complete` after the last setting of a plan. Of
 //! several changes of one object the first previous value and the last new value count. A journal of another boot is
 //! void: the kernel keeps none of these settings over a boot. The directory is the superuser's alone, and no link in it
-//! is followed. Limits: one journal per card and network namespace of the caller; a card that is renamed while a plan is
+//! is followed. Limits: one journal per device and network namespace of the caller; a device that is renamed while a plan is
 //! in force keeps its journal under the old name.
 
 use crate::error::HardwareError;
@@ -67,7 +67,7 @@ pub struct Record {
     complete: bool,
 }
 
-/// What the directory has for a card.
+/// What the directory has for a device.
 #[derive(Debug)]
 pub enum Found {
     /// No journal: nothing is changed.
@@ -79,10 +79,10 @@ pub enum Found {
 }
 
 impl Record {
-    /// Opens the journal of `card` and excludes other writers. Fails with [`HardwareError::Busy`],
+    /// Opens the journal of `device` and excludes other writers. Fails with [`HardwareError::Busy`],
     /// [`HardwareError::Journal`] or [`HardwareError::Damaged`].
-    pub fn find(directory: &Path, card: &str) -> Result<Found, HardwareError> {
-        let path = path(directory, card);
+    pub fn find(directory: &Path, device: &str) -> Result<Found, HardwareError> {
+        let path = path(directory, device);
         match PrivateDirectory::open(directory) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
             Err(error) => return Err(HardwareError::journal(directory, error)),
@@ -106,16 +106,16 @@ impl Record {
         }
     }
 
-    /// The journal of `card`; makes an empty one if there is none of this boot.
-    pub fn open_or_make(directory: &Path, card: &str) -> Result<Self, HardwareError> {
+    /// The journal of `device`; makes an empty one if there is none of this boot.
+    pub fn open_or_make(directory: &Path, device: &str) -> Result<Self, HardwareError> {
         PrivateDirectory::open_or_make(directory)
             .map_err(|error| HardwareError::journal(directory, error))?;
-        match Self::find(directory, card)? {
+        match Self::find(directory, device)? {
             Found::Record(record) => return Ok(record),
-            Found::OtherBoot => remove(&path(directory, card))?,
+            Found::OtherBoot => remove(&path(directory, device))?,
             Found::Nothing => {}
         }
-        let path = path(directory, card);
+        let path = path(directory, device);
         let mut journal = Journal::create_new(&path).map_err(|error| match error.kind() {
             ErrorKind::AlreadyExists => HardwareError::Busy { path: path.clone() },
             _ => HardwareError::journal(&path, error),
@@ -137,15 +137,15 @@ impl Record {
         })
     }
 
-    /// The cards that have a journal of this boot, sorted. Fails if the directory cannot be read.
-    pub fn cards(directory: &Path) -> Result<Vec<String>, HardwareError> {
+    /// The devices that have a journal of this boot, sorted. Fails if the directory cannot be read.
+    pub fn devices(directory: &Path) -> Result<Vec<String>, HardwareError> {
         let names = match PrivateDirectory::open(directory) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             opened => opened.and_then(|opened| opened.names()),
         };
         let names = names.map_err(|error| HardwareError::journal(directory, error))?;
-        let card = |name: String| name.strip_suffix(SUFFIX).map(str::to_owned);
-        Ok(names.into_iter().filter_map(card).collect())
+        let device = |name: String| name.strip_suffix(SUFFIX).map(str::to_owned);
+        Ok(names.into_iter().filter_map(device).collect())
     }
 
     /// Changes in force, in the order of their first change.
@@ -289,16 +289,16 @@ fn lock(journal: &Journal, path: &Path) -> Result<(), HardwareError> {
 }
 
 /// Removes the journal of an earlier boot. Fails if the file cannot be removed.
-pub fn remove_void(directory: &Path, card: &str) -> Result<(), HardwareError> {
-    remove(&path(directory, card))
+pub fn remove_void(directory: &Path, device: &str) -> Result<(), HardwareError> {
+    remove(&path(directory, device))
 }
 
 fn remove(path: &Path) -> Result<(), HardwareError> {
     std::fs::remove_file(path).map_err(|error| HardwareError::journal(path, error))
 }
 
-fn path(directory: &Path, card: &str) -> PathBuf {
-    directory.join(format!("{card}{SUFFIX}"))
+fn path(directory: &Path, device: &str) -> PathBuf {
+    directory.join(format!("{device}{SUFFIX}"))
 }
 
 /// The kernel's number of this boot.

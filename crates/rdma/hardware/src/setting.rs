@@ -4,7 +4,7 @@ pub use isolane_rdma_inventory::dcb::Selection;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// Bits per second in the unit of cards: one megabit per second. mlx5, ice and netdevsim reject finer rates.
+/// Bits per second in the unit of devices: one megabit per second. mlx5, ice and netdevsim reject finer rates.
 pub const RATE_UNIT_BPS: u64 = 1_000_000;
 
 /// An object of the kernel that has a value.

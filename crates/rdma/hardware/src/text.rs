@@ -1,18 +1,18 @@
 //! A plan as text.
 
-use crate::card::Card;
+use crate::host::HostDevice;
 use crate::plan::Plan;
 use crate::setting::rate_shown;
 use isolane_common_text_output::{Table, counted};
 use std::fmt::Write;
 
 /// The whole plan; tables are at most `width` columns wide if possible.
-pub fn render(plan: &Plan, card: &Card, width: Option<usize>) -> String {
+pub fn render(plan: &Plan, device: &HostDevice, width: Option<usize>) -> String {
     let mut text = format!(
         "{} ({}, {}): {}; {}\n",
-        card.name,
-        card.driver,
-        match card.rate_bps {
+        device.name,
+        device.driver,
+        match device.rate_bps {
             0 => "rate unknown".to_owned(),
             rate => rate_shown(rate),
         },

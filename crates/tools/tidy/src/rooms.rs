@@ -38,7 +38,7 @@ pub const ROOMS: &[Room] = &[
     room(
         "rdma/hardware",
         Plain,
-        "one policy as settings of network cards: devlink rates, data centre bridging, cgroups; applied by a journal",
+        "one policy as settings of NICs: devlink rates, data centre bridging, cgroups; applied by a journal",
         &["common/journal", "common/linux", "common/quantities", "common/text-output", "common/toml-input", "rdma/inventory", "rdma/verbs-sys"],
     ),
     room(

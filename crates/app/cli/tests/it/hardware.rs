@@ -12,9 +12,15 @@ fn example(name: &str) -> String {
 }
 
 #[test]
-fn a_policy_is_planned_for_cards_of_another_host() {
-    let (policy, cards) = (example("policy.toml"), example("switchdev.json"));
-    let words = ["rdma", "plan", policy.as_str(), "--cards", cards.as_str()];
+fn a_policy_is_planned_for_devices_of_another_host() {
+    let (policy, devices) = (example("policy.toml"), example("switchdev.json"));
+    let words = [
+        "rdma",
+        "plan",
+        policy.as_str(),
+        "--devices",
+        devices.as_str(),
+    ];
     let (text, _) = check(&words, 0);
     has_all(
         &text,
@@ -23,7 +29,7 @@ fn a_policy_is_planned_for_cards_of_another_host() {
     let (json, _) = check(&[&words[..], &["--json", "--strict"]].concat(), 1);
     let plan: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(
-        (&plan["version"], &plan["card"]),
+        (&plan["version"], &plan["device"]),
         (&1.into(), &"mlx5_0".into())
     );
     let (shell, _) = check(&[&words[..], &["--environment", "cache"]].concat(), 0);
@@ -39,7 +45,7 @@ fn a_policy_is_planned_for_cards_of_another_host() {
         &["logs", "cache, training, backup"],
     );
     refuses(
-        &[&words[..], &["--card", "mlx5_9"]].concat(),
+        &[&words[..], &["--device", "mlx5_9"]].concat(),
         &["mlx5_9", "mlx5_0"],
     );
 }
@@ -48,13 +54,13 @@ fn a_policy_is_planned_for_cards_of_another_host() {
 fn the_file_for_the_daemon_is_one_that_the_daemon_reads() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("isolaned.toml");
-    let (policy, cards) = (example("policy.toml"), example("rxe.json"));
+    let (policy, devices) = (example("policy.toml"), example("rxe.json"));
     let words = [
         "rdma",
         "plan",
         &policy,
-        "--cards",
-        &cards,
+        "--devices",
+        &devices,
         "--isolaned",
         file.to_str().unwrap(),
     ];
@@ -73,23 +79,23 @@ fn mistakes_are_wrong_usage() {
         path.to_str().unwrap().to_owned()
     };
     let policy = file("p.toml", "[[tenant]]\nname = \"a\"\nwieght = 2\n");
-    let cards = example("legacy.json");
+    let devices = example("legacy.json");
     refuses(
-        &["rdma", "plan", &policy, "--cards", &cards],
+        &["rdma", "plan", &policy, "--devices", &devices],
         &["p.toml:3", "wieght", "did you mean weight"],
     );
     let good = example("policy.toml");
-    let broken = file("cards.json", "{\"version\":1}");
+    let broken = file("devices.json", "{\"version\":2}");
     refuses(
-        &["rdma", "plan", &good, "--cards", &broken],
-        &["cards.json", "rdma_controller"],
+        &["rdma", "plan", &good, "--devices", &broken],
+        &["devices.json", "rdma_controller"],
     );
     let greedy = file(
         "g.toml",
         "[[tenant]]\nname = \"a\"\nguarantee = \"200Gb/s\"\n",
     );
     refuses(
-        &["rdma", "plan", &greedy, "--cards", &cards],
+        &["rdma", "plan", &greedy, "--devices", &devices],
         &["200 Gb/s", "100 Gb/s"],
     );
 }
@@ -108,15 +114,15 @@ fn without_an_applied_policy_there_is_nothing_to_restore() {
 }
 
 #[test]
-fn the_cards_of_this_machine_are_printed_as_a_file_that_plan_reads() {
+fn the_devices_of_this_machine_are_printed_as_a_file_that_plan_reads() {
     let folder = tempfile::tempdir().unwrap();
-    let (json, _) = check(&["rdma", "plan", "--print-cards"], 0);
-    let file = folder.path().join("cards.json");
+    let (json, _) = check(&["rdma", "plan", "--print-devices"], 0);
+    let file = folder.path().join("devices.json");
     std::fs::write(&file, &json).unwrap();
     let host: Value = serde_json::from_str(&json).unwrap();
     let policy = example("policy.toml");
-    let words = ["rdma", "plan", &policy, "--cards", file.to_str().unwrap()];
-    if host["cards"].as_array().unwrap().is_empty() {
+    let words = ["rdma", "plan", &policy, "--devices", file.to_str().unwrap()];
+    if host["devices"].as_array().unwrap().is_empty() {
         let (_, stderr) = check(&words, 3);
         has_all(&stderr, &["no RDMA device"]);
     }

@@ -1,7 +1,7 @@
 //! The fault injection: a program that ends at any step leaves a state that restoration turns into the one before.
 use super::*;
-use crate::card::Host;
 use crate::compile::compile;
+use crate::host::Host;
 use crate::policy;
 use crate::record::Found;
 use crate::setting::{Classes, Rate};
@@ -157,12 +157,12 @@ fn second(first: &Plan) -> Plan {
 }
 
 fn open(directory: &Path) -> Record {
-    Record::open_or_make(directory, "card").unwrap()
+    Record::open_or_make(directory, "device").unwrap()
 }
 
 /// Restores as `isolane rdma rollback` does; returns whether there was a journal.
 fn rollback(backend: &mut Memory, directory: &Path) -> bool {
-    match Record::find(directory, "card").unwrap() {
+    match Record::find(directory, "device").unwrap() {
         Found::Record(mut record) => {
             let done = restore(backend, &mut record, Foreign::Leave).unwrap();
             assert!(done.foreign.is_empty(), "{:?}", done.foreign);
@@ -207,7 +207,7 @@ fn after_a_kill_at_any_step_restoration_gives_the_state_before() {
             let mut again = 0;
             loop {
                 backend.left = Some(again);
-                let ended = match Record::find(&directory, "card").unwrap() {
+                let ended = match Record::find(&directory, "device").unwrap() {
                     Found::Record(mut record) => {
                         restore(&mut backend, &mut record, Foreign::Leave).is_ok()
                     }
@@ -226,7 +226,7 @@ fn after_a_kill_at_any_step_restoration_gives_the_state_before() {
                 "killed at step {kill} of {all}"
             );
             assert!(matches!(
-                Record::find(&directory, "card").unwrap(),
+                Record::find(&directory, "device").unwrap(),
                 Found::Nothing
             ));
         }
@@ -283,7 +283,7 @@ fn a_driver_that_keeps_another_value_is_found() {
     let mut backend = Memory::of(&plan);
     backend.rounds = Some(plan.settings[1].target.clone());
     let error = apply(&mut backend, &mut open(&folder.path().join("j")), &plan).unwrap_err();
-    expect_test::expect!["the rate of ens1f0np0 vf 1: wrote tx_share 30 Gb/s, no tx_max, and the driver has tx_share 5 Mb/s, no tx_max; this card cannot do it; nothing is changed: every setting has its previous value again"]
+    expect_test::expect!["the rate of ens1f0np0 vf 1: wrote tx_share 30 Gb/s, no tx_max, and the driver has tx_share 5 Mb/s, no tx_max; this device cannot do it; nothing is changed: every setting has its previous value again"]
         .assert_eq(&error.to_string());
 }
 
@@ -343,11 +343,11 @@ fn an_object_that_does_not_exist_is_named() {
 }
 
 #[test]
-fn two_processes_do_not_change_one_card() {
+fn two_processes_do_not_change_one_device() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("j");
     let _first = open(&directory);
-    let error = Record::open_or_make(&directory, "card").unwrap_err();
+    let error = Record::open_or_make(&directory, "device").unwrap_err();
     assert!(matches!(error, HardwareError::Busy { .. }), "{error}");
 }
 
@@ -356,7 +356,7 @@ fn a_journal_of_another_boot_or_with_foreign_lines_is_not_used() {
     let folder = tempfile::tempdir().unwrap();
     let directory = folder.path().join("j");
     drop(open(&directory));
-    let path = directory.join("card.journal");
+    let path = directory.join("device.journal");
     let written = std::fs::read_to_string(&path).unwrap();
     std::fs::write(
         &path,
@@ -364,11 +364,11 @@ fn a_journal_of_another_boot_or_with_foreign_lines_is_not_used() {
     )
     .unwrap();
     assert!(matches!(
-        Record::find(&directory, "card").unwrap(),
+        Record::find(&directory, "device").unwrap(),
         Found::OtherBoot
     ));
     std::fs::write(&path, format!("{written}{{\"write\":1}}\n")).unwrap();
-    let error = Record::find(&directory, "card").unwrap_err();
+    let error = Record::find(&directory, "device").unwrap_err();
     assert!(
         matches!(error, HardwareError::Damaged { line: 2, .. }),
         "{error}"
@@ -376,7 +376,7 @@ fn a_journal_of_another_boot_or_with_foreign_lines_is_not_used() {
     // A torn last line is dropped: its write was not made.
     std::fs::write(&path, format!("{written}{{\"chan")).unwrap();
     assert!(matches!(
-        Record::find(&directory, "card").unwrap(),
+        Record::find(&directory, "device").unwrap(),
         Found::Record(_)
     ));
 }

@@ -6,19 +6,19 @@
 //! RNICs send congestion notifications with 6, switches control packets with 7.
 
 use super::{CompileError, Draft};
-use crate::card::LinkLayer;
+use crate::host::LinkLayer;
 use crate::plan::Actuator;
 use crate::policy::Class;
 use crate::setting::{Classes, Selection, Target, Value};
 
-/// A class of the policy on the card.
+/// A class of the policy on the device.
 pub(super) struct Placed {
     pub(super) name: String,
     /// Priority of its packets; on InfiniBand the service level.
     pub(super) priority: u8,
     pub(super) dscp: Option<u8>,
     pub(super) strict: bool,
-    /// Whether the card schedules it. On InfiniBand the subnet manager does.
+    /// Whether the device schedules it. On InfiniBand the subnet manager does.
     pub(super) scheduled: bool,
 }
 
@@ -34,11 +34,11 @@ pub(super) fn add(draft: &mut Draft<'_>) -> Result<Vec<Placed>, CompileError> {
         return Ok(Vec::new());
     }
     let priorities = priorities(&policy.classes)?;
-    if draft.card.link_layer == LinkLayer::Infiniband {
+    if draft.device.link_layer == LinkLayer::Infiniband {
         return Ok(add_infiniband(draft, &priorities));
     }
     let Some(bridging) = draft
-        .card
+        .device
         .bridging
         .as_ref()
         .filter(|found| found.classes > 0)
@@ -46,7 +46,7 @@ pub(super) fn add(draft: &mut Draft<'_>) -> Result<Vec<Placed>, CompileError> {
         for class in &policy.classes {
             let reason = format!(
                 "the driver {} has no traffic classes (data centre bridging)",
-                draft.card.driver
+                draft.device.driver
             );
             remain(draft, class, reason);
         }
@@ -57,7 +57,7 @@ pub(super) fn add(draft: &mut Draft<'_>) -> Result<Vec<Placed>, CompileError> {
     let (kept, dropped) = kept(&policy.classes, most);
     for class in dropped {
         let reason = format!(
-            "the card has {} traffic classes, and one is for all other traffic",
+            "the device has {} traffic classes, and one is for all other traffic",
             bridging.classes
         );
         remain(draft, class, reason);
@@ -133,7 +133,7 @@ fn kept(classes: &[Class], most: usize) -> (Vec<&Class>, Vec<&Class>) {
 }
 
 fn add_scheduling(draft: &mut Draft<'_>, kept: &[&Class], priorities: &[(String, u8)]) {
-    let Some(device) = draft.card.network_device.clone() else {
+    let Some(device) = draft.device.network_device.clone() else {
         return;
     };
     let mut classes = Classes::default();
@@ -196,7 +196,7 @@ fn percents(draft: &Draft<'_>, kept: &[&Class]) -> [u8; 8] {
 }
 
 fn add_dscp(draft: &mut Draft<'_>, kept: &[&Class], priorities: &[(String, u8)]) {
-    let Some(device) = draft.card.network_device.clone() else {
+    let Some(device) = draft.device.network_device.clone() else {
         return;
     };
     for class in kept {
@@ -229,7 +229,8 @@ fn add_dscp(draft: &mut Draft<'_>, kept: &[&Class], priorities: &[(String, u8)])
 }
 
 fn add_flow_control(draft: &mut Draft<'_>, kept: &[&Class], priorities: &[(String, u8)]) {
-    let (Some(device), Some(bridging)) = (draft.card.network_device.clone(), &draft.card.bridging)
+    let (Some(device), Some(bridging)) =
+        (draft.device.network_device.clone(), &draft.device.bridging)
     else {
         return;
     };
@@ -281,18 +282,18 @@ fn add_buffers(draft: &mut Draft<'_>, lossless: &[&Class], priorities: &[(String
         draft.remain(subject, need, Actuator::Operator, reason);
     };
     let buffers = draft
-        .card
+        .device
         .bridging
         .as_ref()
         .and_then(|found| found.buffers.clone());
-    let (Some(device), Some(buffers)) = (draft.card.network_device.clone(), buffers) else {
+    let (Some(device), Some(buffers)) = (draft.device.network_device.clone(), buffers) else {
         remain(draft, "the driver shows no receive buffers".to_owned());
         return;
     };
     let headroom = headroom_bytes(
         metres,
-        draft.card.rate_bps.max(draft.rate_bps),
-        draft.card.mtu_bytes,
+        draft.device.rate_bps.max(draft.rate_bps),
+        draft.device.mtu_bytes,
     );
     let lossless_bytes = headroom + headroom / 2;
     let Some(left) = u64::from(buffers.total_bytes)

@@ -6,7 +6,7 @@
 
 use super::classes::Placed;
 use super::{Draft, whole_units};
-use crate::card::{Function, FunctionRate};
+use crate::host::{Function, FunctionRate};
 use crate::plan::Actuator;
 use crate::policy::Tenant;
 use crate::setting::{RATE_UNIT_BPS, Rate, Target, Value, rate_shown};
@@ -49,13 +49,13 @@ pub(super) fn add_shared(draft: &mut Draft<'_>, placed: &[Placed]) {
                 .count()
                 == 1
         });
-        let mut reason = "it has no function of its own, so the card cannot tell its packets from those of other tenants".to_owned();
+        let mut reason = "it has no function of its own, so the device cannot tell its packets from those of other tenants".to_owned();
         if alone && tenant.limit.is_none() && class.is_some_and(|class| !class.strict) {
             continue;
         }
-        if let (Some(pacing), Some(_)) = (draft.card.pacing, tenant.limit) {
+        if let (Some(pacing), Some(_)) = (draft.device.pacing, tenant.limit) {
             reason.push_str(&format!(
-                "; the card paces single queue pairs, {} to {}, but only the program that owns a queue pair can set its rate (ibv_modify_qp_rate_limit)",
+                "; the device paces single queue pairs, {} to {}, but only the program that owns a queue pair can set its rate (ibv_modify_qp_rate_limit)",
                 rate_shown(u64::from(pacing.least_kbps) * 1_000),
                 rate_shown(u64::from(pacing.most_kbps) * 1_000)
             ));
@@ -100,25 +100,30 @@ fn remain(draft: &mut Draft<'_>, tenant: &Tenant, reason: String) {
 }
 
 fn places(draft: &Draft<'_>, tenant: &Tenant) -> Result<Places, String> {
-    let card = draft.card;
-    if card.functions.is_empty() {
-        let make = match &card.network_device {
-            Some(device) if card.driver != "rdma_rxe" => {
-                format!("; make some with `echo N > /sys/class/net/{device}/device/sriov_numvfs`")
+    let device = draft.device;
+    if device.functions.is_empty() {
+        let make = match &device.network_device {
+            Some(network) if device.driver != "rdma_rxe" => {
+                format!("; make some with `echo N > /sys/class/net/{network}/device/sriov_numvfs`")
             }
             _ => String::new(),
         };
-        return Err(format!("{} has no virtual functions{make}", card.name));
+        return Err(format!("{} has no virtual functions{make}", device.name));
     }
     let (mut ports, mut numbers) = (Vec::new(), Vec::new());
     for name in &tenant.functions {
-        let function = card
+        let function = device
             .functions
             .iter()
             .find(|function| function.name == *name);
         match function.map(|function| function.rate) {
-            None => return Err(unknown(name, &card.functions)),
-            Some(None) => return Err(format!("the driver {} sets no rate of {name}", card.driver)),
+            None => return Err(unknown(name, &device.functions)),
+            Some(None) => {
+                return Err(format!(
+                    "the driver {} sets no rate of {name}",
+                    device.driver
+                ));
+            }
             Some(Some(FunctionRate::Devlink { port })) => ports.push(port),
             Some(Some(FunctionRate::Legacy { number })) => numbers.push(number),
         }
@@ -142,7 +147,7 @@ fn unknown(name: &str, functions: &[Function]) -> String {
     };
     let listed = &names[..names.len().min(LISTED_MAX)];
     format!(
-        "the card has no function {name}; it has {}{more}",
+        "the device has no function {name}; it has {}{more}",
         listed.join(", ")
     )
 }
@@ -156,7 +161,7 @@ fn add_tenant(draft: &mut Draft<'_>, index: usize, tenant: &Tenant, places: &Pla
     }
     let limit_bps = tenant.limit.map_or(0, |limit| whole_units(limit.as_bps()));
     if tenant.limit.is_some() && limit_bps == 0 {
-        let reason = "the card's rates are whole megabits per second".to_owned();
+        let reason = "the device's rates are whole megabits per second".to_owned();
         remain(draft, tenant, reason);
         return;
     }
@@ -175,8 +180,8 @@ fn add_ports(
     (share_bps, max_bps): (u64, u64),
     reason: &str,
 ) {
-    let Some(devlink) = &draft.card.devlink else {
-        let reason = "the card shows a devlink port but no devlink device".to_owned();
+    let Some(devlink) = &draft.device.devlink else {
+        let reason = "the device shows a devlink port but no devlink device".to_owned();
         remain(draft, tenant, reason);
         return;
     };
@@ -219,7 +224,7 @@ fn add_numbers(
     (share_bps, max_bps): (u64, u64),
     reason: &str,
 ) {
-    let Some(device) = draft.card.network_device.clone() else {
+    let Some(device) = draft.device.network_device.clone() else {
         return;
     };
     let count = numbers.len() as u64;

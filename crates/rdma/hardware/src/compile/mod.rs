@@ -1,6 +1,6 @@
-//! From policy and card to plan; pure.
+//! From policy and device to plan; pure.
 //!
-//! Method: each need of the policy takes the first mechanism that the card has: the rate of a function, a traffic
+//! Method: each need of the policy takes the first mechanism that the device has: the rate of a function, a traffic
 //! class, a limit of a cgroup. A need without a mechanism remains for software, with the reason. A need that hardware
 //! meets in part appears in both lists. Rates are rounded down to 1 Mb/s, the unit of drivers.
 
@@ -9,7 +9,7 @@ mod functions;
 mod programs;
 mod software;
 
-use crate::card::{Card, Host};
+use crate::host::{Host, HostDevice};
 use crate::plan::{Actuator, Environment, PLAN_VERSION, Plan, Remaining, Setting};
 use crate::policy::{Policy, Tenant};
 use crate::setting::{RATE_UNIT_BPS, Target, Value, rate_shown};
@@ -19,21 +19,21 @@ use crate::setting::{RATE_UNIT_BPS, Target, Value, rate_shown};
 #[allow(missing_docs, reason = "each message says it")]
 pub enum CompileError {
     #[error(
-        "this host has no RDMA device and no network card that the plan could use; `isolane rdma doctor` says what is missing"
+        "this host has no RDMA device and no NIC that the plan could use; `isolane rdma doctor` says what is missing"
     )]
-    NoCards,
-    #[error("card = {name:?}: this host has no such card; it has {}", .known.join(", "))]
-    UnknownCard { name: String, known: Vec<String> },
-    #[error("card is missing, and this host has several; write card = one of {}", .known.join(", "))]
-    SeveralCards { known: Vec<String> },
+    NoDevices,
+    #[error("device = {name:?}: this host has no such device; it has {}", .known.join(", "))]
+    UnknownDevice { name: String, known: Vec<String> },
+    #[error("device is missing, and this host has several; write device = one of {}", .known.join(", "))]
+    SeveralDevices { known: Vec<String> },
     /// The rate of the port is unknown.
     #[error(
-        "{card} reports no rate (its link may be down); bring it up or write rate = \"100Gb/s\""
+        "{device} reports no rate (its link may be down); bring it up or write rate = \"100Gb/s\""
     )]
-    NoRate { card: String },
-    #[error("the guarantees sum to {}, and {card} has {}; lower them", rate_shown(*.sum_bps), rate_shown(*.rate_bps))]
+    NoRate { device: String },
+    #[error("the guarantees sum to {}, and {device} has {}; lower them", rate_shown(*.sum_bps), rate_shown(*.rate_bps))]
     Guarantees {
-        card: String,
+        device: String,
         /// Sum of the guarantees, bits per second.
         sum_bps: u64,
         rate_bps: u64,
@@ -44,20 +44,20 @@ pub enum CompileError {
     NoPriority { class: String },
 }
 
-/// The plan of `policy` for the card of `host` that it names. Fails if the policy does not fit the host.
+/// The plan of `policy` for the device of `host` that it names. Fails if the policy does not fit the host.
 pub fn compile(policy: &Policy, host: &Host) -> Result<Plan, CompileError> {
-    let card = card(policy, host)?;
-    let rate_bps = policy.rate.map_or(card.rate_bps, |rate| rate.as_bps());
+    let device = device(policy, host)?;
+    let rate_bps = policy.rate.map_or(device.rate_bps, |rate| rate.as_bps());
     if rate_bps == 0 {
         return Err(CompileError::NoRate {
-            card: card.name.clone(),
+            device: device.name.clone(),
         });
     }
     let mut draft = Draft {
         policy,
-        card,
+        device,
         rdma_controller: host.rdma_controller,
-        shares: shares(policy, card, rate_bps)?,
+        shares: shares(policy, device, rate_bps)?,
         rate_bps,
         settings: Vec::new(),
         environments: Vec::new(),
@@ -71,9 +71,9 @@ pub fn compile(policy: &Policy, host: &Host) -> Result<Plan, CompileError> {
     let daemon = software::daemon_file(&draft);
     Ok(Plan {
         version: PLAN_VERSION,
-        card: card.name.clone(),
+        device: device.name.clone(),
         simulated_by: software::simulated_by(
-            card.link_layer,
+            device.link_layer,
             has_rates,
             !placed.is_empty(),
             daemon.is_some(),
@@ -89,7 +89,7 @@ pub fn compile(policy: &Policy, host: &Host) -> Result<Plan, CompileError> {
 /// A plan under construction.
 struct Draft<'a> {
     policy: &'a Policy,
-    card: &'a Card,
+    device: &'a HostDevice,
     rdma_controller: bool,
     /// Rate to share, bits per second.
     rate_bps: u64,
@@ -132,34 +132,37 @@ impl<'a> Draft<'a> {
 
     /// What paces tenants in software: only RDMA devices have it.
     fn software(&self, actuator: Actuator) -> Actuator {
-        match self.card.rdma {
+        match self.device.rdma {
             true => actuator,
             false => Actuator::Operator,
         }
     }
 }
 
-fn card<'a>(policy: &Policy, host: &'a Host) -> Result<&'a Card, CompileError> {
-    let known = || host.cards.iter().map(|card| card.name.clone()).collect();
-    match (&policy.card, host.cards.as_slice()) {
-        (_, []) => Err(CompileError::NoCards),
-        (Some(name), cards) => {
-            cards
-                .iter()
-                .find(|card| card.name == *name)
-                .ok_or_else(|| CompileError::UnknownCard {
-                    name: name.clone(),
-                    known: known(),
-                })
-        }
+fn device<'a>(policy: &Policy, host: &'a Host) -> Result<&'a HostDevice, CompileError> {
+    let known = || {
+        host.devices
+            .iter()
+            .map(|device| device.name.clone())
+            .collect()
+    };
+    match (&policy.device, host.devices.as_slice()) {
+        (_, []) => Err(CompileError::NoDevices),
+        (Some(name), devices) => devices
+            .iter()
+            .find(|device| device.name == *name)
+            .ok_or_else(|| CompileError::UnknownDevice {
+                name: name.clone(),
+                known: known(),
+            }),
         (None, [one]) => Ok(one),
-        (None, _) => Err(CompileError::SeveralCards { known: known() }),
+        (None, _) => Err(CompileError::SeveralDevices { known: known() }),
     }
 }
 
 /// Each tenant's guarantee plus its weight's part of what all guarantees leave; at most its limit. The part above a
-/// limit is not given to others: a card gives idle rate to busy tenants.
-fn shares(policy: &Policy, card: &Card, rate_bps: u64) -> Result<Vec<Share>, CompileError> {
+/// limit is not given to others: a device gives idle rate to busy tenants.
+fn shares(policy: &Policy, device: &HostDevice, rate_bps: u64) -> Result<Vec<Share>, CompileError> {
     let guarantee = |tenant: &Tenant| tenant.guarantee.map_or(0, |rate| rate.as_bps());
     let sum: u128 = policy
         .tenants
@@ -175,7 +178,7 @@ fn shares(policy: &Policy, card: &Card, rate_bps: u64) -> Result<Vec<Share>, Com
         Some(rest) => rest,
         None => {
             return Err(CompileError::Guarantees {
-                card: card.name.clone(),
+                device: device.name.clone(),
                 sum_bps: u64::try_from(sum).unwrap_or(u64::MAX),
                 rate_bps,
             });

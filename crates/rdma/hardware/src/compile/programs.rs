@@ -15,7 +15,7 @@ pub(super) fn add(draft: &mut Draft<'_>, placed: &[Placed]) {
         let class = placed
             .iter()
             .find(|class| Some(&class.name) == tenant.class.as_ref());
-        if let Some(class) = class.filter(|_| draft.card.rdma) {
+        if let Some(class) = class.filter(|_| draft.device.rdma) {
             draft.environments.push(environment(tenant, class));
         }
         if tenant.objects_max.is_some() || tenant.handles_max.is_some() {
@@ -56,8 +56,8 @@ fn add_objects(draft: &mut Draft<'_>, tenant: &Tenant) {
         most(tenant.objects_max),
         most(tenant.handles_max)
     );
-    let lacks = match (draft.card.rdma, draft.rdma_controller) {
-        (false, _) => Some("the card is no RDMA device".to_owned()),
+    let lacks = match (draft.device.rdma, draft.rdma_controller) {
+        (false, _) => Some("the device is no RDMA device".to_owned()),
         (true, false) => Some("the cgroups of this host have no rdma controller".to_owned()),
         (true, true) => None,
     };
@@ -68,7 +68,7 @@ fn add_objects(draft: &mut Draft<'_>, tenant: &Tenant) {
     }
     let target = Target::Objects {
         cgroup: cgroup.clone(),
-        device: draft.card.name.clone(),
+        device: draft.device.name.clone(),
     };
     let value = Value::Objects {
         handles_max: tenant.handles_max,

@@ -2,13 +2,13 @@
 
 use super::Draft;
 use super::classes::Placed;
-use crate::card::LinkLayer;
+use crate::host::LinkLayer;
 use crate::plan::Actuator;
 use crate::policy::Tenant;
 use crate::setting::rate_shown;
 use std::fmt::Write;
 
-/// Adds latency objectives: no setting of a card bounds a latency.
+/// Adds latency objectives: no setting of a device bounds a latency.
 pub(super) fn add(draft: &mut Draft<'_>, placed: &[Placed]) {
     let others = |tenant: &Tenant| {
         let mut others = draft.policy.tenants.iter();
@@ -57,12 +57,12 @@ pub(super) fn daemon_file(draft: &Draft<'_>) -> Option<String> {
     if !draft.remaining.iter().any(|remaining| works(remaining.by)) {
         return None;
     }
-    let mut text = "# Made by `isolane rdma plan`: what the card cannot do. Add it to /etc/isolane/isolaned.toml.\n".to_owned();
+    let mut text = "# Made by `isolane rdma plan`: what the device cannot do. Add it to /etc/isolane/isolaned.toml.\n".to_owned();
     let mut line = |words: String| {
         writeln!(text, "{words}").expect("a string takes every text");
     };
     line("[[device]]".to_owned());
-    line(format!("name = {:?}", draft.card.name));
+    line(format!("name = {:?}", draft.device.name));
     if draft.policy.rate.is_some() {
         line(format!("rate = {:?}", rate_shown(draft.rate_bps)));
     }

@@ -1,4 +1,4 @@
-//! The compiler on recorded cards and on random policies.
+//! The compiler on recorded devices and on random policies.
 
 use super::*;
 use crate::policy;
@@ -24,12 +24,12 @@ fn on(name: &str) -> String {
     let plan = compile(&policy, &host);
     plan.map_or_else(
         |error| format!("{error}\n"),
-        |plan| render(&plan, &host.cards[0], None),
+        |plan| render(&plan, &host.devices[0], None),
     )
 }
 
 #[test]
-fn one_policy_becomes_a_plan_on_each_kind_of_card() {
+fn one_policy_becomes_a_plan_on_each_kind_of_device() {
     for name in ["switchdev", "legacy", "rxe", "infiniband", "ethernet"] {
         let golden = format!("../../golden/{name}.txt");
         expect_file![golden].assert_eq(&on(&format!("{name}.json")));
@@ -63,36 +63,38 @@ fn guarantees_beyond_the_rate_are_rejected() {
 }
 
 #[test]
-fn a_card_is_named_where_there_are_several() {
+fn a_device_is_named_where_there_are_several() {
     let mut several = host("legacy.json");
-    let mut second = several.cards[0].clone();
+    let mut second = several.devices[0].clone();
     second.name = "mlx5_1".to_owned();
-    several.cards.push(second);
+    several.devices.push(second);
     let tenant = "[[tenant]]\nname = \"a\"\n";
     check(
         tenant,
         &several,
-        expect!["card is missing, and this host has several; write card = one of mlx5_0, mlx5_1"],
+        expect![
+            "device is missing, and this host has several; write device = one of mlx5_0, mlx5_1"
+        ],
     );
     check(
-        &format!("card = \"mlx5_7\"\n{tenant}"),
+        &format!("device = \"mlx5_7\"\n{tenant}"),
         &several,
-        expect![[r#"card = "mlx5_7": this host has no such card; it has mlx5_0, mlx5_1"#]],
+        expect![[r#"device = "mlx5_7": this host has no such device; it has mlx5_0, mlx5_1"#]],
     );
-    several.cards.clear();
+    several.devices.clear();
     check(
         tenant,
         &several,
         expect![
-            "this host has no RDMA device and no network card that the plan could use; `isolane rdma doctor` says what is missing"
+            "this host has no RDMA device and no NIC that the plan could use; `isolane rdma doctor` says what is missing"
         ],
     );
 }
 
 #[test]
-fn strict_classes_get_the_last_classes_of_a_small_card() {
+fn strict_classes_get_the_last_classes_of_a_small_device() {
     let mut small = host("legacy.json");
-    small.cards[0].bridging.as_mut().unwrap().classes = 3;
+    small.devices[0].bridging.as_mut().unwrap().classes = 3;
     let policy = r#"
         [[class]]
         name = "a"
@@ -125,7 +127,7 @@ fn strict_classes_get_the_last_classes_of_a_small_card() {
 #[test]
 fn a_port_without_enough_buffer_keeps_its_own() {
     let mut small = host("switchdev.json");
-    small.cards[0]
+    small.devices[0]
         .bridging
         .as_mut()
         .unwrap()
@@ -147,7 +149,7 @@ fn a_port_without_enough_buffer_keeps_its_own() {
 }
 
 #[test]
-fn the_daemon_gets_the_tenants_that_the_card_cannot_separate() {
+fn the_daemon_gets_the_tenants_that_the_device_cannot_separate() {
     let policy = policy::parse("policy.toml", &example("policy.toml")).unwrap();
     let plan = compile(&policy, &host("rxe.json")).unwrap();
     expect_file!["../../golden/rxe-isolaned.toml"].assert_eq(&plan.daemon.unwrap());
@@ -191,7 +193,7 @@ proptest! {
         let policy = policy::parse("p.toml", &text).unwrap();
         let host = host(name);
         let Ok(plan) = compile(&policy, &host) else { return Ok(()) };
-        let rate = host.cards[0].rate_bps;
+        let rate = host.devices[0].rate_bps;
         let mut sum = 0;
         for setting in &plan.settings {
             match &setting.value {

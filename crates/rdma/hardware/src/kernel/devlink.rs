@@ -1,4 +1,4 @@
-//! Devlink: ports of a card, its switch mode, and the tree of rates.
+//! Devlink: ports of a device, its switch mode, and the tree of rates.
 //!
 //! Problem: one message may hold several values, and a driver may apply some of them before it rejects one. Method: only
 //! values that differ from the present ones are sent. Units: the kernel's rates are bytes per second; ours are bits per
@@ -6,7 +6,7 @@
 //! `linux/devlink.h`, `Documentation/networking/devlink/devlink-port.rst`.
 
 use super::mismatched;
-use crate::card::SwitchMode;
+use crate::host::SwitchMode;
 use crate::setting::{Rate, Target, Value};
 use isolane_common_linux::HostError;
 use isolane_common_linux::netlink::generic::{Ask, Generic};
@@ -51,10 +51,10 @@ pub enum Object {
     Node(String),
 }
 
-/// A port of a card.
+/// A port of a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Bus and device of the card.
+    /// Bus and device of the device.
     pub handle: String,
     /// Index of the port.
     pub index: u32,
@@ -75,7 +75,7 @@ impl Devlink {
         }))
     }
 
-    /// All ports of all cards.
+    /// All ports of all devices.
     pub fn ports(&mut self) -> Result<Vec<Port>, HostError> {
         let none = AttributesBuilder::new();
         let mut ports = Vec::new();
@@ -99,7 +99,7 @@ impl Devlink {
         Ok(ports)
     }
 
-    /// Mode of the card's switch; `None` if the card has none.
+    /// Mode of the device's switch; `None` if the device has none.
     pub fn switch_mode(&mut self, handle: &str) -> Result<Option<SwitchMode>, HostError> {
         let mut mode = None;
         let action = format!("read the switch mode of {handle}");
@@ -250,7 +250,7 @@ fn parse_rate(answer: &Attributes<'_>) -> Rate {
     }
 }
 
-/// ENODEV: the kernel's answer for a missing card, port or group.
+/// ENODEV: the kernel's answer for a missing device, port or group.
 pub(super) fn is_missing(error: &HostError) -> bool {
     const ENODEV: i32 = 19;
     matches!(error, HostError::Kernel { source, .. } if source.raw_os_error() == Some(ENODEV))

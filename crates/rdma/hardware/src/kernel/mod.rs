@@ -1,14 +1,14 @@
-//! The kernel as a [`Backend`]: netlink for cards, files for cgroups.
+//! The kernel as a [`Backend`]: netlink for devices, files for cgroups.
 //!
 //! * [`devlink`] - rates of functions and groups, ports, switch mode;
 //! * [`bridging`] - traffic classes, DSCP, flow control, buffers;
 //! * [`function_rate`] - rates of virtual functions at their physical function;
-//! * [`cards`] - the capabilities of this host's cards.
+//! * [`devices`] - the capabilities of this host's devices.
 //!
 //! Limits: writing needs CAP_NET_ADMIN in the initial user namespace.
 
 pub mod bridging;
-pub mod cards;
+pub mod devices;
 pub mod devlink;
 pub mod function_rate;
 

@@ -4,7 +4,7 @@ use super::*;
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
-const WHOLE: &str = r#"card = "mlx5_0"
+const WHOLE: &str = r#"device = "mlx5_0"
 rate = "100 Gb/s"
 cable_m = 5
 
@@ -92,7 +92,7 @@ fn mistakes_are_named_with_line_and_remedy() {
         ]],
     );
     rejected(
-        "card = \"mlx5_0\"\n",
+        "device = \"mlx5_0\"\n",
         expect!["p.toml:1: tenant is missing: a tenant: at least one [[tenant]]"],
     );
 }

@@ -65,11 +65,11 @@ enum Action {
     Pods(pods::Arguments),
     /// Print what a container runtime needs to give a container the preload library and the daemon's socket
     Cdi(cdi::Arguments),
-    /// Compile a policy into settings of a card, and say what remains for software; changes nothing
+    /// Compile a policy into settings of a device, and say what remains for software; changes nothing
     Plan(plan::Arguments),
     /// Make the settings of a policy's plan, with a journal of the previous values
     Apply(apply::Arguments),
-    /// Compare a policy's plan with the settings of the card
+    /// Compare a policy's plan with the settings of the device
     Diff(diff::Arguments),
     /// Restore the settings from before `apply`
     Rollback(rollback::Arguments),

@@ -26,7 +26,7 @@ pub(super) fn policy(found: &Recommendation) -> String {
         lossless: false,
     };
     let policy = Policy {
-        card: None,
+        device: None,
         rate: None,
         cable_m: None,
         classes: if has_latency { vec![class] } else { Vec::new() },
@@ -44,7 +44,7 @@ pub(super) fn policy(found: &Recommendation) -> String {
                 ObjectiveKind::GoodputMin | ObjectiveKind::P99Max => continue,
             };
             text.push_str(&format!(
-                "# No card has a setting for {words} of {}.\n",
+                "# No device has a setting for {words} of {}.\n",
                 tenant.name
             ));
         }
@@ -60,7 +60,7 @@ fn tenant(needs: &TenantNeeds) -> Tenant {
     Tenant {
         name: plain(&needs.name),
         weight: needs.weight.max(1),
-        // Whole megabits: the unit of cards.
+        // Whole megabits: the unit of devices.
         guarantee: goodput
             .map(|gbps| BitRate::from_bps((gbps * 1_000.0).floor().max(1.0) as u64 * 1_000_000)),
         limit: None,
@@ -107,7 +107,7 @@ mod tests {
 
     const WRITTEN: &str = r#"# The tenants of s, made by `isolane recommend s.toml`.
 # Add `functions` and `cgroup` of each tenant: docs/guides/hardware.md has the keys.
-# No card has a setting for 1000000 messages per second of rpc.
+# No device has a setting for 1000000 messages per second of rpc.
 
 [[class]]
 name = "latency"

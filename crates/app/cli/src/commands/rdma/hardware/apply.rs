@@ -19,8 +19,8 @@ previous values are restored. `isolane rdma rollback` restores them later, also 
 Exit codes:
   0  every setting is made
   1  a setting failed, and every object has its previous value
-  2  a mistake in the policy or on the command line, or a policy that does not fit the card
-  3  no card, no privilege, another apply, or a restoration that failed";
+  2  a mistake in the policy or on the command line, or a policy that does not fit the device
+  3  no device, no privilege, another apply, or a restoration that failed";
 
 /// Arguments of `isolane rdma apply`.
 #[derive(Debug, clap::Args)]
@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let plan = compiled_here(&arguments.policy.read()?)?;
     let mut kernel = Kernel::open()?;
-    let mut record = Record::open_or_make(&arguments.journals.journals, &plan.card)?;
+    let mut record = Record::open_or_make(&arguments.journals.journals, &plan.device)?;
     let done = match apply(&mut kernel, &mut record, &plan) {
         Ok(done) => done,
         Err(HardwareError::Restored { cause }) => {
@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         };
         output::print(&format!(
             "{}: {} changed, {} already so{restored}\n",
-            plan.card,
+            plan.device,
             counted(done.changed.len() as u64, "setting"),
             done.kept.len(),
         ))?;
@@ -71,7 +71,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     if !plan.remaining.is_empty() {
         let count = counted(plan.remaining.len() as u64, "need");
         output::note(&format!(
-            "isolane: the card cannot do {count} of the policy; `isolane rdma plan` lists each with its reason"
+            "isolane: the device cannot do {count} of the policy; `isolane rdma plan` lists each with its reason"
         ));
     }
     Ok(Status::Done)

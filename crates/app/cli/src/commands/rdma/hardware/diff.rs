@@ -10,10 +10,10 @@ use isolane_rdma_hardware::kernel::Kernel;
 /// What the help of the command ends with.
 const EXIT_CODES: &str = "\
 Exit codes:
-  0  the card has every setting of the policy
+  0  the device has every setting of the policy
   1  a setting differs
-  2  a mistake in the policy or on the command line, or a policy that does not fit the card
-  3  this host has no card, or a value cannot be read";
+  2  a mistake in the policy or on the command line, or a policy that does not fit the device
+  3  this host has no device, or a value cannot be read";
 
 /// Arguments of `isolane rdma diff`.
 #[derive(Debug, clap::Args)]
@@ -39,9 +39,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         .collect();
     match arguments.json {
         true => output::print_json(&compared)?,
-        false if shown.is_empty() => {
-            output::print(&format!("{} has every setting of the policy\n", plan.card))?
-        }
+        false if shown.is_empty() => output::print(&format!(
+            "{} has every setting of the policy\n",
+            plan.device
+        ))?,
         false => output::print(&table(&shown, "policy"))?,
     }
     Ok(match differs {

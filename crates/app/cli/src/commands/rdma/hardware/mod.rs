@@ -1,4 +1,4 @@
-//! One policy on this host's network cards: what `isolane rdma plan`, `apply`, `diff`, `rollback` and `status` share.
+//! One policy on this host's NICs: what `isolane rdma plan`, `apply`, `diff`, `rollback` and `status` share.
 
 pub(super) mod apply;
 pub(super) mod diff;
@@ -11,22 +11,22 @@ use crate::output;
 use anyhow::Result;
 use isolane_common_text_output::Table;
 use isolane_rdma_hardware::apply::Comparison;
-use isolane_rdma_hardware::card::{Card, Host};
 use isolane_rdma_hardware::compile::{CompileError, compile};
-use isolane_rdma_hardware::kernel::cards;
+use isolane_rdma_hardware::host::{Host, HostDevice};
+use isolane_rdma_hardware::kernel::devices;
 use isolane_rdma_hardware::plan::Plan;
 use isolane_rdma_hardware::policy::{self, Policy};
 use isolane_rdma_hardware::record;
 use std::path::{Path, PathBuf};
 
-/// The policy and the card that several commands take.
+/// The policy and the device that several commands take.
 #[derive(Debug, clap::Args)]
 struct PolicyArguments {
     /// Policy file (TOML): tenants, classes, objectives; - reads it from stdin
     policy: PathBuf,
-    /// Use this card instead of the policy's: an RDMA device, or a network device without RDMA
+    /// Use this device instead of the policy's: an RDMA device, or a network device without RDMA
     #[arg(long, value_name = "NAME")]
-    card: Option<String>,
+    device: Option<String>,
 }
 
 /// Where the journals are.
@@ -39,11 +39,11 @@ struct JournalArguments {
 
 impl PolicyArguments {
     fn read(&self) -> Result<Policy> {
-        read_policy(&self.policy, self.card.as_ref())
+        read_policy(&self.policy, self.device.as_ref())
     }
 }
 
-fn read_policy(path: &Path, card: Option<&String>) -> Result<Policy> {
+fn read_policy(path: &Path, device: Option<&String>) -> Result<Policy> {
     let (text, file) = inputs::scenario_text(path)?;
     if text.len() as u64 > policy::FILE_MAX {
         let size = text.len();
@@ -55,31 +55,34 @@ fn read_policy(path: &Path, card: Option<&String>) -> Result<Policy> {
     inputs::refuse_scenario(
         &text,
         &file,
-        "the policy of a card ([[class]] and [[tenant]], docs/guides/hardware.md; isolane recommend --emit writes one)",
+        "the policy of a device ([[class]] and [[tenant]], docs/guides/hardware.md; isolane recommend --emit writes one)",
     )?;
     let mut policy = policy::parse(&file, &text)?;
-    if card.is_some() {
-        policy.card = card.cloned();
+    if device.is_some() {
+        policy.device = device.cloned();
     }
     Ok(policy)
 }
 
-/// The plan of `policy` on `host`. A policy that does not fit is bad input; a host without cards is not.
+/// The plan of `policy` on `host`. A policy that does not fit is bad input; a host without devices is not.
 fn compiled(policy: &Policy, host: &Host) -> Result<Plan> {
     compile(policy, host).map_err(|error| match error {
-        CompileError::NoCards => error.into(),
+        CompileError::NoDevices => error.into(),
         error => inputs::bad(error.to_string()),
     })
 }
 
 /// The plan of `policy` on this host.
 fn compiled_here(policy: &Policy) -> Result<Plan> {
-    compiled(policy, &cards::read()?)
+    compiled(policy, &devices::read()?)
 }
 
-fn card<'a>(host: &'a Host, plan: &Plan) -> &'a Card {
-    let card = host.cards.iter().find(|card| card.name == plan.card);
-    card.expect("a plan is for a card of its host")
+fn device<'a>(host: &'a Host, plan: &Plan) -> &'a HostDevice {
+    let device = host
+        .devices
+        .iter()
+        .find(|device| device.name == plan.device);
+    device.expect("a plan is for a device of its host")
 }
 
 /// A table of values beside wanted ones.

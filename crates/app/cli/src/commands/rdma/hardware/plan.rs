@@ -1,12 +1,12 @@
-//! `isolane rdma plan`: what a policy becomes on a card; changes nothing.
+//! `isolane rdma plan`: what a policy becomes on a device; changes nothing.
 
-use super::{card, compiled, read_policy};
+use super::{compiled, device, read_policy};
 use crate::inputs;
 use crate::output;
 use crate::status::Status;
 use anyhow::{Context, Result};
-use isolane_rdma_hardware::card::Host;
-use isolane_rdma_hardware::kernel::cards;
+use isolane_rdma_hardware::host::Host;
+use isolane_rdma_hardware::kernel::devices;
 use isolane_rdma_hardware::text;
 use std::path::PathBuf;
 
@@ -14,33 +14,33 @@ use std::path::PathBuf;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  the plan is printed (with --strict: and nothing remains for software)
-  1  with --strict: the card cannot do a part of the policy
-  2  a mistake in the policy or on the command line, or a policy that does not fit the card
-  3  this host has no card, or the kernel cannot be asked";
+  1  with --strict: the device cannot do a part of the policy
+  2  a mistake in the policy or on the command line, or a policy that does not fit the device
+  3  this host has no device, or the kernel cannot be asked";
 
 /// Arguments of `isolane rdma plan`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
     /// Policy file (TOML): tenants, classes, objectives; - reads it from stdin
-    #[arg(required_unless_present = "print_cards")]
+    #[arg(required_unless_present = "print_devices")]
     policy: Option<PathBuf>,
-    /// Use this card instead of the policy's: an RDMA device, or a network device without RDMA
+    /// Use this device instead of the policy's: an RDMA device, or a network device without RDMA
     #[arg(long, value_name = "NAME")]
-    card: Option<String>,
-    /// Plan for the cards in this file, which --print-cards wrote on another host
-    #[arg(long, value_name = "FILE", conflicts_with = "print_cards")]
-    cards: Option<PathBuf>,
-    /// Print the capabilities of this host's cards as JSON and end
+    device: Option<String>,
+    /// Plan for the devices in this file, which --print-devices wrote on another host
+    #[arg(long, value_name = "FILE", conflicts_with = "print_devices")]
+    devices: Option<PathBuf>,
+    /// Print the capabilities of this host's devices as JSON and end
     #[arg(long)]
-    print_cards: bool,
+    print_devices: bool,
     /// Print the variables of this tenant's programs for a shell and end
-    #[arg(long, value_name = "TENANT", conflicts_with_all = ["print_cards", "json"])]
+    #[arg(long, value_name = "TENANT", conflicts_with_all = ["print_devices", "json"])]
     environment: Option<String>,
     /// Also write what remains for isolaned to this file
     #[arg(long, value_name = "FILE")]
     isolaned: Option<PathBuf>,
-    /// Exit with 1 when the card cannot do a part of the policy
+    /// Exit with 1 when the device cannot do a part of the policy
     #[arg(long)]
     strict: bool,
     /// Print JSON
@@ -54,14 +54,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         output::print_json(&host)?;
         return Ok(Status::Done);
     };
-    let policy = read_policy(file, arguments.card.as_ref())?;
+    let policy = read_policy(file, arguments.device.as_ref())?;
     let plan = compiled(&policy, &host)?;
     if let Some(tenant) = &arguments.environment {
         return environment(&plan, tenant);
     }
     match arguments.json {
         true => output::print_json(&plan)?,
-        false => output::print(&text::render(&plan, card(&host, &plan), output::width()))?,
+        false => output::print(&text::render(&plan, device(&host, &plan), output::width()))?,
     }
     if let Some(path) = &arguments.isolaned {
         match &plan.daemon {
@@ -79,8 +79,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
 }
 
 fn host(arguments: &Arguments) -> Result<Host> {
-    let Some(path) = &arguments.cards else {
-        return Ok(cards::read()?);
+    let Some(path) = &arguments.devices else {
+        return Ok(devices::read()?);
     };
     let text = inputs::read(path)?;
     Host::parse(&text).map_err(|error| inputs::bad(format!("{}: {error}", path.display())))
@@ -94,7 +94,7 @@ fn environment(plan: &isolane_rdma_hardware::plan::Plan, tenant: &str) -> Result
         .map(|one| one.tenant.as_str())
         .collect();
     let found = found.with_context(|| match names.as_slice() {
-        [] => "no tenant has variables: none has a class that the card knows".to_owned(),
+        [] => "no tenant has variables: none has a class that the device knows".to_owned(),
         names => format!(
             "tenant {tenant:?} has no variables; there are: {}",
             names.join(", ")

@@ -22,9 +22,9 @@ Exit codes:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
-    /// Restore this card alone; without it every card with a journal
+    /// Restore this device alone; without it every device with a journal
     #[arg(long, value_name = "NAME")]
-    card: Option<String>,
+    device: Option<String>,
     /// Restore also what another program changed since
     #[arg(long)]
     force: bool,
@@ -35,35 +35,35 @@ pub(crate) struct Arguments {
     json: bool,
 }
 
-/// What happened to one card.
+/// What happened to one device.
 #[derive(Debug, Serialize)]
 struct Outcome {
-    card: String,
+    device: String,
     #[serde(flatten)]
     done: RolledBack,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let directory = &arguments.journals.journals;
-    let cards = match &arguments.card {
-        Some(card) => vec![card.clone()],
-        None => Record::cards(directory)?,
+    let devices = match &arguments.device {
+        Some(device) => vec![device.clone()],
+        None => Record::devices(directory)?,
     };
     let foreign = match arguments.force {
         true => Foreign::Overwrite,
         false => Foreign::Leave,
     };
     let mut outcomes = Vec::new();
-    for card in cards {
-        match Record::find(directory, &card)? {
+    for device in devices {
+        match Record::find(directory, &device)? {
             Found::Nothing => {}
-            Found::OtherBoot => record::remove_void(directory, &card)?,
+            Found::OtherBoot => record::remove_void(directory, &device)?,
             Found::Record(mut record) => {
                 let done = restore(&mut Kernel::open()?, &mut record, foreign)?;
                 if done.foreign.is_empty() {
                     record.remove()?;
                 }
-                outcomes.push(Outcome { card, done });
+                outcomes.push(Outcome { device, done });
             }
         }
     }
@@ -87,9 +87,9 @@ fn text(outcomes: &[Outcome]) -> String {
         return "nothing to restore: no policy is applied\n".to_owned();
     }
     let mut text = String::new();
-    for Outcome { card, done } in outcomes {
+    for Outcome { device, done } in outcomes {
         let restored = counted(done.restored.len() as u64, "setting");
-        text.push_str(&format!("{card}: {restored} restored"));
+        text.push_str(&format!("{device}: {restored} restored"));
         if !done.gone.is_empty() {
             text.push_str(&format!(", {} no longer there", done.gone.len()));
         }

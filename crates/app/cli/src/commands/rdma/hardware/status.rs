@@ -22,9 +22,9 @@ Exit codes:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
-    /// Look at this card alone; without it at every card with a journal
+    /// Look at this device alone; without it at every device with a journal
     #[arg(long, value_name = "NAME")]
-    card: Option<String>,
+    device: Option<String>,
     #[command(flatten)]
     journals: JournalArguments,
     /// Print JSON
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Serialize)]
 struct State {
-    card: String,
+    device: String,
     /// Whether the last apply was made to its end.
     complete: bool,
     settings: Vec<Comparison>,
@@ -42,15 +42,15 @@ struct State {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let directory = &arguments.journals.journals;
-    let cards = match &arguments.card {
-        Some(card) => vec![card.clone()],
-        None => Record::cards(directory)?,
+    let devices = match &arguments.device {
+        Some(device) => vec![device.clone()],
+        None => Record::devices(directory)?,
     };
     let mut states = Vec::new();
-    for card in cards {
-        if let Found::Record(record) = Record::find(directory, &card)? {
+    for device in devices {
+        if let Found::Record(record) = Record::find(directory, &device)? {
             states.push(State {
-                card,
+                device,
                 complete: record.is_complete(),
                 settings: drift(&mut Kernel::open()?, &record)?,
             });
@@ -78,10 +78,10 @@ fn text(states: &[State]) -> String {
         text.push_str(&match (state.complete, drifted.len()) {
             (false, _) => format!(
                 "{}: an apply did not end; run `isolane rdma rollback`, or apply the policy again\n",
-                state.card
+                state.device
             ),
-            (true, 0) => format!("{}: {settings} in force\n", state.card),
-            (true, count) => format!("{}: {count} of {settings} differ from what was applied\n", state.card),
+            (true, 0) => format!("{}: {settings} in force\n", state.device),
+            (true, count) => format!("{}: {count} of {settings} differ from what was applied\n", state.device),
         });
         if !drifted.is_empty() {
             text.push_str(&table(&drifted, "applied"));

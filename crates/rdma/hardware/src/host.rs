@@ -1,15 +1,15 @@
-//! The capabilities of a host's network cards: what the compiler may use.
+//! The capabilities of a host's NICs: what the compiler may use.
 //!
-//! A host's cards are plain data, so `isolane rdma plan` also works on a file from another machine.
+//! A host's devices are plain data, so `isolane rdma plan` also works on a file from another machine.
 
 use serde::{Deserialize, Serialize};
 
 /// Version of the file's format.
-pub const HOST_VERSION: u32 = 1;
+pub const HOST_VERSION: u32 = 2;
 /// Priorities of 802.1p, traffic classes and receive buffers.
 pub const PRIORITIES: usize = 8;
 
-/// The cards of a host.
+/// The devices of a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Host {
@@ -17,14 +17,14 @@ pub struct Host {
     pub version: u32,
     /// Whether cgroups of this host can limit RDMA objects (the rdma controller of version 2).
     pub rdma_controller: bool,
-    /// The cards, sorted by name.
-    pub cards: Vec<Card>,
+    /// The devices, sorted by name.
+    pub devices: Vec<HostDevice>,
 }
 
-/// One port of a card, with its RDMA device if it has one.
+/// One port of a device, with its RDMA device if it has one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub struct Card {
+pub struct HostDevice {
     /// Name of the RDMA device, or of the network device where there is none.
     pub name: String,
     /// Whether `name` is an RDMA device.
@@ -39,13 +39,13 @@ pub struct Card {
     pub rate_bps: u64,
     /// Largest frame of the network device, bytes.
     pub mtu_bytes: u32,
-    /// The card in devlink; absent if its driver does not register there.
+    /// The device in devlink; absent if its driver does not register there.
     pub devlink: Option<Devlink>,
-    /// Virtual functions and subfunctions of the card, sorted by name.
+    /// Virtual functions and subfunctions of the device, sorted by name.
     pub functions: Vec<Function>,
     /// Data centre bridging; absent if the driver has none.
     pub bridging: Option<Bridging>,
-    /// Rate limits of single queue pairs; absent if the card has none.
+    /// Rate limits of single queue pairs; absent if the device has none.
     pub pacing: Option<Pacing>,
 }
 
@@ -59,17 +59,17 @@ pub enum LinkLayer {
     Infiniband,
 }
 
-/// A card's name and mode in devlink.
+/// A device's name and mode in devlink.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Devlink {
     /// Bus and device: `pci/0000:03:00.0`.
     pub handle: String,
-    /// Mode of the embedded switch; absent if the card has none.
+    /// Mode of the embedded switch; absent if the device has none.
     pub switch_mode: Option<SwitchMode>,
 }
 
-/// Mode of the embedded switch of a card.
+/// Mode of the embedded switch of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SwitchMode {
@@ -138,7 +138,7 @@ pub struct Pacing {
 }
 
 impl Host {
-    /// Parses a file that `isolane rdma plan --cards` wrote.
+    /// Parses a file that `isolane rdma plan --devices` wrote.
     pub fn parse(text: &str) -> Result<Self, String> {
         let host: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
         match host.version {

@@ -1,14 +1,14 @@
-//! The capabilities of this host's cards, from sysfs, devlink, data centre bridging and libibverbs.
+//! The capabilities of this host's devices, from sysfs, devlink, data centre bridging and libibverbs.
 //!
-//! Method: every RDMA device is a card, and so is every network device of hardware, or with bridging, that belongs to no
-//! RDMA device. Ports that stand for functions in the switch are not cards. A fact that cannot be read is absent.
+//! Method: the devices are the RDMA devices, and the network devices of hardware, or with bridging, that belong to no
+//! RDMA device. Ports that stand for functions in the switch are left out. A fact that cannot be read is absent.
 
 use super::bridging::buffers_total;
 use super::devlink::{Devlink, Port};
 use super::function_rate;
-use crate::card::{
-    Bridging, Buffers, Card, Devlink as CardDevlink, Function, FunctionRate, HOST_VERSION, Host,
-    LinkLayer, Pacing,
+use crate::host::{
+    Bridging, Buffers, Devlink as HostDevlink, Function, FunctionRate, HOST_VERSION, Host,
+    HostDevice, LinkLayer, Pacing,
 };
 use isolane_common_linux::cgroup;
 use isolane_common_linux::netlink::{Family, Socket};
@@ -22,7 +22,7 @@ const NETWORK: &str = "/sys/class/net";
 /// Traffic classes of a driver that reports 0, which means all (`struct ieee_ets`).
 const CLASSES_ALL: u8 = 8;
 
-/// Reads all cards. Fails with the kernel's error, except one that only says that a card lacks something.
+/// Reads all devices. Fails with the kernel's error, except one that only says that a device lacks something.
 pub fn read() -> Result<Host, HostError> {
     let root = Root::machine();
     let mut route = Socket::open(Family::Route)?;
@@ -31,41 +31,41 @@ pub fn read() -> Result<Host, HostError> {
         Some(devlink) => devlink.ports()?,
         None => Vec::new(),
     };
-    let mut cards = Vec::new();
+    let mut found = Vec::new();
     for device in root.list(RDMA) {
         let network_device = network_device(&root, &device);
-        let mut card = of_rdma(&root, &device, network_device);
-        add(&root, &mut route, devlink.as_mut(), &ports, &mut card)?;
-        cards.push(card);
+        let mut one = of_rdma(&root, &device, network_device);
+        add(&root, &mut route, devlink.as_mut(), &ports, &mut one)?;
+        found.push(one);
     }
     for device in root.list(NETWORK) {
         let is_function = ports
             .iter()
             .any(|port| port.network_device.as_ref() == Some(&device) && port.function.is_some());
-        let used = cards
+        let used = found
             .iter()
-            .any(|card| card.network_device.as_ref() == Some(&device));
+            .any(|one| one.network_device.as_ref() == Some(&device));
         if is_function || used {
             continue;
         }
-        let mut card = of_network(&root, &device);
-        add(&root, &mut route, devlink.as_mut(), &ports, &mut card)?;
-        if root.exists(&format!("{NETWORK}/{device}/device")) || card.bridging.is_some() {
-            cards.push(card);
+        let mut one = of_network(&root, &device);
+        add(&root, &mut route, devlink.as_mut(), &ports, &mut one)?;
+        if root.exists(&format!("{NETWORK}/{device}/device")) || one.bridging.is_some() {
+            found.push(one);
         }
     }
-    cards.sort_by(|a, b| a.name.cmp(&b.name));
+    found.sort_by(|a, b| a.name.cmp(&b.name));
     let mount = cgroup::mount(&root);
     let controllers = mount.and_then(|mount| root.text(&format!("{mount}/cgroup.controllers")));
     let has_rdma = |text: String| text.split_whitespace().any(|word| word == "rdma");
     Ok(Host {
         version: HOST_VERSION,
         rdma_controller: controllers.is_some_and(has_rdma),
-        cards,
+        devices: found,
     })
 }
 
-fn of_rdma(root: &Root, device: &str, network_device: Option<String>) -> Card {
+fn of_rdma(root: &Root, device: &str, network_device: Option<String>) -> HostDevice {
     let folder = format!("{RDMA}/{device}");
     let layer = root.text(&format!("{folder}/ports/1/link_layer"));
     let driver = root.link_name(&format!("{folder}/device/driver"));
@@ -74,7 +74,7 @@ fn of_rdma(root: &Root, device: &str, network_device: Option<String>) -> Card {
         root.exists(&format!("{folder}/parent"))
             .then(|| "rdma_rxe".to_owned())
     };
-    Card {
+    HostDevice {
         name: device.to_owned(),
         rdma: true,
         mtu_bytes: network_device.as_deref().map_or(0, |name| mtu(root, name)),
@@ -96,10 +96,10 @@ fn of_rdma(root: &Root, device: &str, network_device: Option<String>) -> Card {
     }
 }
 
-fn of_network(root: &Root, device: &str) -> Card {
+fn of_network(root: &Root, device: &str) -> HostDevice {
     let driver = root.link_name(&format!("{NETWORK}/{device}/device/driver"));
     let mbps = root.number(&format!("{NETWORK}/{device}/speed"));
-    Card {
+    HostDevice {
         name: device.to_owned(),
         rdma: false,
         network_device: Some(device.to_owned()),
@@ -120,46 +120,46 @@ fn add(
     route: &mut Socket,
     devlink: Option<&mut Devlink>,
     ports: &[Port],
-    card: &mut Card,
+    one: &mut HostDevice,
 ) -> Result<(), HostError> {
     if let Some(devlink) = devlink {
-        let handle = handle(root, card, ports);
+        let handle = handle(root, one, ports);
         if let Some(handle) =
             handle.filter(|handle| ports.iter().any(|port| port.handle == *handle))
         {
-            card.functions = functions(&handle, ports);
-            card.devlink = Some(CardDevlink {
+            one.functions = functions(&handle, ports);
+            one.devlink = Some(HostDevlink {
                 switch_mode: devlink.switch_mode(&handle)?,
                 handle,
             });
         }
     }
-    let Some(device) = card.network_device.clone() else {
+    let Some(device) = one.network_device.clone() else {
         return Ok(());
     };
-    if card.functions.is_empty() {
+    if one.functions.is_empty() {
         let list = function_rate::list(route, &device)?;
-        card.functions
+        one.functions
             .extend(list.into_iter().map(|(number, _, _)| Function {
                 name: format!("vf{number}"),
                 rate: Some(FunctionRate::Legacy { number }),
             }));
     }
-    card.bridging = bridging(route, &device)?;
+    one.bridging = bridging(route, &device)?;
     Ok(())
 }
 
-/// Bus and name of the card: of the devlink port of its network device, else of its parent device.
-fn handle(root: &Root, card: &Card, ports: &[Port]) -> Option<String> {
-    let of_port = card.network_device.as_ref().and_then(|device| {
+/// Bus and name of the device: of the devlink port of its network device, else of its parent device.
+fn handle(root: &Root, one: &HostDevice, ports: &[Port]) -> Option<String> {
+    let of_port = one.network_device.as_ref().and_then(|device| {
         let port = ports
             .iter()
             .find(|port| port.network_device.as_ref() == Some(device))?;
         Some(port.handle.clone())
     });
-    let folder = match card.rdma {
-        true => format!("{RDMA}/{}/device", card.name),
-        false => format!("{NETWORK}/{}/device", card.name),
+    let folder = match one.rdma {
+        true => format!("{RDMA}/{}/device", one.name),
+        false => format!("{NETWORK}/{}/device", one.name),
     };
     of_port.or_else(|| {
         let bus = root.link_name(&format!("{folder}/subsystem"))?;
@@ -167,7 +167,7 @@ fn handle(root: &Root, card: &Card, ports: &[Port]) -> Option<String> {
     })
 }
 
-/// The functions of a card, by name; of two with one name the first counts.
+/// The functions of a device, by name; of two with one name the first counts.
 fn functions(handle: &str, ports: &[Port]) -> Vec<Function> {
     let mut functions: Vec<Function> = Vec::new();
     for port in ports.iter().filter(|port| port.handle == handle) {
@@ -277,7 +277,7 @@ mod tests {
     fn this_machine_is_read() {
         let host = read().unwrap();
         assert_eq!(host.version, HOST_VERSION);
-        assert!(host.cards.iter().all(|card| card.name != "lo"));
+        assert!(host.devices.iter().all(|one| one.name != "lo"));
     }
 
     #[test]
