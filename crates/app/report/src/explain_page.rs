@@ -359,7 +359,7 @@ fn cause(cause: &Cause) -> String {
         time(cause.attacked_us),
         if cause.added_us > 0.0 { "+" } else { "−" },
         time(cause.added_us.abs()),
-        shares(&cause.blamed),
+        shares(&cause.caused_by),
         busy(cause.busy_alone),
         busy(cause.busy_attacked),
         shares(&cause.occupants),
@@ -426,7 +426,7 @@ fn messages(explanation: &Explanation) -> String {
                     if step.waits { "waits for" } else { "served by" },
                     escape(&step.resource),
                     letter(step.host),
-                    step.blamed.as_deref().map_or(String::new(), escape),
+                    step.caused_by.as_deref().map_or(String::new(), escape),
                 )
             })
             .collect();

@@ -226,8 +226,8 @@ impl<'a> Analysis<'a> {
     fn cause(&self, key: (Resource, u8), (before, after): (f64, f64), added: f64) -> Cause {
         let (resource, index) = key;
         let host = host(index);
-        let blame = self.attacked.blame.iter();
-        let blamed = blame
+        let caused_by = self.attacked.caused_by.iter();
+        let caused_by = caused_by
             .filter(|((of, at, _), _)| (*of, *at) == key)
             .map(|((_, _, tenant), &ps)| (*tenant, ps))
             .collect();
@@ -242,7 +242,7 @@ impl<'a> Analysis<'a> {
             attacked_us: after / 1e6,
             added_us: (after - before) / 1e6,
             share: ((after - before).max(0.0) / added.max(1.0)).min(1.0),
-            blamed: self.parts(blamed),
+            caused_by: self.parts(caused_by),
             busy_alone: meaningful.then(|| busy(&self.measured.alone)),
             busy_attacked: meaningful.then(|| busy(&self.measured.attacked)),
             occupants: self.parts(self.busy(&self.measured.attacked, (filled, index))),
@@ -485,7 +485,7 @@ fn steps(message: Option<&FollowedMessage>, trace: &Trace) -> Vec<Step> {
                 resource: title(span.part.resource).to_owned(),
                 host: host(span.part.host),
                 waits: !span.part.service,
-                blamed: (!span.part.service)
+                caused_by: (!span.part.service)
                     .then(|| trace.tenants[usize::from(span.part.tenant)].clone()),
                 from_us: at as f64 / 1e6,
                 us: span.ps as f64 / 1e6,

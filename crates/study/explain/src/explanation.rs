@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The version of the JSON form; raised when a field changes meaning or goes.
-pub const EXPLANATION_VERSION: u32 = 2;
+pub const EXPLANATION_VERSION: u32 = 3;
 
 /// The story of one cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -142,7 +142,7 @@ pub struct Cause {
     /// Part of all that was added, 0 to 1.
     pub share: f64,
     /// The tenants that caused the wait under attack, the largest part first.
-    pub blamed: Vec<Part>,
+    pub caused_by: Vec<Part>,
     /// How busy the resource was alone, 0 to 1; absent where that has no meaning (a timer, a read's latency).
     pub busy_alone: Option<f64>,
     /// How busy it was under attack.
@@ -197,7 +197,7 @@ pub struct Step {
     /// Waiting, or served.
     pub waits: bool,
     /// Who was in front; absent while it was served.
-    pub blamed: Option<String>,
+    pub caused_by: Option<String>,
     /// When it began, microseconds since the message was posted.
     pub from_us: f64,
     /// How long it took, microseconds.

@@ -224,7 +224,7 @@ fn lost(explanation: &Explanation) -> String {
 /// The total of one cause.
 pub(crate) fn sentence(cause: &Cause, resource: Resource, victim: &str) -> String {
     let others: f64 = cause
-        .blamed
+        .caused_by
         .iter()
         .filter(|part| part.tenant != victim)
         .map(|part| part.share)
@@ -242,13 +242,13 @@ pub(crate) fn sentence(cause: &Cause, resource: Resource, victim: &str) -> Strin
         }
         _ => "behind work of",
     };
-    let blamed = match cause.blamed.is_empty() {
+    let caused_by = match cause.caused_by.is_empty() {
         true => String::new(),
         false if others <= 0.0005 => " (its own work)".to_owned(),
-        false => format!(", {who} {}", named(&cause.blamed)),
+        false => format!(", {who} {}", named(&cause.caused_by)),
     };
     format!(
-        "A message of {victim} waited {} on average for {} (alone: {}){blamed}.",
+        "A message of {victim} waited {} on average for {} (alone: {}){caused_by}.",
         us(cause.attacked_us),
         words::of_host(resource, cause.host),
         us(cause.alone_us)

@@ -84,8 +84,8 @@ fn causes(text: &mut String, explanation: &Explanation, width: Option<usize>) {
     ];
     let mut table = Table::new("llrrrl", &headings);
     for cause in explanation.causes.iter().take(CAUSES) {
-        let blamed: Vec<String> = cause
-            .blamed
+        let caused_by: Vec<String> = cause
+            .caused_by
             .iter()
             .take(3)
             .map(|part| format!("{} {}", part.tenant, percent(part.share)))
@@ -97,7 +97,7 @@ fn causes(text: &mut String, explanation: &Explanation, width: Option<usize>) {
             us(cause.alone_us),
             us(cause.attacked_us),
             format!("{sign}{}", us(cause.added_us.abs())),
-            blamed.join(", "),
+            caused_by.join(", "),
         ]);
     }
     text.push_str(&table.render_within(width, false));
@@ -168,7 +168,7 @@ fn step(step: &Step) -> Vec<String> {
             step.resource
         ),
         letter(step.host).to_string(),
-        step.blamed.clone().unwrap_or_default(),
+        step.caused_by.clone().unwrap_or_default(),
     ]
 }
 
@@ -200,7 +200,7 @@ mod tests {
             attacked_us: 6.0,
             added_us: 6.0,
             share: 0.75,
-            blamed: vec![part("crowd", 0.9), part("web", 0.1)],
+            caused_by: vec![part("crowd", 0.9), part("web", 0.1)],
             busy_alone: Some(0.0),
             busy_attacked: Some(0.95),
             occupants: vec![part("crowd", 0.9), part("web", 0.1)],
@@ -270,7 +270,7 @@ mod tests {
                 resource: "slots for queue-pair context misses".to_owned(),
                 host: Host::A,
                 waits: true,
-                blamed: Some("crowd".to_owned()),
+                caused_by: Some("crowd".to_owned()),
                 from_us: 0.5,
                 us: 6.25,
             }],

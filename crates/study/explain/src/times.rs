@@ -16,7 +16,7 @@ pub(crate) struct Times {
     pub(crate) latency: f64,
     pub(crate) waits: Waits,
     /// By resource, host and tenant.
-    pub(crate) blame: BTreeMap<(Resource, u8, u16), f64>,
+    pub(crate) caused_by: BTreeMap<(Resource, u8, u16), f64>,
     pub(crate) stages: BTreeMap<(Stage, bool), f64>,
 }
 
@@ -51,7 +51,7 @@ impl Times {
             let key = (part.resource, part.host);
             *self.waits.entry(key).or_default() += ps;
             let key = (part.resource, part.host, part.tenant);
-            *self.blame.entry(key).or_default() += ps;
+            *self.caused_by.entry(key).or_default() += ps;
         }
     }
 }

@@ -89,7 +89,7 @@ fn evicted_contexts_are_named_with_who_evicted_them() {
         .find(|cause| cause.resource == "context-miss-slots")
         .expect("misses wait for slots");
     assert!(slots.share > 0.2, "{slots:?}");
-    assert_eq!(slots.blamed[0].tenant, "Cache-QPC_ib_write_bw");
+    assert_eq!(slots.caused_by[0].tenant, "Cache-QPC_ib_write_bw");
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn a_pause_is_attributed_to_what_keeps_the_buffer_from_draining() {
     let story = story("small_tput_ib_write_bw", "PU-RNR_RC-RNR-longms");
     let stall = &story.causes[0];
     assert_eq!(stall.resource, "not-ready-stall", "{:?}", story.chain);
-    assert_eq!(stall.blamed[0].tenant, "PU-RNR_RC-RNR-longms");
+    assert_eq!(stall.caused_by[0].tenant, "PU-RNR_RC-RNR-longms");
 }
 
 #[test]
@@ -130,9 +130,9 @@ fn parts_add_up_to_the_mean_latency() {
             "{victim}: {attacked}"
         );
         for cause in &story.causes {
-            let shares: f64 = cause.blamed.iter().map(|part| part.share).sum();
+            let shares: f64 = cause.caused_by.iter().map(|part| part.share).sum();
             assert!(
-                cause.blamed.is_empty() || (0.99..1.001).contains(&shares),
+                cause.caused_by.is_empty() || (0.99..1.001).contains(&shares),
                 "{cause:?}"
             );
         }

@@ -10,7 +10,7 @@
 //! * [`needs`] - what tenants need, and whether they got it;
 //! * [`result`] - the answer as plain data;
 //! * [`mod@run`] - runs the policies and ranks them;
-//! * [`blame`] - which tenants and which resource cause a miss;
+//! * [`cause`] - which tenants and which resource cause a miss;
 //! * [`text`] - the answer for a terminal.
 //!
 //! Units end the names, as in [`isolane_study_audit::matrix`]. Nothing in a result depends on when, where or with how many
@@ -18,7 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod advice;
-pub mod blame;
+pub mod cause;
 mod derive;
 pub mod needs;
 pub mod result;

@@ -7,7 +7,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The version of the JSON form; raised when a field changes meaning or goes.
-pub const RECOMMENDATION_VERSION: u32 = 1;
+pub const RECOMMENDATION_VERSION: u32 = 2;
 
 /// Every policy's outcome for one scenario, best first.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -142,7 +142,7 @@ pub struct TenantOutcome {
 /// Why a tenant misses its objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Blame {
+pub enum MissCause {
     /// It misses the objective alone too, under this policy and under none.
     Device,
     /// It meets the objective alone under none, and misses it alone under this policy.
@@ -161,9 +161,9 @@ pub struct Miss {
     /// The objectives that it misses.
     pub objectives: Vec<ObjectiveOutcome>,
     /// The kind of cause.
-    pub blame: Blame,
-    /// The tenants that `blame` names; for `together` the one whose removal helps most.
-    pub culprits: Vec<String>,
+    pub cause: MissCause,
+    /// The tenants that `cause` names; for `together` the one whose removal helps most.
+    pub attackers: Vec<String>,
     /// The resource that ran out in the run of all tenants, compared with the tenant alone.
     pub exhausted: Option<Exhausted>,
     /// All of it in one sentence.

@@ -6,7 +6,7 @@
 
 use crate::RecommendError;
 use crate::advice::{advice, rank};
-use crate::blame::{Evidence, miss};
+use crate::cause::{Evidence, miss};
 use crate::derive;
 use crate::needs::objectives;
 use crate::result::{

@@ -7,7 +7,7 @@ use isolane_rdma_scenario::library::Library;
 use isolane_rdma_scenario::model::{PolicySpec, Scenario};
 use isolane_rdma_scenario::profile::Profile;
 use isolane_study_recommend::RecommendError;
-use isolane_study_recommend::result::{Blame, Recommendation};
+use isolane_study_recommend::result::{MissCause, Recommendation};
 use isolane_study_recommend::run::{Question, run};
 use isolane_study_recommend::text::{Style, render};
 use isolane_study_results::rdma::RunResult;
@@ -57,7 +57,7 @@ fn answer(question: &Question, jobs: usize) -> Result<Recommendation, RecommendE
 
 /// Under `none` a storm leaves its neighbours a tenth; under every other policy three share evenly.
 #[test]
-fn policies_are_ranked_and_misses_have_a_culprit() {
+fn policies_are_ranked_and_misses_have_a_cause() {
     let found = answer(&question(SCENARIO, &["none", "justitia"]), 2).unwrap();
     expect![[r#"
         justitia meets all 2 objectives and uses 41 % of the NIC for 0.00 cores.
@@ -78,8 +78,8 @@ fn policies_are_ranked_and_misses_have_a_culprit() {
             does not protect backup (goodput at least 20.0 Gb/s, got 10.0 Gb/s) from storm: host B's receive units were stalled 99 % of the time by receiver-not-ready errors (victim alone: 0 %)
     "#]].assert_eq(&render(&found, Style::default()));
     let none = &found.policies[1];
-    assert_eq!(none.misses[0].blame, Blame::Tenants);
-    assert_eq!(none.misses[0].culprits, ["storm"]);
+    assert_eq!(none.misses[0].cause, MissCause::Tenants);
+    assert_eq!(none.misses[0].attackers, ["storm"]);
     let exhausted = none.misses[0].exhausted.as_ref().unwrap();
     assert_eq!(exhausted.counter, "rnr_stall_ratio");
 }
@@ -95,7 +95,7 @@ fn a_miss_alone_has_no_other_tenant_as_its_cause() {
     let text = SCENARIO.replace("10us", "1us");
     let found = answer(&question(&text, &["none"]), 2).unwrap();
     let cache = &found.policies[0].misses[0];
-    assert_eq!((cache.blame, cache.culprits.len()), (Blame::Device, 0));
+    assert_eq!((cache.cause, cache.attackers.len()), (MissCause::Device, 0));
     assert!(
         cache.words.contains("even when it is alone"),
         "{}",
@@ -116,8 +116,8 @@ fn two_tenants_cause_each_others_miss_without_further_runs() {
     let found = run(&question, &FakeTestbed::default(), 1, &count).unwrap();
     let kv = &found.policies[0].misses[0];
     assert_eq!(
-        (kv.blame, &kv.culprits[..]),
-        (Blame::Tenants, &["storm".to_owned()][..])
+        (kv.cause, &kv.attackers[..]),
+        (MissCause::Tenants, &["storm".to_owned()][..])
     );
     // Three seeds together, and each of the two alone.
     assert!(runs.load(Ordering::Relaxed) <= 5);

@@ -157,7 +157,7 @@ fn recommend_ranks_policies_and_says_what_each_cannot_protect_against() {
         miss["tenant"], "cache",
         "a small message waits behind large ones"
     );
-    assert_eq!(miss["culprits"][0], "backup");
+    assert_eq!(miss["attackers"][0], "backup");
     let out = directory.path().join("out");
     let out = out.to_str().unwrap();
     let (_, stderr) = check(&[&ask[..], &["--report", out]].concat(), 0);

@@ -34,7 +34,7 @@ pub(crate) fn explanation(victim: &str) -> Explanation {
         resource: "slots for queue-pair context misses".to_owned(),
         host: Host::A,
         waits: true,
-        blamed: Some("crowd".to_owned()),
+        caused_by: Some("crowd".to_owned()),
         from_us: 0.5,
         us: 6.25,
     };
@@ -80,7 +80,7 @@ pub(crate) fn explanation(victim: &str) -> Explanation {
             attacked_us: 6.0,
             added_us: 6.0,
             share: 0.75,
-            blamed: crowd(),
+            caused_by: crowd(),
             busy_alone: Some(0.0),
             busy_attacked: Some(0.95),
             occupants: crowd(),

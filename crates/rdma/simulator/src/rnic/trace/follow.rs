@@ -1,6 +1,6 @@
 //! Following one message: its way through timelines, the switch and fetches, its beginning and its end.
 
-use super::blame::Use;
+use super::attribution::Use;
 use super::record::{PERIODS, Place, Timeline, Tracer};
 use super::story::{FETCH, Known, Phase, Probe, Story};
 use super::{MESSAGES_MAX, Part, Resource, Stage};

@@ -1,6 +1,6 @@
 //! Caches: who looks up what, who evicts whom, who holds the miss slots.
 
-use super::blame::split;
+use super::attribution::split;
 use super::record::{Timeline, Tracer};
 use super::story::Known;
 use super::{CacheName, Part, Resource, Stage};

@@ -1,4 +1,4 @@
-//! Blame: where a victim's time goes, on which resource, and whose work was there first.
+//! Attribution: where a victim's time goes, on which resource, and whose work was there first.
 //!
 //! Problem: counters say that something was busy. To explain why a tenant lost half of its rate, it takes also the
 //! tenant that kept the resource busy, and the wait for the resource. Method: a recorder beside the model listens to
@@ -9,27 +9,27 @@
 //!   a message add up to its latency. Only signalled messages are followed, since only they have a latency.
 //!   Messages with several packets are followed along the packet that leaves last.
 //! * **Timelines.** A resource that is free at T keeps a log of what filled it: work from when to when, of a tenant. A
-//!   wait from t to T is cut there, and each piece is blamed on the tenant whose work filled it. A gap in which the
-//!   resource was kept free for work booked ahead is blamed on what held that work at the timeline in front: bus
+//!   wait from t to T is cut there, and each piece is due to the tenant whose work filled it. A gap in which the
+//!   resource was kept free for work booked ahead is due to what held that work at the timeline in front: bus
 //!   towards the NIC and then requester units for the wire, responder units for the bus towards the host. The rest of a
-//!   gap is the time of data from memory, which fills the pipeline again, blamed on the tenant that it was booked for.
+//!   gap is the time of data from memory, which fills the pipeline again, due to the tenant that it was booked for.
 //!   The pieces add up to T - t.
 //! * **Schedule queue.** While contexts wait, the transmitter is held by one of its resources (requester units,
-//!   wire, bus, loopback path, a pause). Each interval is blamed as a wait for that resource, and a message that
+//!   wire, bus, loopback path, a pause). Each interval counts as a wait for that resource, and a message that
 //!   waits in the queue has the sum of the intervals that it was there. Time behind earlier requests of its own
 //!   pair counts where those were.
-//! * **Miss slots.** A wait for a slot is split evenly over the slots and blamed on their holders; the picoseconds
-//!   that do not divide go to the slot that was waited for. The read that follows is blamed on the tenant whose
+//! * **Miss slots.** A wait for a slot is split evenly over the slots, for their holders; the picoseconds
+//!   that do not divide go to the slot that was waited for. The read that follows is due to the tenant whose
 //!   insertion evicted the entry, or on the tenant itself when it was never there.
-//! * **Receive buffer.** Pauses, the switch, and waits for room are blamed on what kept the buffer from draining:
+//! * **Receive buffer.** Pauses, the switch, and waits for room are due to what kept the buffer from draining:
 //!   what filled the receiving units while those were behind, else the bus towards the host. A time in which
 //!   neither worked is split over the tenants by their bytes in the buffer; remainders go to the tenant with most.
 //!
 //! Units: picoseconds, bytes. Limits: waiting for the answers to a pair's own earlier READs, and in an open loop
-//! for room in its own queue, is blamed on the tenant itself, though others may have delayed those; an
+//! for room in its own queue, is due to the tenant itself, though others may have delayed those; an
 //! acknowledgement's wait for the wire counts as its way.
 
-mod blame;
+mod attribution;
 mod follow;
 mod hooks;
 mod metadata;
@@ -266,7 +266,7 @@ pub struct Part {
     pub host: u8,
     /// What it waited for, or was served by.
     pub resource: Resource,
-    /// Who is to blame: an index into [`Trace::tenants`].
+    /// The cause: an index into [`Trace::tenants`].
     pub tenant: u16,
     /// Served, not waiting.
     pub service: bool,
@@ -338,7 +338,7 @@ pub struct Evictions {
 /// Everything recorded of one run, from the end of the warm-up to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trace {
-    /// Who can be blamed: the scenario's tenants, then the policy.
+    /// Possible causes: the scenario's tenants, then the policy.
     pub tenants: Vec<String>,
     /// Index of the victim.
     pub victim: u16,

@@ -3,7 +3,7 @@
 //! Each lane in which the victim waits has an account: every interval between two steps of the transmitter is
 //! charged to what held it. A message's wait is the difference of two states of the account.
 
-use super::blame::{Piece, split};
+use super::attribution::{Piece, split};
 use super::record::{Hold, Place, Timeline, Tracer};
 use super::story::Phase;
 use super::{Part, Resource, Stage};

@@ -1,6 +1,6 @@
-//! The recorder: logs per timeline, blame for the victim's messages, and series per tenant.
+//! The recorder: logs per timeline, causes of the waits of the victim's messages, and series per tenant.
 
-use super::blame::{Log, Piece, Use};
+use super::attribution::{Log, Piece, Use};
 use super::story::{Phase, Probe, Story};
 use super::{
     CacheName, Evictions, FollowedMessage, Lookups, Occupancy, Part, Resource, Stage, Trace,
@@ -99,8 +99,8 @@ pub(super) struct NicTrace {
 }
 
 impl NicTrace {
-    /// Cuts a wait for `timeline` into pieces of blame. Where the timeline was kept free for work booked ahead, that
-    /// work was still at the timeline in front: what held it there is to blame. Where none did it was on its way, and
+    /// Cuts a wait for `timeline` into pieces by cause. Where the timeline was kept free for work booked ahead, that
+    /// work was still at the timeline in front: what held it there is the cause. Where none did it was on its way, and
     /// where nothing was booked, `own` waited for no other tenant.
     pub(super) fn cut(
         &self,
@@ -360,7 +360,7 @@ impl Tracer {
         }
     }
 
-    /// The policy, as one who can be blamed.
+    /// The policy, as a cause of waits.
     pub(crate) fn policy(&self) -> u16 {
         self.tenants as u16 - 1
     }

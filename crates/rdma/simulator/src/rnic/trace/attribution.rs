@@ -1,4 +1,4 @@
-//! Logs of what filled a timeline, and how a wait is cut into pieces of blame.
+//! Logs of what filled a timeline, and how a wait is cut into pieces by cause.
 
 use super::Resource;
 use std::collections::VecDeque;

@@ -6,10 +6,10 @@
 //! cause, and the tenant whose removal helps most is named. The resource is the one that ran out in the run of all
 //! tenants, by the counters of both NICs.
 //!
-//! Limits: removal of one at a time does not find pairs of culprits that hide behind each other.
+//! Limits: removal of one at a time does not find pairs of attackers that hide behind each other.
 
 use crate::needs::digits;
-use crate::result::{Blame, Miss, Objective, ObjectiveOutcome};
+use crate::result::{Miss, MissCause, Objective, ObjectiveOutcome};
 use isolane_study_audit::cell::{Exhausted, Metrics};
 use isolane_study_audit::exhaustion::{NOT_SATURATED, Pressure, exhausted};
 use isolane_study_results::rdma::RunResult;
@@ -44,18 +44,18 @@ pub(crate) fn miss(
         .filter(|(_, run)| meets(run))
         .map(|(name, _)| *name)
         .collect();
-    let (blame, culprits) = match () {
+    let (cause, attackers) = match () {
         () if !meets(evidence.alone) => match evidence.alone_without_policy {
-            Some(run) if meets(run) => (Blame::Policy, Vec::new()),
-            _ => (Blame::Device, Vec::new()),
+            Some(run) if meets(run) => (MissCause::Policy, Vec::new()),
+            _ => (MissCause::Device, Vec::new()),
         },
-        () if !restores.is_empty() => (Blame::Tenants, restores),
-        () => (Blame::Together, helps_most(tenant, &missed, evidence)),
+        () if !restores.is_empty() => (MissCause::Tenants, restores),
+        () => (MissCause::Together, helps_most(tenant, &missed, evidence)),
     };
     let pressure = |run: &RunResult| Pressure::from(run.counters.as_slice());
-    let exhausted = match blame {
-        Blame::Policy | Blame::Device => None,
-        Blame::Tenants | Blame::Together => exhausted(
+    let exhausted = match cause {
+        MissCause::Policy | MissCause::Device => None,
+        MissCause::Tenants | MissCause::Together => exhausted(
             &pressure(evidence.alone),
             &pressure(evidence.together),
             true,
@@ -64,8 +64,8 @@ pub(crate) fn miss(
     let mut miss = Miss {
         tenant: tenant.to_owned(),
         objectives: missed,
-        blame,
-        culprits: culprits.into_iter().map(str::to_owned).collect(),
+        cause,
+        attackers: attackers.into_iter().map(str::to_owned).collect(),
         exhausted,
         words: String::new(),
     };
@@ -144,19 +144,19 @@ fn words(policy: &str, miss: &Miss, evidence: &Evidence<'_>) -> String {
         .collect();
     let alone = alone.join(", ");
     let resource = miss.exhausted.as_ref().map_or_else(String::new, resource);
-    match miss.blame {
-        Blame::Device => format!(
+    match miss.cause {
+        MissCause::Device => format!(
             "{tenant} ({needs}) gets only {alone} even when it is alone: this device or this workload cannot meet it"
         ),
-        Blame::Policy => format!(
+        MissCause::Policy => format!(
             "{tenant} ({needs}) gets only {alone} when it is alone: {policy} itself costs more than the need leaves"
         ),
-        Blame::Tenants => format!(
+        MissCause::Tenants => format!(
             "does not protect {tenant} ({needs}) from {}{resource}",
-            miss.culprits.join(", nor from ")
+            miss.attackers.join(", nor from ")
         ),
-        Blame::Together => {
-            let most = match miss.culprits.first() {
+        MissCause::Together => {
+            let most = match miss.attackers.first() {
                 Some(name) => format!(", {name} most"),
                 None => String::new(),
             };
