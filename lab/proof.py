@@ -8,7 +8,7 @@ EXPECTATION is `-`, a bound such as `>=0.97`, or `aim>=0.97`. VERDICT is
   held    the bound was kept
   broken  a bound that must be kept was not: the proof fails
   missed  an aim was not reached: the table shows it, and the proof does not fail
-  told    there is no expectation
+  measured  there is no expectation
 All other output of a proof is for its reader. Exit: 0, 1 when a line is broken or the proof could not
 be carried out, 77 when it does not apply here, after a line `skip REASON`.
 """
@@ -48,7 +48,7 @@ class Proof:
 
     def tell(self, quantity: str, value: float | str, unit: str = "-") -> None:
         """A figure without an expectation."""
-        self._line(quantity, value, unit, "-", "told")
+        self._line(quantity, value, unit, "-", "measured")
 
     def skip(self, reason: str) -> NoReturn:
         """Ends the proof: it does not apply here."""

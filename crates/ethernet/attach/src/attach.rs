@@ -220,9 +220,9 @@ pub fn undo(system: &System, journal: &Journal) -> Result<(), NicError> {
         // Exists only if the pins were lost and the filter was not.
         note(remove_filters(&mut route, link.index));
         if let Some(name) = journal
-            .weights_told_to
+            .weight_interface
             .as_ref()
-            .filter(|_| journal.weights_told)
+            .filter(|_| journal.weights_set)
         {
             let pusher = WeightInterface::named(name, link.index, journal.queues);
             note(pusher.and_then(|pusher| {

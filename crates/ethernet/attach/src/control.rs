@@ -95,15 +95,15 @@ impl Controller {
         let device = Device::read(system, &link.name)?;
         let weights = match WeightInterface::choose(&device)? {
             // Weights of an earlier controller are still recorded for undo, so no others may be set beside them.
-            _ if journal.weights_told => None,
+            _ if journal.weights_set => None,
             WeightInterface::By(pusher) => {
                 let weights = QueueWeights::new(journal.queues, pusher.options());
                 Some((pusher, weights))
             }
             WeightInterface::Absent(_) => None,
         };
-        if !journal.weights_told {
-            journal.weights_told_to = weights.as_ref().map(|(pusher, _)| pusher.name().to_owned());
+        if !journal.weights_set {
+            journal.weight_interface = weights.as_ref().map(|(pusher, _)| pusher.name().to_owned());
         }
         journal.controller = Process::of(system, std::process::id());
         journal.save(system)?;
@@ -223,13 +223,13 @@ impl Controller {
         let Some(wanted) = weights.poll(now, loads) else {
             return Ok(());
         };
-        if !self.journal.weights_told {
+        if !self.journal.weights_set {
             if !pusher.is_free()? {
                 self.weights = None;
-                self.journal.weights_told_to = None;
+                self.journal.weight_interface = None;
                 return self.journal.save(&self.system);
             }
-            self.journal.weights_told = true;
+            self.journal.weights_set = true;
             self.journal.save(&self.system)?;
         }
         pusher.push(wanted)
@@ -325,9 +325,9 @@ impl Controller {
             segments::set(&self.system, &mut self.route, self.journal.index, before)?;
             self.journal.sizes = None;
         }
-        if let Some((pusher, _)) = self.weights.as_mut().filter(|_| self.journal.weights_told) {
+        if let Some((pusher, _)) = self.weights.as_mut().filter(|_| self.journal.weights_set) {
             pusher.undo(self.journal.queues)?;
-            self.journal.weights_told = false;
+            self.journal.weights_set = false;
         }
         self.journal.aside = Some(reason);
         self.journal.save(&self.system)
@@ -412,8 +412,8 @@ impl Controller {
         let waiting = Journal {
             maps: Vec::new(),
             sizes: None,
-            weights_told_to: None,
-            weights_told: false,
+            weight_interface: None,
+            weights_set: false,
             aside: None,
             not_carried: BTreeMap::new(),
             ..self.journal.clone()

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 mod checks;
 
 /// Version of the file's format.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Longest journal, bytes. Two maps of 4 KiB for each of the most queues of a device would exceed it, but no device has
 /// such maps.
 const BYTES_MAX: u64 = 4 << 20;
@@ -74,10 +74,10 @@ pub struct Journal {
     /// Original segment sizes; `None` while they are unchanged.
     pub sizes: Option<Sizes>,
     /// Interface that receives queue weights.
-    pub weights_told_to: Option<String>,
+    pub weight_interface: Option<String>,
     /// Whether weights were set, so that they must be taken back.
     #[serde(default)]
-    pub weights_told: bool,
+    pub weights_set: bool,
     /// Why the programs step aside; absent while they work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aside: Option<Aside>,
@@ -104,8 +104,8 @@ impl Journal {
             controller: None,
             maps: Vec::new(),
             sizes: None,
-            weights_told_to: None,
-            weights_told: false,
+            weight_interface: None,
+            weights_set: false,
             aside: None,
             not_carried: BTreeMap::new(),
         }

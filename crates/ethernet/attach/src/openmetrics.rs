@@ -102,7 +102,7 @@ mod tests {
             controller: Some(7),
             aside: None,
             options: Options::default(),
-            weights_told_to: None,
+            weight_interface: None,
             sizes: Sizes {
                 general: 16_384,
                 ipv4: None,

@@ -26,7 +26,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Version of the report's format.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// Interval of samples, and length of a slot.
 const SAMPLE: Duration = Duration::from_millis(1);
 /// Slots per second.
@@ -57,7 +57,7 @@ pub struct Report {
     /// The user's options.
     pub options: Options,
     /// Interface that receives queue weights; `None` if there is none.
-    pub weights_told_to: Option<String>,
+    pub weight_interface: Option<String>,
     /// Current segment size limits.
     #[serde(flatten)]
     pub sizes: Sizes,
@@ -350,7 +350,7 @@ fn assemble(
         controller: journal.running(system).map(|controller| controller.process),
         aside: journal.aside,
         options: journal.options.clone(),
-        weights_told_to: journal.weights_told_to.clone(),
+        weight_interface: journal.weight_interface.clone(),
         sizes,
         segments_reduced: journal.sizes.is_some(),
         queues: queues.collect(),

@@ -23,7 +23,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Version of the report.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// What a lab needs in addition to its plan.
 pub struct Setting<'a> {
@@ -324,7 +324,7 @@ impl Lab<'_> {
                 .iter()
                 .find_map(|client| client.first_error.clone()),
             moved: all.iter().filter(|call| call.0 != call.1).count() as u64,
-            told: all.iter().filter(|call| call.2 == 1).count() as u64,
+            notified: all.iter().filter(|call| call.2 == 1).count() as u64,
             served: servers(|server| server.calls),
             seen_downgraded: servers(|server| server.downgraded),
             ran: std::array::from_fn(|class| {

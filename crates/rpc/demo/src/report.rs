@@ -127,7 +127,7 @@ pub struct RunReport {
     /// Calls that ran in another class than the requested one.
     pub moved: u64,
     /// Calls whose application received a downgrade.
-    pub told: u64,
+    pub notified: u64,
     /// Calls that servers answered.
     pub served: u64,
     /// Calls whose server received a downgrade.

@@ -222,20 +222,20 @@ fn marked(with: &RunReport) -> Verdict {
         RunKind::Shadow => 0,
         _ => with.moved,
     };
-    let counts = [with.told, with.seen_downgraded];
+    let counts = [with.notified, with.seen_downgraded];
     let (passed, words) = match with.kind {
         RunKind::Shadow => (
             with.moved == 0,
             format!(
                 "shadow mode: {} calls would have been downgraded, {} were",
-                with.told, with.moved
+                with.notified, with.moved
             ),
         ),
         _ => (
             expected > 0 && counts == [expected; 2],
             format!(
                 "{expected} calls were downgraded; {} notified the application, {} notified the server",
-                with.told, with.seen_downgraded
+                with.notified, with.seen_downgraded
             ),
         ),
     };
@@ -356,7 +356,7 @@ mod tests {
             unanswered: 0,
             first_error: None,
             moved: 300,
-            told: 300,
+            notified: 300,
             served: 1000,
             seen_downgraded: 300,
             ran,
@@ -419,7 +419,7 @@ mod tests {
         };
         assert_eq!(refused(unequal(0.059)), [""; 0]);
         assert_eq!(refused(unequal(0.061)), ["fair"]);
-        assert_eq!(refused(|run| run.told = 299), ["marked"]);
+        assert_eq!(refused(|run| run.notified = 299), ["marked"]);
         assert_eq!(refused(|run| run.seen_downgraded = 301), ["marked"]);
         assert_eq!(refused(|run| run.unanswered = 1), ["nothing lost"]);
         assert_eq!(refused(|run| run.served = 999), ["nothing lost"]);

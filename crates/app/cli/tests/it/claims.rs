@@ -145,8 +145,8 @@ fn the_list_names_every_claim_without_running_any() {
 /// A directory as `lab/run` leaves it: one proof with two of the quantities that claims name.
 fn lab(folder: &std::path::Path) -> String {
     let results = r#"{"mode": "full", "proofs": [{"name": "latency", "verdict": "passed", "reason": "", "seconds": 9.0, "lines": [
-        {"quantity": "alone_p99", "value": "2000", "unit": "us", "expectation": "-", "verdict": "told"},
-        {"quantity": "p99_next_to_1_none", "value": "8800", "unit": "us", "expectation": "-", "verdict": "told"}]}]}"#;
+        {"quantity": "alone_p99", "value": "2000", "unit": "us", "expectation": "-", "verdict": "measured"},
+        {"quantity": "p99_next_to_1_none", "value": "8800", "unit": "us", "expectation": "-", "verdict": "measured"}]}]}"#;
     std::fs::write(folder.join("results.json"), results).unwrap();
     let log = "[    0.000000] Linux version 6.1.0-9-amd64 (gcc)\n[    0.3] rcu: restricting CPUs to nr_cpu_ids=2.\n";
     std::fs::write(folder.join("latency.kernel.log"), log).unwrap();

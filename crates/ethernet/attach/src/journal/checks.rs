@@ -84,11 +84,11 @@ pub(super) fn check(journal: &Journal) -> Result<(), String> {
         let value = format!("{} containers", journal.not_carried.len());
         return wrong("not_carried", value, "at most 8192 bytes for each");
     }
-    let name = journal.weights_told_to.as_deref().unwrap_or_default();
+    let name = journal.weight_interface.as_deref().unwrap_or_default();
     match name.len() <= INTERFACE_NAME_MAX {
         true => Ok(()),
         false => wrong(
-            "weights_told_to",
+            "weight_interface",
             format!("{} bytes", name.len()),
             "at most 1024 bytes",
         ),
@@ -188,8 +188,8 @@ mod tests {
             let reason = "x".repeat(8_192);
             journal.not_carried.insert("/a".to_owned(), reason);
         });
-        refused("weights_told_to", &|journal| {
-            journal.weights_told_to = Some("x".repeat(1_025));
+        refused("weight_interface", &|journal| {
+            journal.weight_interface = Some("x".repeat(1_025));
         });
     }
 }

@@ -17,8 +17,8 @@ const RUN: &str = "lab = { proof = \"latency\", device = \"rxe\" }";
 const METRIC: &str = "r:lab.p99_next_to_1_none / r:lab.alone_p99";
 const RESULTS: &str = r#"{"mode": "full", "proofs": [
     {"name": "latency", "verdict": "passed", "reason": "", "seconds": 1.0, "lines": [
-        {"quantity": "alone_p99", "value": "2.5", "unit": "us", "expectation": "-", "verdict": "told"},
-        {"quantity": "shares", "value": "1.00:2.01", "unit": "ratio", "expectation": "-", "verdict": "told"}]},
+        {"quantity": "alone_p99", "value": "2.5", "unit": "us", "expectation": "-", "verdict": "measured"},
+        {"quantity": "shares", "value": "1.00:2.01", "unit": "ratio", "expectation": "-", "verdict": "measured"}]},
     {"name": "cost", "verdict": "failed", "reason": "not done within 900 s", "seconds": 900.0, "lines": []}]}"#;
 
 fn run_of(proof: &str) -> LabRun {

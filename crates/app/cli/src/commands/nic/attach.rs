@@ -241,8 +241,8 @@ fn say(arguments: &Arguments, system: &System) -> Result<()> {
         counted(u64::from(journal.queues), "queue"),
         controller.unwrap_or_default()
     );
-    if let Some(told) = &journal.weights_told_to {
-        text.push_str(&format!("Queue weights go to the device by {told}.\n"));
+    if let Some(name) = &journal.weight_interface {
+        text.push_str(&format!("Queue weights go to the device by {name}.\n"));
     } else {
         text.push_str("The device takes no queue weights: it serves its queues in turn.\n");
     }

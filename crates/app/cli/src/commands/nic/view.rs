@@ -147,8 +147,8 @@ fn remarks(report: &Report) -> String {
         counted(events.assigned, "time"),
         counted(events.kept, "time")
     );
-    match &report.weights_told_to {
-        Some(told) => text.push_str(&format!("Queue weights go to the device by {told}\n")),
+    match &report.weight_interface {
+        Some(name) => text.push_str(&format!("Queue weights go to the device by {name}\n")),
         None => text.push_str("The device takes no queue weights: it serves its queues in turn\n"),
     }
     let mut not_carried = BTreeMap::<&str, Vec<&str>>::new();
@@ -217,7 +217,7 @@ mod tests {
             device: "eth0".to_owned(),
             controller: None,
             options: Options::default(),
-            weights_told_to: None,
+            weight_interface: None,
             sizes: Sizes {
                 general: 65_536,
                 ipv4: None,
