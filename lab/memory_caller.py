@@ -16,7 +16,7 @@ def main() -> None:
     with socket.socket(socket.AF_UNIX) as service:
         service.connect(sys.argv[1])
         say = {"submit": {"application": json.loads(sys.argv[2]), "place": "caller"}}
-        service.sendall(json.dumps({"version": 1, "say": say}).encode() + b"\n")
+        service.sendall(json.dumps({"version": 2, "say": say}).encode() + b"\n")
         answer = json.loads(service.makefile().readline())["say"]
     if "admitted" not in answer:
         sys.exit(f"not admitted: {answer}")

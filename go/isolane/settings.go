@@ -106,7 +106,7 @@ func (c fileClass) class(read file, lowest bool) (Class, error) {
 	}
 	own := c.Percentile != 0 || c.Alpha != nil || c.Beta != nil || c.Floor != nil || c.Cut != nil
 	if lowest && own {
-		return Class{}, fmt.Errorf("isolane: settings: the last class, %q, promises nothing; it takes name and dscp only", c.Name)
+		return Class{}, fmt.Errorf("isolane: settings: the last class, %q, has no target; it takes name and dscp only", c.Name)
 	}
 	class := Class{Name: c.Name, DSCP: *c.DSCP, TargetPerMTU: target, Percentile: c.Percentile}
 	steps := []struct {

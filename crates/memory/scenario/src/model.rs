@@ -126,7 +126,7 @@ pub struct MemApp {
     pub kind: String,
     /// Processor cores it runs on.
     pub cores: u32,
-    /// What it is promised.
+    /// Its objective.
     pub objective: Objective,
     /// Larger is more important; unique in its scenario.
     pub priority: u32,

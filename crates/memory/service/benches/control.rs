@@ -13,7 +13,7 @@ use isolane_memory_policy::mercury::{
     AppId, Mercury, MercuryOptions, Observation, PERIOD, TIERS_MAX, Thresholds,
 };
 use isolane_memory_service::application::pod::Place;
-use isolane_memory_service::application::{Application, Promise};
+use isolane_memory_service::application::{Application, Slo};
 use isolane_memory_service::backend::fake::FakeBackend;
 use isolane_memory_service::controller::groups::HostGroups;
 use isolane_memory_service::controller::{About, Controller, Parts};
@@ -161,13 +161,13 @@ fn start(root: &Path) -> (Controller, Arc<AtomicU64>) {
 }
 
 fn admit(controller: &mut Controller, now: Instant, number: u32) {
-    let promise = match number % 2 {
-        0 => Promise::LatencyPs(160_000),
-        _ => Promise::BandwidthBytesPerS(1_000_000_000),
+    let slo = match number % 2 {
+        0 => Slo::LatencyPs(160_000),
+        _ => Slo::BandwidthBytesPerS(1_000_000_000),
     };
     let application = Application {
         name: format!("app-{number}"),
-        promise,
+        slo,
         priority: number,
         weight: 1_000,
         memory_bytes: Some(512 * MIB),

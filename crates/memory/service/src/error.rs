@@ -92,7 +92,7 @@ pub enum MemError {
         source: io::Error,
         remedy: String,
     },
-    /// A file whose text is not what its place promises.
+    /// A file whose text is not of the form that its place has.
     #[error("{path} says `{value}`; expected {expected}")]
     Unexpected {
         path: String,

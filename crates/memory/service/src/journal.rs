@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 /// The name of the file.
 const FILE: &str = "journal.json";
 /// The form of the file.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 /// The directory of the journal.
 pub const DIRECTORY: &str = "/run/isolane/mem";
 /// Most entries: applications under control, and as many released ones whose processes still run in their cgroups.
@@ -375,7 +375,7 @@ mod tests {
         assert!(said(&mut store, "{\"boot\":\"now\"}").contains("remove it if"));
         let good = serde_json::to_string(&journal()).unwrap();
         assert!(
-            said(&mut store, &good.replace("\"version\":1", "\"version\":9")).contains("form 9")
+            said(&mut store, &good.replace("\"version\":2", "\"version\":9")).contains("form 9")
         );
         assert!(
             said(&mut store, &good.replace("\"next_id\":4", "\"next_id\":3")).contains("future")

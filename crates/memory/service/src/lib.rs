@@ -8,7 +8,7 @@
 //! * [`cgroup`] - the control groups of applications: memory, processor time, owner;
 //! * [`backend`] - what moves pages so that limits hold, behind one trait;
 //! * [`indicator`] - what is measured, behind one trait, each number with its source and age;
-//! * [`application`] - what an application is and is promised, as files, pods and options have it;
+//! * [`application`] - an application and its objective, as files, pods and options have it;
 //! * [`controller`] - the control loop, over the traits above; [`journal`] - what survives a crash;
 //! * [`protocol`] - requests and answers of the service; [`service`] - the loop on a clock, behind a socket;
 //! * [`mod@bench`] - microbenchmarks of latency and bandwidth; [`profile`] - what a machine bears and an application needs;

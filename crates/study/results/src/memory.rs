@@ -48,10 +48,10 @@ pub struct MemAppResult {
     pub kind: String,
     /// Larger is more important.
     pub priority: u32,
-    /// What it is promised, nanoseconds, if it is latency-sensitive.
+    /// Its objective, nanoseconds, if it is latency-sensitive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slo_latency_ns: Option<f64>,
-    /// What it is promised, gigabytes per second, if it is bandwidth-intensive.
+    /// Its objective, gigabytes per second, if it is bandwidth-intensive.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slo_bandwidth_gb_per_s: Option<f64>,
     /// `admitted`, `best-effort` or `refused`; absent without a policy that decides.

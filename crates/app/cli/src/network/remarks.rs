@@ -69,7 +69,7 @@ fn objective(
             class.issued
         ));
     };
-    let promised = slo.percentile / 100.0;
+    let wanted = slo.percentile / 100.0;
     let per = if slo.per_mtu { " per MTU" } else { "" };
     let refused = 1.0 - class.admitted_share;
     let price = match refused > 0.0005 {
@@ -82,7 +82,7 @@ fn objective(
     // Calls that ran in it and are open at the end may have missed it already.
     let ended = class.rnl_us.map_or(0, |summary| summary.count) + class.terminated;
     let open = class.admitted.saturating_sub(ended);
-    if met >= promised && open as f64 > (1.0 - promised) * class.admitted as f64 {
+    if met >= wanted && open as f64 > (1.0 - wanted) * class.admitted as f64 {
         return Some(format!(
             "{name} may miss its objective: {} of the calls that ended took at most {}{per}, but {} of {} calls had not \
              ended; use a longer drain or a lower load{price}",
@@ -92,7 +92,7 @@ fn objective(
             class.admitted
         ));
     }
-    if met >= promised {
+    if met >= wanted {
         return Some(format!(
             "{name} meets its objective: {} of the calls that ran in it took at most {}{per}{price}",
             percent(met),
@@ -103,7 +103,7 @@ fn objective(
         "{name} misses its objective: {} of the calls that ran in it took at most {}{per}, and the objective is {}{price}",
         percent(met),
         slo.target,
-        percent(promised)
+        percent(wanted)
     );
     let causes = causes(class, scenario, result);
     if !causes.is_empty() {

@@ -340,7 +340,7 @@ fn a_used_priority_is_refused_with_one_that_is_free() {
 }
 
 #[test]
-fn a_promise_better_than_the_hardware_names_the_best_that_was_measured() {
+fn an_objective_better_than_the_hardware_names_the_best_that_was_measured() {
     let bench = Bench::new();
     let check = |options: &[&str], expected: &str| {
         let words = [&["mem", "run", "--priority", "1"], options, &["--", "true"]].concat();
@@ -369,7 +369,7 @@ fn a_pod_is_read_from_its_annotations() {
             "isolane.dev/type":"ls","isolane.dev/slo":"160ns","isolane.dev/priority":"3"}}}"#,
     );
     let plan = bench.json(&["mem", "submit", "--pod", "pod.json", "--dry-run", "--json"]);
-    assert_eq!(plan["application"]["promise"]["latency_ps"], 160_000);
+    assert_eq!(plan["application"]["slo"]["latency_ps"], 160_000);
     assert_eq!(plan["place"]["pod"], "a1b2");
 }
 

@@ -61,7 +61,7 @@ fn show(server: &str) -> Value {
 }
 
 #[test]
-fn what_was_set_and_promised_survives_a_kill() {
+fn what_was_set_and_leased_survives_a_kill() {
     use isolane_rpc::quota::client::ask_once;
     use isolane_rpc::quota::protocol::{Answer, Request, Want};
     let folder = tempfile::tempdir().unwrap();
@@ -101,7 +101,7 @@ fn what_was_set_and_promised_survives_a_kill() {
     assert_eq!(refused.status.code(), Some(1));
     assert_eq!(
         text(&refused.stderr),
-        "isolane rpc quota: guarantees of 36 Gb/s exceed what can be promised, \
+        "isolane rpc quota: guarantees of 36 Gb/s exceed what can be guaranteed, \
          100 Gb/s x 8/13 x 0.8/1.4 = 35.165 Gb/s: search 20 Gb/s + mail 16 Gb/s; lower one of them\n"
     );
     assert_eq!(renew("one", 4_000_000_000), 4_000_000_000);
@@ -111,7 +111,7 @@ fn what_was_set_and_promised_survives_a_kill() {
     assert_eq!(away.status.code(), Some(3), "{}", text(&away.stderr));
     let _server = Server::start(folder.path());
     let pools = show(&address);
-    assert_eq!(pools[0]["promised_bytes_per_s"], 4_000_000_000u64);
+    assert_eq!(pools[0]["leased_bytes_per_s"], 4_000_000_000u64);
     let tenants = pools[0]["tenants"].as_array().unwrap();
     assert_eq!(tenants[0]["tenant"], "mail");
     assert_eq!(tenants[0]["weight"], 3);
@@ -119,7 +119,7 @@ fn what_was_set_and_promised_survives_a_kill() {
     assert_eq!(renew("two", 4_000_000_000), 395_604_395);
     let table = text(&isolane(&["show", "--server", &address]).stdout);
     assert!(
-        table.contains("rack/high: promised 35.165 Gb/s of 100 Gb/s x 8/13"),
+        table.contains("rack/high: leased 35.165 Gb/s of 100 Gb/s x 8/13"),
         "{table}"
     );
 }
@@ -193,7 +193,7 @@ fn an_operator_without_the_key_is_refused() {
     let show = |key: &[&str]| isolane(&[&["show", "--server", &address][..], key].concat());
     let answered = show(&["--key-file", &key]);
     assert!(answered.status.success(), "{}", text(&answered.stderr));
-    assert!(text(&answered.stdout).starts_with("rack/high: promised 0 b/s of 100 Gb/s"));
+    assert!(text(&answered.stdout).starts_with("rack/high: leased 0 b/s of 100 Gb/s"));
     for (given, code, expected) in [
         (&[][..], 1, "this server needs a key"),
         (
@@ -229,7 +229,7 @@ fn mistakes_end_with_2_and_their_line() {
         (
             "class = \"high\"",
             "class = \"low\"",
-            "is the lowest class, which promises nothing",
+            "is the lowest class, which has no guarantees",
         ),
         (
             "group = \"rack\"",
@@ -239,7 +239,7 @@ fn mistakes_end_with_2_and_their_line() {
         (
             "20Gb/s",
             "40Gb/s",
-            "guarantees of 40 Gb/s exceed what can be promised",
+            "guarantees of 40 Gb/s exceed what can be guaranteed",
         ),
         (
             "store =",

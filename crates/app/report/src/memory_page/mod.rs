@@ -1,6 +1,6 @@
 //! The page of one run of tiered memory, or of one scenario under several policies side by side.
 //!
-//! Everything is static: tables and SVG. Each application has its own section: what it is promised, and over time what it
+//! Everything is static: tables and SVG. Each application has its own section: its objective, and over time what it
 //! got, how much near memory it held and how much processor time it could use, a line for each policy. A policy keeps its
 //! colour on the whole page. Then who was refused and why, and why limits changed.
 //!
@@ -129,7 +129,7 @@ fn application(results: &[MemResult], index: usize) -> String {
     };
     let mut about = vec![
         format!("{}, priority {}", escape(&app.kind), app.priority),
-        promise(app),
+        objective_in_words(app),
     ];
     let profiles = results
         .iter()
@@ -156,11 +156,11 @@ fn application(results: &[MemResult], index: usize) -> String {
     )
 }
 
-/// What the application is promised, in words.
-fn promise(app: &MemAppResult) -> String {
+/// The objective of the application, in words.
+fn objective_in_words(app: &MemAppResult) -> String {
     match objective(app) {
-        Some(text) => format!("promised {text}"),
-        None => "promised nothing".to_owned(),
+        Some(text) => format!("objective: {text}"),
+        None => "no objective".to_owned(),
     }
 }
 

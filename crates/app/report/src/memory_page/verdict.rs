@@ -19,11 +19,11 @@ type Figure = fn(&MemAppResult, f64) -> Option<(f64, String)>;
 pub(super) fn sentence(results: &[MemResult]) -> String {
     let first = &results[0];
     let apps = || first.apps.iter().enumerate();
-    let promised: Vec<String> = apps()
+    let with_objective: Vec<String> = apps()
         .filter_map(|(index, app)| met(results, index, app))
         .collect();
-    match (promised.is_empty(), results.len()) {
-        (false, _) => format!("{}.", promised.join("; ")),
+    match (with_objective.is_empty(), results.len()) {
+        (false, _) => format!("{}.", with_objective.join("; ")),
         (true, 1) => {
             let rates: Vec<String> = apps().map(|(_, app)| rate(app)).collect();
             format!(
@@ -115,8 +115,8 @@ fn throughputs(results: &[MemResult]) -> String {
 /// The plot of the verdict, as a figure.
 pub(super) fn plot(results: &[MemResult]) -> String {
     let first = &results[0];
-    let promised = first.apps.iter().any(|app| objective(app).is_some());
-    let (caption, axis, of): (_, _, Figure) = match (promised, results.len()) {
+    let with_objective = first.apps.iter().any(|app| objective(app).is_some());
+    let (caption, axis, of): (_, _, Figure) = match (with_objective, results.len()) {
         (true, _) => (
             "<b>Time in which each objective is met</b>",
             "time in which the objective is met, %",
@@ -144,7 +144,7 @@ pub(super) fn plot(results: &[MemResult]) -> String {
         let most = of_app().map(|app| app.throughput).fold(0.0, f64::max);
         let bars = results.iter().enumerate().filter_map(|(order, run)| {
             let app = run.apps.get(index)?;
-            if promised && objective(app).is_none() {
+            if with_objective && objective(app).is_none() {
                 return None;
             }
             let (value, text) = match app.ran_s > 0.0 {
@@ -170,7 +170,7 @@ pub(super) fn plot(results: &[MemResult]) -> String {
     let plot = BarPlot {
         label: axis.to_owned(),
         x_title: axis.to_owned(),
-        x_max: match (promised, results.len()) {
+        x_max: match (with_objective, results.len()) {
             (false, 1) => 0.0,
             _ => 100.0,
         },

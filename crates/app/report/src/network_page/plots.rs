@@ -19,7 +19,7 @@ const LINES_MAX: usize = 8;
 pub(super) fn all(runs: &[Run<'_>]) -> String {
     let mut out = String::new();
     let per_mtu = |wanted: bool| move |run: &Run<'_>| latency(run, runs, wanted);
-    let promised = |wanted: bool| {
+    let has_objective = |wanted: bool| {
         let classes = &runs[0].scenario.classes;
         classes
             .iter()
@@ -35,12 +35,12 @@ pub(super) fn all(runs: &[Run<'_>]) -> String {
         false => "",
     };
     // Whole calls unless every objective is per MTU.
-    if promised(false) || !promised(true) {
+    if has_objective(false) || !has_objective(true) {
         let title = "Network latency of calls, by the class they ran in";
         let lede = format!("Percentiles of whole calls.{mark}");
         out.push_str(&multiples("latency", title, &lede, runs, per_mtu(false)));
     }
-    if promised(true) {
+    if has_objective(true) {
         let title = "Network latency per MTU, by the class calls ran in";
         let lede = format!("A call's latency divided by its MTUs.{mark}");
         out.push_str(&multiples(
@@ -124,7 +124,7 @@ fn latency(run: &Run<'_>, runs: &[Run<'_>], per_mtu: bool) -> Option<String> {
             let slo = run.scenario.classes.get(index).and_then(|class| class.slo);
             let slo = slo.filter(|slo| slo.per_mtu == per_mtu);
             let bound = slo.map(|slo| slo.target.as_us_f64());
-            let promise = slo.map_or_else(String::new, |slo| {
+            let objective = slo.map_or_else(String::new, |slo| {
                 let target = time(slo.target.as_us_f64());
                 format!(", {}% in {target}", slo.percentile)
             });
@@ -134,7 +134,7 @@ fn latency(run: &Run<'_>, runs: &[Run<'_>], per_mtu: bool) -> Option<String> {
                 ("p99.9", latency.p999),
             ];
             Some(DotRow {
-                name: format!("{}: p99.9 {}{promise}", class.name, time(latency.p999)),
+                name: format!("{}: p99.9 {}{objective}", class.name, time(latency.p999)),
                 ink: ink(index),
                 dots: Dot::all(points, time),
                 bound,
@@ -342,7 +342,7 @@ fn rules(run: &Run<'_>, kind: &str) -> Vec<Rule> {
         .filter_map(|class| {
             let slo = class.slo.filter(|slo| !slo.per_mtu)?;
             Some(Rule {
-                name: format!("{} promised", class.name),
+                name: format!("objective of {}", class.name),
                 value: slo.target.as_us_f64(),
             })
         })

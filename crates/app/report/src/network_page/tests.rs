@@ -5,10 +5,10 @@ use crate::synthetic_fabric::{result, scenario};
 
 #[test]
 fn a_run_shows_classes_objectives_series_and_ports() {
-    let remarks = [vec!["high keeps its promise".to_owned()]];
+    let remarks = [vec!["high meets its objective".to_owned()]];
     let page = page(&[scenario()], &[result("aequitas")], &remarks);
     for expected in [
-        "high keeps its promise",
+        "high meets its objective",
         "switch-&gt;host2",
         "dropped: buffer-full",
         "class=\"bound\"",

@@ -148,7 +148,7 @@ pub(super) fn near_need(spec: &AppSpec) -> u64 {
     need.min(spec.caps[0].map_or(u64::MAX, Bytes::get))
 }
 
-/// Bandwidth it will draw: what profiling found, else what it is promised.
+/// Bandwidth it will draw: what profiling found, else its objective.
 fn bandwidth(spec: &AppSpec) -> u64 {
     match (&spec.profile, spec.objective) {
         (Some(profile), _) => profile.bandwidth,

@@ -57,7 +57,7 @@ pub const CPU_ONE: u32 = 1000;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AppId(pub u32);
 
-/// What an application is promised.
+/// The objective of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Objective {
     /// Latency-sensitive (LS): a mean latency of its memory accesses, at most.

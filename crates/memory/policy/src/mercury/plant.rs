@@ -262,7 +262,7 @@ impl<P: MemoryPolicy> Plant<P> {
         }
     }
 
-    /// What the application experiences, relative to what it is promised: 1 is just met.
+    /// What the application experiences, relative to its objective: 1 is just met.
     pub(super) fn strain(&mut self, spec: &AppSpec) -> f64 {
         let noise = std::mem::take(&mut self.machine.noise);
         let seen = self.observe();

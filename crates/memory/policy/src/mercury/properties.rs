@@ -186,7 +186,7 @@ proptest! {
     /// Goal: for any readings, an important application never yields to an unimportant one, limits stay in their
     /// ranges, the caller receives every change once, and an arrival does what its plan says.
     #[test]
-    fn promises_hold_for_every_history(sharing in sharing(), events in prop::collection::vec(event(), 1..60)) {
+    fn objectives_hold_for_every_history(sharing in sharing(), events in prop::collection::vec(event(), 1..60)) {
         let mut mercury = policy(sharing);
         let mut ledger = Ledger::default();
         let mut now = Instant::ZERO;

@@ -115,7 +115,7 @@ mod tests {
         near_gb: u64,
     }
 
-    /// Redis is worse than promised, the stream too, and both have pages that could come near.
+    /// Redis is worse than its objective, the stream too, and both have pages that could come near.
     const BOTH_SHORT: Moment = Moment {
         capacity: 40,
         latency_ns: 200,

@@ -5,7 +5,7 @@
 //! `"40GB/s"`, `"20GiB"`, `"25%"`).
 
 use super::amounts::{self, Amount};
-use super::{Application, ApplicationError, Cap, Floors, Profile, Promise, WEIGHT};
+use super::{Application, ApplicationError, Cap, Floors, Profile, Slo, WEIGHT};
 use crate::application::pod::Place;
 use isolane_common_toml_input::error::{InputError, Problem};
 use isolane_common_toml_input::keys::{Key, Kind, key, required};
@@ -26,7 +26,7 @@ pub struct File {
 #[rustfmt::skip]
 const TOP: &[Key] = &[
     required("name", Kind::Text, "unique name on this machine"),
-    required("type", Kind::Choice(&["ls", "bi", "best-effort"]), "latency-sensitive, bandwidth-intensive, or without a promise"),
+    required("type", Kind::Choice(&["ls", "bi", "best-effort"]), "latency-sensitive, bandwidth-intensive, or without an objective"),
     key("slo_latency", Kind::Text, "with type ls: mean latency of memory accesses, at most"),
     key("slo_bandwidth", Kind::Text, "with type bi: memory bandwidth, at least"),
     required("priority", Kind::Count { min: 0, max: super::PRIORITY_MAX as u64 }, "unique; larger is more important"),
@@ -56,8 +56,8 @@ const MAX: &[Key] = &[
 
 #[rustfmt::skip]
 const PROFILE: &[Key] = &[
-    key("admissible", Kind::Flag, "whether the promise can be kept at all (true)"),
-    required("local", Kind::size(0, super::MEMORY_MAX), "near memory that just keeps the promise"),
+    key("admissible", Kind::Flag, "whether the objective can be kept at all (true)"),
+    required("local", Kind::size(0, super::MEMORY_MAX), "near memory that just keeps the objective"),
     key("cpu", Kind::Text, "processor time that just keeps it, like \"64%\" (100%)"),
     key("bandwidth", Kind::Text, "bandwidth at that point, like \"30GB/s\""),
     key("best", Kind::Text, "latency or bandwidth without any limit"),
@@ -75,7 +75,7 @@ const PROFILE: &[Key] = &[
 /// command = ["redis-server", "--port", "7777"]
 /// "#;
 /// let file = isolane_memory_service::application::parse(text, "app.toml")?;
-/// assert_eq!(file.application.promise.kind(), "ls");
+/// assert_eq!(file.application.slo.kind(), "ls");
 /// # Ok::<(), isolane_common_toml_input::error::InputError>(())
 /// ```
 pub fn parse(text: &str, file: &str) -> Result<File, InputError> {
@@ -91,7 +91,7 @@ pub fn parse(text: &str, file: &str) -> Result<File, InputError> {
     };
     let application = Application {
         name: name.to_owned(),
-        promise: promise(&table)?,
+        slo: slo(&table)?,
         priority: table.count32("priority")?.expect("as above"),
         weight: table.count32("weight")?.unwrap_or(WEIGHT),
         memory_bytes: table.size("memory")?.map(|bytes| bytes.get()),
@@ -141,7 +141,7 @@ fn at(table: &Table<'_>, error: ApplicationError) -> InputError {
     table.error_at(key, problem)
 }
 
-fn promise(table: &Table<'_>) -> Result<Promise, InputError> {
+fn slo(table: &Table<'_>) -> Result<Slo, InputError> {
     let kind = table
         .text("type")?
         .expect("opening checked that it is there");
@@ -164,13 +164,13 @@ fn promise(table: &Table<'_>) -> Result<Promise, InputError> {
             Some(wanted) => {
                 format!("does not go with type = {kind:?}: write {wanted}, or change the type")
             }
-            None => "type = \"best-effort\" promises nothing: leave it out, or change the type"
+            None => "type = \"best-effort\" has no objective: leave it out, or change the type"
                 .to_owned(),
         };
         return Err(table.wrong(other, expected));
     }
     let Some(wanted) = wanted else {
-        return Ok(Promise::BestEffort);
+        return Ok(Slo::BestEffort);
     };
     let Some(text) = table.text(wanted)? else {
         let form = match kind {
@@ -179,11 +179,11 @@ fn promise(table: &Table<'_>) -> Result<Promise, InputError> {
         };
         return Err(table.missing(wanted, form));
     };
-    let promise = match kind {
-        "ls" => amounts::latency(text).map(Promise::LatencyPs),
-        _ => amounts::bandwidth(text).map(Promise::BandwidthBytesPerS),
+    let slo = match kind {
+        "ls" => amounts::latency(text).map(Slo::LatencyPs),
+        _ => amounts::bandwidth(text).map(Slo::BandwidthBytesPerS),
     };
-    promise.map_err(|reason| table.wrong(wanted, reason))
+    slo.map_err(|reason| table.wrong(wanted, reason))
 }
 
 fn caps(table: &Table<'_>) -> Result<Vec<Cap>, InputError> {
@@ -246,10 +246,10 @@ fn profile(table: &Table<'_>) -> Result<Profile, InputError> {
         amounts::share(text).map(|share| u64::from(share / 1_000))
     })?;
     let best = match table.text("best")? {
-        None => Promise::BestEffort,
+        None => Slo::BestEffort,
         Some(text) => {
-            let latency = amounts::latency(text).map(Promise::LatencyPs);
-            let bandwidth = || amounts::bandwidth(text).map(Promise::BandwidthBytesPerS);
+            let latency = amounts::latency(text).map(Slo::LatencyPs);
+            let bandwidth = || amounts::bandwidth(text).map(Slo::BandwidthBytesPerS);
             latency.or_else(|_| bandwidth()).map_err(|_| {
                 table.wrong(
                     "best",

@@ -1,4 +1,4 @@
-//! An application as people and programs name it: what it is, what it is promised, what it may hold.
+//! An application as people and programs name it: what it is, its objective, what it may hold.
 //!
 //! Problem: the same application comes as options of a command, as a file, as annotations of a pod and over a socket.
 //! Method: all of them make one [`Application`], which defines its form on the socket and in the journal.
@@ -27,13 +27,13 @@ pub const PRIORITY_MAX: u32 = 1_000_000;
 pub const WEIGHT_MAX: u32 = 10_000;
 /// An ordinary weight.
 pub const WEIGHT: u32 = 1_000;
-/// Least latency that may be promised: no memory answers faster than a cache.
+/// Least latency that an objective may have: no memory answers faster than a cache.
 pub const LATENCY_MIN: Duration = Duration::from_ns(1);
-/// Greatest latency that may be promised.
+/// Greatest latency that an objective may have.
 pub const LATENCY_MAX: Duration = Duration::from_ms(1);
-/// Least bandwidth that may be promised, bytes per second.
+/// Least bandwidth that an objective may have, bytes per second.
 pub const BANDWIDTH_MIN: u64 = 1_000_000;
-/// Greatest bandwidth that may be promised, bytes per second.
+/// Greatest bandwidth that an objective may have, bytes per second.
 pub const BANDWIDTH_MAX: u64 = 100_000_000_000_000;
 /// Least memory of an application.
 pub const MEMORY_MIN: u64 = 1 << 20;
@@ -46,8 +46,8 @@ pub const MEMORY_MAX: u64 = 1 << 50;
 pub struct Application {
     /// Unique name on a machine; letters, digits, `.`, `_` and `-`.
     pub name: String,
-    /// What it is promised.
-    pub promise: Promise,
+    /// Its objective.
+    pub slo: Slo,
     /// Larger is more important; unique on a machine.
     pub priority: u32,
     /// Its part of what is shared without strictness; 1000 is ordinary.
@@ -89,10 +89,10 @@ impl Floors {
     }
 }
 
-/// What an application is promised.
+/// The objective of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Promise {
+pub enum Slo {
     /// A mean latency of memory accesses, at most (`ls`).
     LatencyPs(u64),
     /// Memory bandwidth, at least, while the application requests that much (`bi`).
@@ -115,7 +115,7 @@ pub struct Cap {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Profile {
-    /// Whether the promise can be kept at all.
+    /// Whether the objective can be kept at all.
     pub admissible: bool,
     /// Near memory that just keeps it.
     pub local_bytes: u64,
@@ -124,7 +124,7 @@ pub struct Profile {
     /// Bandwidth at that point.
     pub bandwidth_bytes_per_s: u64,
     /// The best that was measured without limits.
-    pub best: Promise,
+    pub best: Slo,
 }
 
 /// Why a description is no application.
@@ -157,7 +157,7 @@ fn ordinary() -> u32 {
     WEIGHT
 }
 
-impl Promise {
+impl Slo {
     /// The type's short name: `ls`, `bi` or `best-effort`.
     pub fn kind(self) -> &'static str {
         match self {
@@ -226,7 +226,7 @@ impl Profile {
             local_bytes: profile.local.get(),
             cpu_per_mille: profile.cpu,
             bandwidth_bytes_per_s: profile.bandwidth,
-            best: Promise::of(profile.best),
+            best: Slo::of(profile.best),
         }
     }
 }
@@ -235,7 +235,7 @@ impl Application {
     /// Holds the description to the rules. The error is the first part that breaks one, with what is allowed.
     pub fn check(&self) -> Result<(), ApplicationError> {
         check_name(&self.name)?;
-        self.promise.check("slo")?;
+        self.slo.check("slo")?;
         if self.priority > PRIORITY_MAX {
             let expected = format!("must be 0 to {PRIORITY_MAX}; larger is more important");
             return Err(ApplicationError::new("priority", self.priority, expected));
@@ -338,7 +338,7 @@ impl Application {
         AppSpec {
             id,
             name: self.name.clone(),
-            objective: self.promise.objective(),
+            objective: self.slo.objective(),
             priority: self.priority,
             weight: self.weight,
             footprint,

@@ -4,11 +4,11 @@
 //! annotations, as Kubernetes has no other place for it.
 //! Method: the pod as `kubectl get pod NAME -o json` prints it; annotations `isolane.dev/type`, `isolane.dev/slo`,
 //! `isolane.dev/priority` and the optional `isolane.dev/name`, `/weight`, `/memory`, `/local-max`, `/far-tiers`.
-//! Unknown ones below `isolane.dev/` are errors, as a misspelt promise is none. The cgroup is that of the pod's UID.
+//! Unknown ones below `isolane.dev/` are errors, as a misspelt objective is none. The cgroup is that of the pod's UID.
 //! Limits: one application for each pod. Source: annotations as in nri-plugins and memtierd's users' requests.
 
 use super::amounts;
-use super::{Application, ApplicationError, Cap, Floors, Promise, WEIGHT};
+use super::{Application, ApplicationError, Cap, Floors, Slo, WEIGHT};
 use isolane_common_quantities::units::Bytes;
 use isolane_common_toml_input::quantity;
 use serde::{Deserialize, Serialize};
@@ -162,7 +162,7 @@ pub fn annotations(
             expected,
         ));
     }
-    let promise = promise(&ours)?;
+    let slo = slo(&ours)?;
     let priority = needed(
         &ours,
         "priority",
@@ -181,7 +181,7 @@ pub fn annotations(
     let far_tiers = ours.get("far-tiers").map(|text| far_tiers(text));
     let application = Application {
         name: ours.get("name").copied().unwrap_or(pod).to_owned(),
-        promise,
+        slo,
         priority: number("priority", priority)?,
         weight: ours
             .get("weight")
@@ -221,17 +221,17 @@ fn number(key: &'static str, text: &str) -> Result<u32, ApplicationError> {
         .map_err(|_| wrong(key, text, "must be a whole number"))
 }
 
-fn promise(ours: &BTreeMap<&str, &str>) -> Result<Promise, ApplicationError> {
+fn slo(ours: &BTreeMap<&str, &str>) -> Result<Slo, ApplicationError> {
     let kind = needed(ours, "type", "ls, bi or best-effort")?;
-    let promise = match kind {
+    let slo = match kind {
         "ls" => quantity::duration(needed(ours, "slo", "a latency, like 160ns")?)
-            .map(|latency| Promise::LatencyPs(latency.as_ps())),
+            .map(|latency| Slo::LatencyPs(latency.as_ps())),
         "bi" => amounts::bandwidth(needed(ours, "slo", "a bandwidth, like 40GB/s")?)
-            .map(Promise::BandwidthBytesPerS),
-        "best-effort" => Ok(Promise::BestEffort),
+            .map(Slo::BandwidthBytesPerS),
+        "best-effort" => Ok(Slo::BestEffort),
         _ => return Err(wrong("type", kind, "must be ls, bi or best-effort")),
     };
-    promise.map_err(|reason| wrong("slo", ours["slo"], reason))
+    slo.map_err(|reason| wrong("slo", ours["slo"], reason))
 }
 
 fn far_tiers(text: &str) -> Result<Vec<u8>, ApplicationError> {

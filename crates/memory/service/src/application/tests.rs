@@ -146,7 +146,7 @@ fn mistakes_name_line_key_value_and_remedy() {
     check(
         &with("type = \"best-effort\""),
         expect![[
-            r#"app.toml:3: slo_latency = "160ns": type = "best-effort" promises nothing: leave it out, or change the type"#
+            r#"app.toml:3: slo_latency = "160ns": type = "best-effort" has no objective: leave it out, or change the type"#
         ]],
     );
     check(

@@ -55,7 +55,7 @@ pub struct Demonstration {
     pub region_bytes: u64,
     /// Threads of BI.
     pub streams: u32,
-    /// Median latency that LS is promised, in nanoseconds.
+    /// Objective of LS: median latency, in nanoseconds.
     pub objective_ns: f64,
     /// The result.
     pub verdict: Verdict,

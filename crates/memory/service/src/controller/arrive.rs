@@ -9,7 +9,7 @@ use super::{
     with_arriving,
 };
 use crate::application::pod::Place;
-use crate::application::{Application, MEMORY_MAX, MEMORY_MIN, Promise};
+use crate::application::{Application, MEMORY_MAX, MEMORY_MIN, Slo};
 use crate::cgroup::Cgroup;
 use crate::journal::Entry;
 use crate::protocol::{
@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 /// An application that the policy would take, and the policy as it would then be.
 struct Trial {
     policy: Box<dyn super::ControlPolicy>,
-    /// Whether the promises of those who yield are expected to hold, where that is known.
+    /// Whether the objectives of those who yield are expected to hold, where that is known.
     keeps: BTreeMap<AppId, Option<bool>>,
     lacks: Option<Shortfall>,
     actions: Vec<Action>,
@@ -382,9 +382,9 @@ impl Controller {
                 before: super::show::limits(&app.wanted, tiers),
                 after: super::show::limits(&action.limits, tiers),
                 reason: self.reason_for(action.reason, id),
-                keeps_promise: match app.entry.application.promise {
-                    // Nothing was promised, so nothing breaks.
-                    Promise::BestEffort => Some(true),
+                slo_kept: match app.entry.application.slo {
+                    // It has no objective, so none breaks.
+                    Slo::BestEffort => Some(true),
                     _ => trial.keeps.get(other).copied().flatten(),
                 },
             });

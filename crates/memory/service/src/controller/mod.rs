@@ -343,7 +343,7 @@ impl Controller {
     /// Counts kept objectives, where readings show it.
     fn judge(&mut self) {
         for (id, app) in &mut self.apps {
-            if let Some(met) = is_met(&self.seen, *id, app.entry.application.promise.objective()) {
+            if let Some(met) = is_met(&self.seen, *id, app.entry.application.slo.objective()) {
                 app.judged += 1;
                 app.met += u64::from(met);
             }

@@ -1,4 +1,4 @@
-//! After a crash: the machine is put in the order that the journal promises.
+//! After a crash: the machine is put in the order that the journal has.
 //!
 //! Method: each running application of the journal is measured, admitted in the order of arrival, and gets its limits
 //! again in place of those of the earlier service. Entries whose group is empty or gone are removed. Applications that

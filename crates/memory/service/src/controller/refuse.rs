@@ -4,7 +4,7 @@
 
 use super::{APPLICATIONS_MAX, Controller};
 use crate::application::amounts::{self, Amount};
-use crate::application::{Application, PRIORITY_MAX, Promise};
+use crate::application::{Application, PRIORITY_MAX, Slo};
 use crate::journal::ENTRIES_MAX;
 use crate::protocol::{Failure, FailureCode, Refused, RefusedCode};
 use isolane_common_quantities::units::{Bytes, Duration, Instant};
@@ -48,25 +48,25 @@ impl Controller {
         }
         // What the machine gives any application, and what this application got alone in its profile.
         let alone = application.profile.as_ref().map(|profile| profile.best);
-        let best = match (application.promise, alone) {
-            (Promise::LatencyPs(ps), alone) => {
+        let best = match (application.slo, alone) {
+            (Slo::LatencyPs(ps), alone) => {
                 let alone = match alone {
-                    Some(Promise::LatencyPs(best)) => Some(Duration::from_ps(best)),
+                    Some(Slo::LatencyPs(best)) => Some(Duration::from_ps(best)),
                     _ => None,
                 };
                 let best = self.about.best_latency.into_iter().chain(alone).max();
                 best.filter(|best| Duration::from_ps(ps) < *best)
                     .map(Objective::Latency)
             }
-            (Promise::BandwidthBytesPerS(rate), alone) => {
+            (Slo::BandwidthBytesPerS(rate), alone) => {
                 let alone = match alone {
-                    Some(Promise::BandwidthBytesPerS(best)) => Some(best),
+                    Some(Slo::BandwidthBytesPerS(best)) => Some(best),
                     _ => None,
                 };
                 let best = self.about.best_bandwidth.into_iter().chain(alone).min();
                 best.filter(|best| rate > *best).map(Objective::Bandwidth)
             }
-            (Promise::BestEffort, _) => None,
+            (Slo::BestEffort, _) => None,
         };
         best.map(|best| inadmissible(application, best))
     }
@@ -235,19 +235,21 @@ fn shortfall(lacks: Shortfall) -> String {
 
 fn inadmissible(application: &Application, best: Objective) -> Refused {
     let name = &application.name;
-    let wanted = super::show::promise(application.promise);
+    let wanted = super::show::slo(application.slo);
     let message = match best {
         Objective::BestEffort => {
-            format!("{name}: {wanted} cannot be kept on this machine, not even alone: promise less")
+            format!(
+                "{name}: {wanted} cannot be kept on this machine, not even alone: lower the objective"
+            )
         }
         best => format!(
-            "{name}: {wanted} is better than {}, which was measured here alone: promise less, or take another machine",
-            super::show::promise(Promise::of(best))
+            "{name}: {wanted} is better than {}, which was measured here alone: lower the objective, or take another machine",
+            super::show::slo(Slo::of(best))
         ),
     };
     Refused {
         code: RefusedCode::Inadmissible,
         message,
-        best: Some(Promise::of(best)),
+        best: Some(Slo::of(best)),
     }
 }

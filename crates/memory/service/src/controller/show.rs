@@ -1,7 +1,7 @@
 //! The status of the controller.
 
 use super::{Controlled, Controller, Enforcement, is_met};
-use crate::application::{Promise, amounts};
+use crate::application::{Slo, amounts};
 use crate::indicator::pressure::Pressure;
 use crate::indicator::source_name;
 use crate::profile::machine::HINT_FAULTS_UNKNOWN;
@@ -96,8 +96,8 @@ impl Controller {
         ApplicationStatus {
             name: application.name.clone(),
             id: id.0,
-            kind: application.promise.kind().to_owned(),
-            promise: application.promise,
+            kind: application.slo.kind().to_owned(),
+            slo: application.slo,
             priority: application.priority,
             cgroup: app.entry.cgroup.clone(),
             own_cgroup: app.entry.own,
@@ -105,7 +105,7 @@ impl Controller {
                 local_bytes: lacks.local.get(),
                 bandwidth_bytes_per_s: lacks.bandwidth,
             }),
-            slo_met: is_met(&self.seen, id, application.promise.objective()),
+            slo_met: is_met(&self.seen, id, application.slo.objective()),
             slo_met_share: (app.judged > 0).then(|| app.met as f64 / app.judged as f64),
             latency_ns: view
                 .and_then(|view| view.latency)
@@ -211,14 +211,14 @@ pub(super) fn limits(limits: &mercury::Limits, tiers: usize) -> Limits {
     }
 }
 
-/// A promise for people.
-pub(super) fn promise(promise: Promise) -> String {
-    match promise {
-        Promise::LatencyPs(ps) => format!("latency {}", Duration::from_ps(ps)),
-        Promise::BandwidthBytesPerS(rate) => {
+/// An objective for people.
+pub(super) fn slo(slo: Slo) -> String {
+    match slo {
+        Slo::LatencyPs(ps) => format!("latency {}", Duration::from_ps(ps)),
+        Slo::BandwidthBytesPerS(rate) => {
             format!("bandwidth {}", amounts::bandwidth_text(rate))
         }
-        Promise::BestEffort => "nothing".to_owned(),
+        Slo::BestEffort => "nothing".to_owned(),
     }
 }
 
@@ -229,8 +229,8 @@ pub(super) fn reason(reason: Reason, name: impl Fn(AppId) -> String) -> String {
         Reason::Departed => "left".to_owned(),
         Reason::YieldsMemory(to) => format!("gives memory to {}", name(to)),
         Reason::YieldsBandwidth(to) => format!("gives bandwidth to {}", name(to)),
-        Reason::Surplus => "has more than its promise needs".to_owned(),
-        Reason::Shortage => "has less than its promise needs".to_owned(),
+        Reason::Surplus => "has more than its objective needs".to_owned(),
+        Reason::Shortage => "has less than its objective needs".to_owned(),
         Reason::IntraTier => "the near tier carries more than is healthy".to_owned(),
         Reason::InterTier => "too many accesses go far".to_owned(),
         Reason::Leftover => "gets unneeded memory".to_owned(),

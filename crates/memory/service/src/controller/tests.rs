@@ -12,7 +12,7 @@ mod world;
 use super::*;
 use crate::application::pod::Place;
 use crate::application::tests::redis;
-use crate::application::{Application, Promise};
+use crate::application::{Application, Slo};
 use crate::protocol::{Admission, Name, Plan, Planned, RefusedCode, Submission};
 use expect_test::expect;
 use isolane_common_quantities::units::Bytes;
@@ -119,7 +119,7 @@ fn app(name: &str, priority: u32, mib: u64) -> Application {
 /// With a processor limit; one of weight 1 gets another one now and then.
 fn stream(name: &str, priority: u32) -> Application {
     Application {
-        promise: Promise::BandwidthBytesPerS(1_000_000_000),
+        slo: Slo::BandwidthBytesPerS(1_000_000_000),
         ..app(name, priority, 10)
     }
 }
@@ -227,31 +227,31 @@ fn who_may_not_run_leaves_no_trace() {
 }
 
 #[test]
-fn a_promise_better_than_the_machine_names_its_best() {
+fn an_objective_better_than_the_machine_names_its_best() {
     let mut bench = Bench::new();
     bench.service().about.best_latency = Some(Duration::from_ns(120));
     let fast = Application {
-        promise: Promise::LatencyPs(100_000),
+        slo: Slo::LatencyPs(100_000),
         ..app("fast", 1, 1)
     };
     let Answer::Refused(refused) = bench.submit(fast, Place::Caller) else {
         panic!("not refused");
     };
-    expect!["fast: latency 100ns is better than latency 120ns, which was measured here alone: promise less, or take another machine"]
+    expect!["fast: latency 100ns is better than latency 120ns, which was measured here alone: lower the objective, or take another machine"]
         .assert_eq(&refused.message);
 }
 
 #[test]
-fn a_promise_better_than_the_application_alone_is_refused_without_a_profile_of_the_machine() {
+fn an_objective_better_than_the_application_alone_is_refused_without_a_profile_of_the_machine() {
     let mut bench = Bench::new();
     let fast = Application {
-        promise: Promise::LatencyPs(160_000),
+        slo: Slo::LatencyPs(160_000),
         profile: Some(crate::application::Profile {
             admissible: true,
             local_bytes: 1 << 20,
             cpu_per_mille: 1_000,
             bandwidth_bytes_per_s: 1 << 30,
-            best: Promise::LatencyPs(180_000),
+            best: Slo::LatencyPs(180_000),
         }),
         ..app("fast", 1, 1)
     };
@@ -459,7 +459,7 @@ fn without_a_journal_nothing_is_done() {
 }
 
 #[test]
-fn promises_are_judged_by_fresh_readings_only() {
+fn objectives_are_judged_by_fresh_readings_only() {
     let mut bench = Bench::new();
     bench.admit(app("redis", 3, 400));
     bench.step();

@@ -16,7 +16,7 @@ mod json;
 mod schema;
 pub mod server;
 
-use crate::application::{Application, Promise};
+use crate::application::{Application, Slo};
 use crate::protocol::status::{Measured, Status};
 use isolane_common_quantities::units::{Bytes, Duration, Instant};
 use isolane_memory_policy::mercury::{
@@ -76,10 +76,10 @@ pub struct TierSummary {
 pub struct AppSummary {
     /// Its name.
     pub name: String,
-    /// Mean latency it is promised at most, in picoseconds.
+    /// Highest mean latency that meets its objective, in picoseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slo_latency_ps: Option<u64>,
-    /// Bandwidth it is promised at least.
+    /// Lowest bandwidth that meets its objective.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slo_bandwidth_bytes_per_s: Option<u64>,
     /// Larger is more important.
@@ -139,12 +139,12 @@ impl Summary {
                 .iter()
                 .map(|app| AppSummary {
                     name: app.name.clone(),
-                    slo_latency_ps: match app.promise {
-                        Promise::LatencyPs(ps) => Some(ps),
+                    slo_latency_ps: match app.slo {
+                        Slo::LatencyPs(ps) => Some(ps),
                         _ => None,
                     },
-                    slo_bandwidth_bytes_per_s: match app.promise {
-                        Promise::BandwidthBytesPerS(rate) => Some(rate),
+                    slo_bandwidth_bytes_per_s: match app.slo {
+                        Slo::BandwidthBytesPerS(rate) => Some(rate),
                         _ => None,
                     },
                     priority: app.priority,
@@ -258,14 +258,14 @@ impl Summary {
 
 impl AppSummary {
     fn spec(&self, id: AppId) -> AppSpec {
-        let latency = self.slo_latency_ps.map(Promise::LatencyPs);
+        let latency = self.slo_latency_ps.map(Slo::LatencyPs);
         let bandwidth = self.slo_bandwidth_bytes_per_s;
-        let promise = latency.or(bandwidth.map(Promise::BandwidthBytesPerS));
+        let slo = latency.or(bandwidth.map(Slo::BandwidthBytesPerS));
         let held = self.held_bytes.iter().copied().fold(0, u64::saturating_add);
         AppSpec {
             id,
             name: self.name.clone(),
-            objective: promise.unwrap_or(Promise::BestEffort).objective(),
+            objective: slo.unwrap_or(Slo::BestEffort).objective(),
             priority: self.priority,
             weight: crate::application::WEIGHT,
             footprint: Bytes::new(held),
@@ -363,7 +363,7 @@ pub(crate) mod tests {
     fn application(priority: u32, memory: u64) -> Application {
         Application {
             name: "new".to_owned(),
-            promise: Promise::LatencyPs(160_000),
+            slo: Slo::LatencyPs(160_000),
             priority,
             weight: WEIGHT,
             memory_bytes: Some(memory),

@@ -13,13 +13,13 @@ pub mod line;
 pub mod status;
 
 use crate::application::pod::Place;
-use crate::application::{Application, Promise};
+use crate::application::{Application, Slo};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use status::Status;
 
 /// Version of the lines' form.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Longest request, bytes: an application with everything said is a hundredth of it.
 pub const REQUEST_MAX: usize = 64 << 10;
 /// Longest answer, bytes: the status of a full service is a tenth of it.
@@ -106,7 +106,7 @@ pub struct Admission {
     pub id: u32,
     /// Its cgroup, a path below the cgroup root.
     pub cgroup: String,
-    /// What its promise lacks; absent where it is expected to be kept.
+    /// What its objective lacks; absent where it is expected to be kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lacks: Option<Lacks>,
     /// What it may use at first.
@@ -116,7 +116,7 @@ pub struct Admission {
     pub yields: Vec<Yield>,
 }
 
-/// What an application lacks for its promise.
+/// What an application lacks for its objective.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lacks {
     /// Near memory.
@@ -145,9 +145,9 @@ pub struct Yield {
     pub after: Limits,
     /// Why.
     pub reason: String,
-    /// Whether its own promise is expected to hold then; absent where this is unknown.
+    /// Whether its own objective is expected to hold then; absent where this is unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub keeps_promise: Option<bool>,
+    pub slo_kept: Option<bool>,
 }
 
 /// Why an application may not run.
@@ -157,16 +157,16 @@ pub struct Refused {
     pub code: RefusedCode,
     /// For people: object, value, remedy.
     pub message: String,
-    /// The best that this machine can do, where the promise is better.
+    /// The best that this machine can do, where the objective is better.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub best: Option<Promise>,
+    pub best: Option<Slo>,
 }
 
 /// Why an application may not run, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RefusedCode {
-    /// The promise cannot be kept here, not even alone.
+    /// The objective cannot be kept here, not even alone.
     Inadmissible,
     /// Another application has the priority.
     DuplicatePriority,
@@ -190,12 +190,12 @@ impl RefusedCode {
 /// What would happen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Planned {
-    /// Whether the application could run with its promise kept.
+    /// Whether the application could run with its objective kept.
     pub kept: bool,
     /// Why it could not run at all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused: Option<Refused>,
-    /// What its promise would lack.
+    /// What its objective would lack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lacks: Option<Lacks>,
     /// What it could use.

@@ -3,7 +3,7 @@
 //! Units: end the names. A measured value has its age and its source; an unknown one is absent.
 
 use super::{Lacks, Limits};
-use crate::application::Promise;
+use crate::application::Slo;
 use serde::{Deserialize, Serialize};
 
 /// Everything at one moment.
@@ -122,15 +122,15 @@ pub struct ApplicationStatus {
     pub id: u32,
     /// `ls`, `bi` or `best-effort`.
     pub kind: String,
-    /// What it was promised.
-    pub promise: Promise,
+    /// Its objective.
+    pub slo: Slo,
     /// Larger is more important.
     pub priority: u32,
     /// Its cgroup.
     pub cgroup: String,
     /// Whether the service made the cgroup.
     pub own_cgroup: bool,
-    /// What its promise lacked when it was taken in.
+    /// What its objective lacked when it was taken in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lacks: Option<Lacks>,
     /// Whether its objective is met now; absent while unknown.

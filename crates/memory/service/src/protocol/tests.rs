@@ -41,17 +41,17 @@ fn what_is_said_comes_back() {
 
 #[test]
 fn another_version_is_rejected_with_any_content() {
-    let failure = Request::read(br#"{"version":2,"ask":{"frobnicate":1}}"#).unwrap_err();
+    let failure = Request::read(br#"{"version":3,"ask":{"frobnicate":1}}"#).unwrap_err();
     assert_eq!(failure.code, FailureCode::Version);
-    assert!(failure.message.contains("form 2, not 1"), "{failure}");
+    assert!(failure.message.contains("form 3, not 2"), "{failure}");
 }
 
 #[test]
 fn what_is_unknown_or_against_the_rules_is_refused() {
-    assert!(said(r#"{"version":1,"say":"stats"}"#).contains("unknown variant"));
-    assert!(said(r#"{"version":1,"say":"status","more":1}"#).contains("unknown field"));
+    assert!(said(r#"{"version":2,"say":"stats"}"#).contains("unknown variant"));
+    assert!(said(r#"{"version":2,"say":"status","more":1}"#).contains("unknown field"));
     assert!(
-        said(r#"{"version":1,"say":{"remove":{"name":"../etc"}}}"#)
+        said(r#"{"version":2,"say":{"remove":{"name":"../etc"}}}"#)
             .starts_with("name = \"../etc\"")
     );
     let line = String::from_utf8(encode(&submit())).unwrap();
@@ -65,11 +65,11 @@ fn what_is_unknown_or_against_the_rules_is_refused() {
 fn depth_does_not_overflow_the_stack() {
     let deep = "[".repeat(REQUEST_MAX);
     said(&deep);
-    said(&format!(r#"{{"version":1,"say":{deep}"#));
+    said(&format!(r#"{{"version":2,"say":{deep}"#));
     said(&format!(
-        r#"{{"version":1,"say":{{"remove":{{"name":{deep}"#
+        r#"{{"version":2,"say":{{"remove":{{"name":{deep}"#
     ));
-    said(&format!(r#"{{"version":1,"more":{deep}"#));
+    said(&format!(r#"{{"version":2,"more":{deep}"#));
 }
 
 proptest! {

@@ -106,7 +106,7 @@ fn real(settings: &Settings, host: MemoryHost) -> Result<Machine, ServiceError> 
     Ok(Machine { parts, about })
 }
 
-/// Whether tiers are probed: without counters of the processor a promise of latency would never be measured.
+/// Whether tiers are probed: without counters of the processor a objective of latency would never be measured.
 fn probes(settings: &Settings, host: &MemoryHost) -> bool {
     settings.probe && pmu::missing(host).is_some()
 }

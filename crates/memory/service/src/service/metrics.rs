@@ -118,8 +118,8 @@ const APPLICATIONS: &[Row] = &[
         |app| value(&app.pressure_some_percent).map(|percent| percent / 1e2)),
     ("isolane_memory_application_pressure_full_ratio", "Part of the last ten seconds in which all tasks waited for memory",
         |app| value(&app.pressure_full_percent).map(|percent| percent / 1e2)),
-    ("isolane_memory_application_slo_met", "1 while its promise is kept", |app| app.slo_met.map(|met| f64::from(u8::from(met)))),
-    ("isolane_memory_application_slo_met_ratio", "Share of the periods in which its promise was kept", |app| app.slo_met_share),
+    ("isolane_memory_application_slo_met", "1 while its objective is kept", |app| app.slo_met.map(|met| f64::from(u8::from(met)))),
+    ("isolane_memory_application_slo_met_ratio", "Share of the periods in which its objective was kept", |app| app.slo_met_share),
     ("isolane_memory_application_cpu_limit_ratio", "Processor time that it may use, of its cores",
         |app| Some(f64::from(app.limits.cpu_per_mille) / 1e3)),
     ("isolane_memory_application_priority", "Larger is more important", |app| Some(f64::from(app.priority))),
@@ -166,7 +166,7 @@ fn value(measured: &Option<Measured>) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::application::Promise;
+    use crate::application::Slo;
     use crate::protocol::Limits;
     use crate::protocol::status::TierStatus;
     use expect_test::expect_file;
@@ -184,7 +184,7 @@ mod tests {
                 name: "redis".into(),
                 id: 1,
                 kind: "ls".into(),
-                promise: Promise::LatencyPs(160_000),
+                slo: Slo::LatencyPs(160_000),
                 priority: 3,
                 cgroup: "/isolane-mem/redis".into(),
                 own_cgroup: true,

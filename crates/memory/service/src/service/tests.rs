@@ -4,7 +4,7 @@ use super::settings::Settings;
 use super::*;
 use crate::application::pod::Place;
 use crate::application::tests::redis;
-use crate::application::{Application, Promise};
+use crate::application::{Application, Slo};
 use crate::protocol::client::Client;
 use crate::protocol::status::Status;
 use crate::protocol::{Name, Submission, VERSION};
@@ -141,7 +141,7 @@ impl Drop for Cat {
 fn stream(name: &str) -> Application {
     Application {
         name: name.to_owned(),
-        promise: Promise::BandwidthBytesPerS(1_000_000_000),
+        slo: Slo::BandwidthBytesPerS(1_000_000_000),
         priority: 1,
         ..redis()
     }

@@ -4,7 +4,7 @@
 //! The daemon is killed with SIGKILL at moments that a seed chooses, while applications start and end.
 
 use isolane_memory_service::application::pod::Place;
-use isolane_memory_service::application::{Application, Promise};
+use isolane_memory_service::application::{Application, Slo};
 use isolane_memory_service::protocol::client::Client;
 use isolane_memory_service::protocol::status::Status;
 use isolane_memory_service::protocol::{Answer, Request, Submission};
@@ -113,7 +113,7 @@ fn status(directory: &Path) -> Status {
 fn submission(name: &str, priority: u32, place: Place) -> Request {
     let application = Application {
         name: name.to_owned(),
-        promise: Promise::LatencyPs(160_000),
+        slo: Slo::LatencyPs(160_000),
         priority,
         weight: 1_000,
         memory_bytes: Some(64 << 20),

@@ -325,7 +325,7 @@ impl Book {
                     clients: share.clients,
                     demand_bytes_per_s: share.demand,
                     target_bytes_per_s: share.target,
-                    promised_bytes_per_s: share.promised,
+                    leased_bytes_per_s: share.promised,
                 });
                 PoolState {
                     group: group.clone(),
@@ -333,7 +333,7 @@ impl Book {
                     bound_bytes_per_s: pool.bound().bytes_per_s(),
                     arithmetic: pool.bound().to_string(),
                     tenants: tenants.collect(),
-                    promised_bytes_per_s: pool.promised(),
+                    leased_bytes_per_s: pool.promised(),
                 }
             })
             .collect()

@@ -98,12 +98,12 @@ pub struct PoolState {
     pub group: String,
     /// The class's name.
     pub class: String,
-    /// Capacity for promises, bytes per second.
+    /// Capacity for leases, bytes per second.
     pub bound_bytes_per_s: u64,
     /// Computation of the capacity.
     pub arithmetic: String,
-    /// Sum of the valid promises, bytes per second.
-    pub promised_bytes_per_s: u64,
+    /// Sum of the valid leases, bytes per second.
+    pub leased_bytes_per_s: u64,
     /// State of each tenant.
     pub tenants: Vec<TenantState>,
 }
@@ -123,6 +123,6 @@ pub struct TenantState {
     pub demand_bytes_per_s: u64,
     /// The tenant's fair rate, bytes per second.
     pub target_bytes_per_s: u64,
-    /// Sum of its clients' valid promises, bytes per second.
-    pub promised_bytes_per_s: u64,
+    /// Sum of its clients' valid leases, bytes per second.
+    pub leased_bytes_per_s: u64,
 }

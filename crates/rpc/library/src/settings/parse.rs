@@ -206,7 +206,7 @@ fn none(table: &Table<'_>) -> Result<Option<AequitasOptions>> {
         None => Ok(None),
         Some(key) => Err(table.wrong(
             key,
-            "the last class takes all calls that are not admitted and promises nothing; remove the key, or add a lower class",
+            "the last class takes all calls that are not admitted and has no target; remove the key, or add a lower class",
         )),
     }
 }

@@ -81,7 +81,7 @@ fn mistakes_are_named_with_line_value_and_remedy() {
         rpc.toml:12: class "normal": target_per_mtu is missing: every class but the last needs an objective, like target_per_mtu = "15us"
         rpc.toml:9: class "critical": target_per_mtu = 15: has no unit; write "15ns", "15us" or "15ms"
         rpc.toml:16: class "normal": percentile = 100: must be above 0 and below 100, like 99.9
-        rpc.toml:21: class "scavenger": target_per_mtu = "1ms": the last class takes all calls that are not admitted and promises nothing; remove the key, or add a lower class
+        rpc.toml:21: class "scavenger": target_per_mtu = "1ms": the last class takes all calls that are not admitted and has no target; remove the key, or add a lower class
         rpc.toml:10: class "critical": floor = nan: must be a number
         rpc.toml:3: not valid TOML: string values must be quoted, expected literal string
     "#]].assert_eq(&errors);

@@ -112,7 +112,7 @@ fn the_server_divides_refuses_and_says_why() {
     );
     let pools = show(&server);
     assert_eq!(pools[0].arithmetic, "1 Gb/s x 4/5 x 0.8/1.6 = 400 Mb/s");
-    assert_eq!(pools[0].promised_bytes_per_s, 50_000_000);
+    assert_eq!(pools[0].leased_bytes_per_s, 50_000_000);
     let targets: Vec<u64> = pools[0]
         .tenants
         .iter()
@@ -134,7 +134,7 @@ fn the_server_divides_refuses_and_says_why() {
         panic!("more than can be promised");
     };
     assert!(
-        reason.contains("exceed what can be promised, 1 Gb/s x 4/5 x 0.8/1.6 = 400 Mb/s"),
+        reason.contains("exceed what can be guaranteed, 1 Gb/s x 4/5 x 0.8/1.6 = 400 Mb/s"),
         "{reason}"
     );
     let Answer::Error(reason) = renew(&server, "nobody", 1, None) else {
@@ -208,16 +208,16 @@ fn a_client_gets_its_lease_and_does_without() {
     }
     assert!(leased() > 0);
     let pool = &show(&server)[0];
-    assert!(pool.promised_bytes_per_s > 0 && pool.promised_bytes_per_s <= pool.bound_bytes_per_s);
+    assert!(pool.leased_bytes_per_s > 0 && pool.leased_bytes_per_s <= pool.bound_bytes_per_s);
     // A stopped client releases its rate and does not use it any more, although calls go on.
     admission.stop();
     for _ in 0..6_000 {
-        if show(&server)[0].promised_bytes_per_s == 0 {
+        if show(&server)[0].leased_bytes_per_s == 0 {
             break;
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    assert_eq!(show(&server)[0].promised_bytes_per_s, 0);
+    assert_eq!(show(&server)[0].leased_bytes_per_s, 0);
     let before = leased();
     for _ in 0..100 {
         admission.decide(ask);
@@ -306,7 +306,7 @@ fn promises_live_in_etcd_and_only_the_latest_server_writes() {
     let next = Server::open(&parse("test", &text).unwrap()).unwrap();
     let next_address = next.address().unwrap();
     std::thread::spawn(move || next.serve(|_| {}));
-    assert_eq!(show(&next_address)[0].promised_bytes_per_s, 50_000_000);
+    assert_eq!(show(&next_address)[0].leased_bytes_per_s, 50_000_000);
     assert_eq!(
         lease(renew(&next_address, "search", 1 << 40, None)).rate_bytes_per_s,
         0

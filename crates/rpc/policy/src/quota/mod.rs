@@ -46,11 +46,11 @@ pub struct Bound {
 
 impl Bound {
     /// The bound of `class` at a port of rate `line`. Panics if the port does not have the class, or it is the lowest
-    /// one, which promises nothing.
+    /// one, which has no guarantees.
     pub fn new(port: &Port, line: BitRate, class: usize) -> Self {
         assert!(
             class + 1 < port.weights().len(),
-            "the lowest class promises nothing"
+            "the lowest class has no guarantees"
         );
         Self {
             line,
@@ -117,7 +117,9 @@ pub struct Terms {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "each message says it")]
 pub enum QuotaError {
-    #[error("guarantees of {sum} exceed what can be promised, {bound}: {terms}; lower one of them")]
+    #[error(
+        "guarantees of {sum} exceed what can be guaranteed, {bound}: {terms}; lower one of them"
+    )]
     TooMuch {
         sum: String,
         bound: String,

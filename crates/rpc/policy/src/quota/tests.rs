@@ -58,7 +58,7 @@ fn more_than_the_bound_is_not_promised_and_the_sum_is_shown() {
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "guarantees of 1.408 kb/s exceed what can be promised, 8 kb/s x 4/13 x 0.8/1.4 = 1.4 kb/s: \
+        "guarantees of 1.408 kb/s exceed what can be guaranteed, 8 kb/s x 4/13 x 0.8/1.4 = 1.4 kb/s: \
          a 400 b/s + c 1.008 kb/s; lower one of them"
     );
     pool.set(

@@ -5,7 +5,7 @@ use anyhow::Result;
 use isolane_memory_policy::mercury::TIERS_MAX;
 use isolane_memory_service::application::amounts::{self, Amount};
 use isolane_memory_service::application::{
-    self, Application, Cap, Floors, PRIORITY_MAX, Promise, WEIGHT,
+    self, Application, Cap, Floors, PRIORITY_MAX, Slo, WEIGHT,
 };
 use isolane_memory_service::profile::application::AppProfile;
 use std::path::PathBuf;
@@ -127,7 +127,7 @@ impl Options {
         caps.extend(self.local_max.map(|most| Cap { tier: 0, most }));
         let application = Application {
             name: self.name.clone().unwrap_or_else(|| program.to_owned()),
-            promise: self.promise()?,
+            slo: self.slo()?,
             priority,
             weight: self.weight.unwrap_or(WEIGHT),
             memory_bytes: self.memory,
@@ -148,11 +148,11 @@ impl Options {
         Ok(application)
     }
 
-    fn promise(&self) -> Result<Promise> {
-        let promise = match (self.kind.as_deref(), self.slo_latency, self.slo_bandwidth) {
-            (Some("ls") | None, Some(ps), None) => Promise::LatencyPs(ps),
-            (Some("bi") | None, None, Some(rate)) => Promise::BandwidthBytesPerS(rate),
-            (Some("best-effort"), None, None) => Promise::BestEffort,
+    fn slo(&self) -> Result<Slo> {
+        let slo = match (self.kind.as_deref(), self.slo_latency, self.slo_bandwidth) {
+            (Some("ls") | None, Some(ps), None) => Slo::LatencyPs(ps),
+            (Some("bi") | None, None, Some(rate)) => Slo::BandwidthBytesPerS(rate),
+            (Some("best-effort"), None, None) => Slo::BestEffort,
             (Some("ls"), ..) => return Err(bad("--type ls needs --slo-latency, like 160ns")),
             (Some("bi"), ..) => return Err(bad("--type bi needs --slo-bandwidth, like 40GB/s")),
             (None, ..) => {
@@ -166,7 +166,7 @@ impl Options {
                 )));
             }
         };
-        Ok(promise)
+        Ok(slo)
     }
 }
 

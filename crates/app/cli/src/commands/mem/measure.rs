@@ -1,4 +1,4 @@
-//! `isolane mem measure`: the least near memory and processor time with which a command alone keeps its promise.
+//! `isolane mem measure`: the least near memory and processor time with which a command alone keeps its objective.
 //!
 //! Method: this process enters a cgroup of its own making, starts the command there, and leaves it again, so that every
 //! page of the command is counted from the first on. The command is ended and the cgroup removed afterwards, also when
@@ -61,7 +61,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         Err(status) => return Ok(status),
     };
     let described = arguments.options.described(&name)?;
-    let objective = described.promise.objective();
+    let objective = described.slo.objective();
     if objective == Objective::BestEffort {
         return Err(bad(
             "best effort needs no measurement: say --slo-latency or --slo-bandwidth",

@@ -1,4 +1,4 @@
-//! `isolane mem run`: a command as an application with a promise.
+//! `isolane mem run`: a command as an application with an objective.
 //!
 //! Method: the service puts this process into a cgroup with limits, and only then the command takes its place, so that
 //! its exit status, signals and process id are its own and everything it starts is limited with it.
@@ -71,7 +71,7 @@ pub(super) enum Entered {
     Not(Status),
 }
 
-/// Has this process taken in; with `require` only where its promise is expected to be kept.
+/// Has this process taken in; with `require` only where its objective is expected to be kept.
 pub(super) fn enter(place: &Place, submission: Submission, require: bool) -> Result<Entered> {
     let name = submission.application.name.clone();
     if require && let Some(lacks) = would_lack(place, &submission)? {
@@ -87,7 +87,7 @@ pub(super) fn enter(place: &Place, submission: Submission, require: bool) -> Res
     }
 }
 
-/// What its promise would lack.
+/// What its objective would lack.
 fn would_lack(place: &Place, submission: &Submission) -> Result<Option<String>> {
     let plan = isolane_memory_service::protocol::Plan {
         application: submission.application.clone(),

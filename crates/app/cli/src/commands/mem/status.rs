@@ -1,4 +1,4 @@
-//! `isolane mem status`: applications, promises, memory, limits and why they changed.
+//! `isolane mem status`: applications, objectives, memory, limits and why they changed.
 
 use super::{Place, unexpected, view};
 use crate::output;

@@ -2,7 +2,7 @@
 
 use crate::text::{Table, fitted};
 use isolane_common_quantities::units::Duration;
-use isolane_memory_service::application::Promise;
+use isolane_memory_service::application::Slo;
 use isolane_memory_service::application::amounts::{bandwidth_text, size_text};
 use isolane_memory_service::protocol::status::{ApplicationStatus, Measured, Status, TierStatus};
 use isolane_memory_service::protocol::{Admission, Lacks, Limits, Planned, Submission};
@@ -57,7 +57,7 @@ fn applications(status: &Status) -> String {
         table.row(vec![
             app.name.clone(),
             app.priority.to_string(),
-            promise(app.promise),
+            slo(app.slo),
             measured.map_or_else(|| "-".to_owned(), |(value, _)| value),
             self::measured(app).map_or_else(|| "-".to_owned(), |(_, from)| from),
             kept(app),
@@ -99,10 +99,10 @@ fn measured(app: &ApplicationStatus) -> Option<(String, String)> {
         .bandwidth_bytes_per_s
         .as_ref()
         .map(|rate| (rate_text(rate.value), origin(rate)));
-    match app.promise {
-        Promise::LatencyPs(_) => latency,
-        Promise::BandwidthBytesPerS(_) => bandwidth,
-        Promise::BestEffort => bandwidth.or(latency),
+    match app.slo {
+        Slo::LatencyPs(_) => latency,
+        Slo::BandwidthBytesPerS(_) => bandwidth,
+        Slo::BestEffort => bandwidth.or(latency),
     }
 }
 
@@ -159,11 +159,11 @@ fn tiers(tiers: &[TierStatus]) -> String {
     fitted(&table)
 }
 
-pub(super) fn promise(promise: Promise) -> String {
-    match promise {
-        Promise::LatencyPs(ps) => Duration::from_ps(ps).to_string(),
-        Promise::BandwidthBytesPerS(rate) => bandwidth_text(rate),
-        Promise::BestEffort => "none".to_owned(),
+pub(super) fn slo(slo: Slo) -> String {
+    match slo {
+        Slo::LatencyPs(ps) => Duration::from_ps(ps).to_string(),
+        Slo::BandwidthBytesPerS(rate) => bandwidth_text(rate),
+        Slo::BestEffort => "none".to_owned(),
     }
 }
 
@@ -230,8 +230,8 @@ pub(super) fn submission(submission: &Submission) -> String {
     format!(
         "{}: type {}, objective {}, priority {}, memory {}, in {}\n",
         application.name,
-        application.promise.kind(),
-        promise(application.promise),
+        application.slo.kind(),
+        slo(application.slo),
         application.priority,
         application
             .memory_bytes
@@ -276,7 +276,7 @@ pub(super) fn planned(name: &str, planned: &Planned) -> String {
             limit(&given.after, 0),
             percent(&given.before),
             percent(&given.after),
-            match given.keeps_promise {
+            match given.slo_kept {
                 Some(true) => "met",
                 Some(false) => "missed",
                 None => "unknown",
@@ -290,7 +290,7 @@ pub(super) fn planned(name: &str, planned: &Planned) -> String {
         let those = planned
             .yields
             .iter()
-            .filter(|given| given.keeps_promise == keeps);
+            .filter(|given| given.slo_kept == keeps);
         those.map(|given| given.name.as_str()).collect()
     };
     let (broken, unknown) = (those(Some(false)), those(None));

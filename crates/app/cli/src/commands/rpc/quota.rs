@@ -146,16 +146,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
 fn serve(file: &std::path::Path, check: bool) -> Result<Status> {
     let text = inputs::read(file)?;
     let settings = settings::parse(&file.to_string_lossy(), &text)?;
-    let mut promised = String::new();
+    let mut bounds = String::new();
     for (group, class, bound) in &settings.pools {
-        writeln!(promised, "{group}/{class}: at most {bound}")?;
+        writeln!(bounds, "{group}/{class}: at most {bound}")?;
     }
     if let Some(key_file) = &settings.key_file {
         Key::read(key_file).map_err(|error| bad(format!("{}: {error}", file.display())))?;
     }
     if check {
         settings::check(&settings).map_err(|error| bad(format!("{}: {error}", file.display())))?;
-        output::print(&promised)?;
+        output::print(&bounds)?;
         return Ok(Status::Done);
     }
     let server = match Server::open(&settings) {
@@ -165,7 +165,7 @@ fn serve(file: &std::path::Path, check: bool) -> Result<Status> {
             return Ok(Status::Machine);
         }
     };
-    output::print(&promised)?;
+    output::print(&bounds)?;
     output::print(&format!("listening on {}\n", server.address()?))?;
     server.serve(output::note);
     Ok(Status::Machine)
@@ -230,9 +230,9 @@ fn refused(answer: &Answer) -> Result<Status> {
 fn table(pools: &[PoolState]) -> String {
     let mut text = String::new();
     for pool in pools {
-        let promised = rate(pool.promised_bytes_per_s);
+        let leased = rate(pool.leased_bytes_per_s);
         let line = format!(
-            "{}/{}: promised {promised} of {}\n",
+            "{}/{}: leased {leased} of {}\n",
             pool.group, pool.class, pool.arithmetic
         );
         text.push_str(&line);
@@ -245,9 +245,9 @@ fn table(pools: &[PoolState]) -> String {
             "weight",
             "guarantee",
             "clients",
-            "asks for",
-            "is to get",
-            "may use",
+            "demand",
+            "fair rate",
+            "leased",
         ];
         let mut rows = vec![head.map(str::to_owned)];
         rows.extend(pool.tenants.iter().map(|tenant| {
@@ -258,7 +258,7 @@ fn table(pools: &[PoolState]) -> String {
                 tenant.clients.to_string(),
                 rate(tenant.demand_bytes_per_s),
                 rate(tenant.target_bytes_per_s),
-                rate(tenant.promised_bytes_per_s),
+                rate(tenant.leased_bytes_per_s),
             ]
         }));
         let width = |column: usize| rows.iter().map(|row| row[column].len()).max().unwrap_or(0);

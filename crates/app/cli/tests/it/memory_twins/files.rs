@@ -6,7 +6,7 @@
 //! Limits: pages are alike; a marked far page always faults.
 
 use super::model::{self, MACHINE};
-use super::{App, Change, Machine, Measured, Promise, Reported, Story};
+use super::{App, Change, Machine, Measured, Reported, Slo, Story};
 use isolane_common_linux::Root;
 use isolane_common_quantities::units::{Bytes, Duration, Instant};
 use isolane_memory_policy::mercury::{Mercury, MercuryOptions, PERIOD, TIERS_MAX};
@@ -229,19 +229,19 @@ impl Kernel {
         let result = model::result("mercury", &self.story);
         let found = result.app(app.name).unwrap().profile.unwrap();
         let near = &self.machine.tiers[0];
-        let (promise, best) = match app.promise {
-            Promise::LatencyNs(ns) => (
-                application::Promise::LatencyPs(ns * 1_000),
-                application::Promise::LatencyPs((near.latency * 1e3) as u64),
+        let (slo, best) = match app.slo {
+            Slo::LatencyNs(ns) => (
+                application::Slo::LatencyPs(ns * 1_000),
+                application::Slo::LatencyPs((near.latency * 1e3) as u64),
             ),
-            Promise::GbPerS(gb) => (
-                application::Promise::BandwidthBytesPerS(gb * 1_000_000_000),
-                application::Promise::BandwidthBytesPerS((near.most * LINE * 1e9) as u64),
+            Slo::GbPerS(gb) => (
+                application::Slo::BandwidthBytesPerS(gb * 1_000_000_000),
+                application::Slo::BandwidthBytesPerS((near.most * LINE * 1e9) as u64),
             ),
         };
         Application {
             name: app.name.to_owned(),
-            promise,
+            slo,
             priority: app.priority,
             weight: application::WEIGHT,
             memory_bytes: Some(app.gb * 1_000_000_000),

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 pub(crate) struct App {
     pub(crate) name: &'static str,
     pub(crate) priority: u32,
-    pub(crate) promise: Promise,
+    pub(crate) slo: Slo,
     /// Memory that it uses, GB.
     pub(crate) gb: u64,
     pub(crate) cores: u32,
@@ -28,9 +28,9 @@ pub(crate) struct App {
     pub(crate) surge_s: u64,
 }
 
-/// What it is promised, and with that which model it is: Redis, or llama.cpp.
+/// Its objective, and with that which model it is: Redis, or llama.cpp.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Promise {
+pub(crate) enum Slo {
     LatencyNs(u64),
     GbPerS(u64),
 }
@@ -94,14 +94,14 @@ impl Reported {
         (of(&|at| at < at_s - 0.05), of(&|at| at < at_s + 0.05))
     }
 
-    /// Part of the measured moments after `from_s` in which the promise of `app` was kept, within 5 %.
+    /// Part of the measured moments after `from_s` in which the objective of `app` was kept, within 5 %.
     fn kept(&self, app: &App, from_s: f64) -> f64 {
         let moments = self.points.iter().filter(|(at, _)| *at > from_s);
         let values: Vec<bool> = moments
             .filter_map(|(_, apps)| apps.get(app.name))
-            .map(|measured| match app.promise {
-                Promise::LatencyNs(most) => measured.latency_ns <= most as f64 * 1.05,
-                Promise::GbPerS(least) => measured.gb_per_s >= least as f64 * 0.95,
+            .map(|measured| match app.slo {
+                Slo::LatencyNs(most) => measured.latency_ns <= most as f64 * 1.05,
+                Slo::GbPerS(least) => measured.gb_per_s >= least as f64 * 0.95,
             })
             .collect();
         assert!(!values.is_empty(), "nothing was measured of {}", app.name);
@@ -135,7 +135,7 @@ fn redis(name: &'static str, priority: u32, ns: u64, start_s: u64) -> App {
     App {
         name,
         priority,
-        promise: Promise::LatencyNs(ns),
+        slo: Slo::LatencyNs(ns),
         gb: 20,
         cores: 1,
         start_s,
@@ -251,7 +251,7 @@ fn surge() -> Story {
         ..redis("high", 2, 200, 0)
     };
     let stream = App {
-        promise: Promise::GbPerS(70),
+        slo: Slo::GbPerS(70),
         gb: 40,
         cores: 24,
         busy: (5, 100),
@@ -266,7 +266,7 @@ fn surge() -> Story {
 }
 
 #[test]
-fn a_surge_is_answered_by_the_readings_that_its_source_needs_and_the_important_promise_is_kept() {
+fn a_surge_is_answered_by_the_readings_that_its_source_needs_and_the_important_objective_is_kept() {
     let story = surge();
     for machine in machines() {
         let reported = machine.play(&story);
@@ -310,7 +310,7 @@ fn limits_come_to_rest_after_a_surge() {
 
 /// The check `kept` can fail: without a controller the surge breaks the objective.
 #[test]
-fn without_a_policy_the_promise_breaks() {
+fn without_a_policy_the_objective_breaks() {
     let reported = model::under("tpp", &surge());
     let kept = reported.kept(&surge().apps[0], 90.0);
     assert!(kept < 0.5, "{kept}");

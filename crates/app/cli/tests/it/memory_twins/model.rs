@@ -1,6 +1,6 @@
 //! A story on the simulator.
 
-use super::{App, Change, Machine, Measured, Promise, Reported, Story};
+use super::{App, Change, Machine, Measured, Reported, Slo, Story};
 use isolane_memory_scenario::parse::MemOverrides;
 use isolane_memory_simulator::run;
 use isolane_study_results::memory::MemResult;
@@ -28,9 +28,9 @@ impl Machine for Model {
 
 /// The simulator's kind of an application.
 pub(crate) fn kind(app: &App) -> &'static str {
-    match app.promise {
-        Promise::LatencyNs(_) => "redis",
-        Promise::GbPerS(_) => "llama",
+    match app.slo {
+        Slo::LatencyNs(_) => "redis",
+        Slo::GbPerS(_) => "llama",
     }
 }
 
@@ -71,9 +71,9 @@ pub(crate) fn result(policy: &str, story: &Story) -> MemResult {
         story.seconds, story.near_gb
     );
     for app in &story.apps {
-        let slo = match app.promise {
-            Promise::LatencyNs(ns) => format!("slo_latency = \"{ns}ns\""),
-            Promise::GbPerS(gb) => format!("slo_bandwidth = \"{gb}GB/s\""),
+        let slo = match app.slo {
+            Slo::LatencyNs(ns) => format!("slo_latency = \"{ns}ns\""),
+            Slo::GbPerS(gb) => format!("slo_bandwidth = \"{gb}GB/s\""),
         };
         text += &format!(
             "[[app]]\nname = \"{}\"\nkind = \"{}\"\nworking_set = \"{}GB\"\ncores = {}\npriority = {}\n{slo}\n\

@@ -83,7 +83,7 @@ fn who_was_yielded_to_keeps_its_name_after_it_left() {
 }
 
 #[test]
-fn a_plan_says_whose_promise_would_break() {
+fn a_plan_says_whose_objective_would_break() {
     let mut bench = Bench::mercury();
     bench.admit(app("low", 1, 900));
     bench
@@ -108,7 +108,7 @@ fn a_plan_says_whose_promise_would_break() {
     let said: Vec<(&str, Option<bool>)> = plan
         .yields
         .iter()
-        .map(|given| (given.name.as_str(), given.keeps_promise))
+        .map(|given| (given.name.as_str(), given.slo_kept))
         .collect();
     assert_eq!(said, [("low", Some(false))]);
 }

@@ -208,7 +208,7 @@ impl Backend for WorldBackend {
     }
 
     fn release(&mut self, app: AppId) -> Result<(), MemError> {
-        // A release that is refused cannot be tried again: the trait promises only to report it.
+        // A release that is refused cannot be tried again: the trait only has to report it.
         let _ = self.world.call("release");
         self.inner.release(app)?;
         self.limit(app, None);
@@ -310,7 +310,7 @@ impl Store for WorldStore {
             path: "journal".into(),
             detail: error.to_string(),
         })?;
-        // What is saved can be read back: the file's form is part of the promise.
+        // What is saved can be read back: the file's form is part of the contract.
         let text = serde_json::to_string(journal).unwrap();
         assert_eq!(&Journal::parse(&text).unwrap(), journal);
         self.0.lock().journal = Some(journal.clone());

@@ -132,7 +132,7 @@ fn a_renewal_that_is_refused_promises_nothing() {
     let ledger = ledger(&memory, &settings("3s", "gone"), 0);
     let error = reason(ask(&ledger, 0, "search", &["critical", "urgent"], 1 << 50));
     assert!(error.contains("class \"urgent\""), "{error}");
-    let promised = show(&ledger)[0].promised_bytes_per_s;
+    let promised = show(&ledger)[0].leased_bytes_per_s;
     assert_eq!((promised, memory.records().len()), (0, 0));
     let many = vec!["critical"; GROUPS_MAX * CLASSES_MAX + 1];
     let error = reason(ask(&ledger, 0, "search", &many, 1));
@@ -234,7 +234,7 @@ fn a_slow_store_delays_no_client_for_longer_than_two_writes() {
         assert_eq!(has_begun.recv().unwrap(), 1);
         let others = [ask_for("ads"), ask_for("gone")];
         // The store is writing: the book can be read, and contains what the others want.
-        while show(&ledger)[0].promised_bytes_per_s < 3_000 {
+        while show(&ledger)[0].leased_bytes_per_s < 3_000 {
             std::thread::yield_now();
         }
         let gone = Request::Release {
