@@ -161,7 +161,12 @@ fn nearest_file(path: &Path) -> Option<String> {
 pub(crate) fn profile(library: &mut Library, name: &str) -> Result<Profile> {
     if name.ends_with(".toml") || name.contains('/') {
         let text = read(Path::new(name))?;
-        let profile = Profile::parse(&text, name)?;
+        let profile = Profile::parse(&text, name);
+        if profile.is_err() {
+            let wanted = "the profile of an RDMA NIC (docs/guides/adding-a-profile.md)";
+            refuse_scenario(&text, name, wanted)?;
+        }
+        let profile = profile?;
         library.add_profile(profile.clone());
         return Ok(profile);
     }
@@ -388,7 +393,13 @@ pub(crate) fn scenario_text(path: &Path) -> Result<(String, String)> {
         return Ok((text, "stdin".to_owned()));
     }
     let file = path.to_str().context("a scenario's path must be UTF-8")?;
-    Ok((read(path)?, file.to_owned()))
+    let text = read(path)?;
+    match Profile::parse(&text, file) {
+        Ok(_) => Err(bad(format!(
+            "{file}: is the profile of an RDMA NIC, and this command takes another kind of file there; give a profile with --profile"
+        ))),
+        Err(_) => Ok((text, file.to_owned())),
+    }
 }
 
 /// Fails where `text`, called `file`, is a scenario: the command takes `wanted`.

@@ -73,7 +73,12 @@ impl TypedValueParser for Real {
             let mut examples = [0.25, 2.5, 10.0].into_iter().rev();
             let example = examples.find(|example| self.range.contains(example));
             let example = example.unwrap_or(*least);
-            let wrong = format!("must be a number from {least} to {most}, like {example}");
+            let names = argument.and_then(Arg::get_value_names).unwrap_or_default();
+            let unit = match names.iter().any(|name| name.as_str() == "GBPS") {
+                true => " of Gb/s, without the unit",
+                false => "",
+            };
+            let wrong = format!("must be a number from {least} to {most}{unit}, like {example}");
             refusal(command, argument, value, wrong)
         })
     }

@@ -89,10 +89,13 @@ pub(crate) fn check_directory(path: &Path) -> Result<()> {
 
 /// Fails where the file `path` cannot be written. Called before a long run; leaves no file behind.
 pub(crate) fn check_file(path: &Path) -> Result<()> {
-    let name = path.display();
+    let name = match path.as_os_str().is_empty() {
+        true => "\"\"".to_owned(),
+        false => path.display().to_string(),
+    };
     if path.is_dir() || path.file_name().is_none() {
         return Err(bad(format!(
-            "{name:?} is a directory, and a file is needed; name a file in it"
+            "{name} is a directory, and a file is needed; name a file in it"
         )));
     }
     if is_stream(path) {

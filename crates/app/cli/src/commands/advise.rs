@@ -41,6 +41,8 @@ struct Answer {
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let text = inputs::read(&arguments.file)?;
     let file = arguments.file.to_string_lossy();
+    let wanted = "what an application may ask of the NIC (the keys of `isolane hunt --restrict`, docs/guides/hunt.md)";
+    inputs::refuse_scenario(&text, &file, wanted)?;
     let mut answers = Vec::new();
     for (profile, device, set) in known(arguments)? {
         let application = device.clone().restricted(&text, &file)?;

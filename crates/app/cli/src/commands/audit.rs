@@ -22,7 +22,7 @@ use crate::report;
 use crate::status::Status;
 use crate::target::{Bed, TargetArguments, cancel_on_signal};
 use crate::text::counted;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::ValueEnum;
 use isolane_common_quantities::units::Duration;
 use isolane_rdma_scenario::Overrides;
@@ -344,9 +344,8 @@ fn own_tenants(
         profile: profile.map(|profile| profile.name),
         ..Overrides::default()
     };
-    let text = inputs::read(path)?;
-    let file = path.to_str().context("a scenario's path must be UTF-8")?;
-    let scenario = isolane_rdma_scenario::parse_with(&text, file, library, &overrides)?;
+    let (text, file) = inputs::scenario_text(path)?;
+    let scenario = isolane_rdma_scenario::parse_with(&text, &file, library, &overrides)?;
     let warmup = arguments.warmup.unwrap_or(scenario.warmup);
     let duration = arguments.duration.unwrap_or(scenario.duration);
     let end = warmup + duration;

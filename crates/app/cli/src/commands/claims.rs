@@ -133,7 +133,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     }
     match (arguments.json, to_stdout) {
         (true, _) => output::print_json(&reports)?,
-        (false, false) => output::print(&report::table(&reports, output::width()))?,
+        (false, false) => output::show(&report::table(&reports, output::width()))?,
         (false, true) => {}
     }
     let missed = Tally::of(&reports).missed > 0;
@@ -208,7 +208,7 @@ fn cross_validate(claims: &[&Claim], arguments: &Arguments) -> Result<Status> {
     }
     match arguments.json {
         true => output::print_json(&rates)?,
-        false => output::print(&cross::text(&rates))?,
+        false => output::show(&cross::text(&rates))?,
     }
     Ok(Status::Done)
 }
@@ -221,7 +221,7 @@ fn reasons(reports: &[ClaimReport], arguments: &Arguments) -> Result<Status> {
         .collect();
     match arguments.json {
         true => output::print_json(&missed)?,
-        false => output::print(&why::text(reports))?,
+        false => output::show(&why::text(reports))?,
     }
     let refuted = missed.iter().any(|report| report.confirmed == Some(false));
     Ok(match arguments.fail_on_miss && refuted {

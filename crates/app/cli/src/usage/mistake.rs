@@ -47,7 +47,10 @@ pub(crate) fn line(error: &clap::Error, root: &Command, words: &[String]) -> Str
             let meant = bare
                 .map(|(_, word)| word)
                 .find_map(|word| option_for(command, word));
-            let hint = meant.map_or_else(String::new, |option| format!("; did you mean {option}?"));
+            let hint = match meant {
+                Some(option) => format!("; did you mean {option}?"),
+                None => choices(command, &needed),
+            };
             format!("{path} needs {needed}{hint}")
         }
         ErrorKind::NoEquals => format!("{object}: needs = between name and value"),
@@ -236,6 +239,21 @@ fn argument<'a>(command: &'a Command, object: &str) -> Option<&'a Arg> {
         .get_arguments()
         .find(|argument| argument.to_string() == object)
 }
+
+/// `, one of A, B`: what the argument called `needed` takes; empty for another than a few names.
+fn choices(command: &Command, needed: &str) -> String {
+    let known = command.get_arguments();
+    let known = known.filter(|one| plain(&one.to_string()) == needed);
+    let values = known.flat_map(Arg::get_possible_values);
+    let names: Vec<String> = values.map(|value| value.get_name().to_owned()).collect();
+    match (1..=CHOICES_MAX).contains(&names.len()) {
+        true => format!(", one of {}", names.join(", ")),
+        false => String::new(),
+    }
+}
+
+/// Longer lists are left to the help.
+const CHOICES_MAX: usize = 12;
 
 /// `--seed` of `--seed <SEED>`; `FILE` of `<FILE>`.
 fn name(object: &str) -> &str {

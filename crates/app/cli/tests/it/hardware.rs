@@ -30,7 +30,7 @@ fn a_policy_is_planned_for_devices_of_another_host() {
     let plan: Value = serde_json::from_str(&json).unwrap();
     assert_eq!(
         (&plan["version"], &plan["device"]),
-        (&1.into(), &"mlx5_0".into())
+        (&2.into(), &"mlx5_0".into())
     );
     let (shell, _) = check(&[&words[..], &["--environment", "cache"]].concat(), 0);
     has_all(
@@ -88,7 +88,10 @@ fn mistakes_are_wrong_usage() {
     let broken = file("devices.json", "{\"version\":2}");
     refuses(
         &["rdma", "plan", &good, "--devices", &broken],
-        &["devices.json", "rdma_controller"],
+        &[
+            "devices.json: is no file of `isolane rdma plan --print-devices`",
+            "rdma_controller",
+        ],
     );
     let greedy = file(
         "g.toml",

@@ -59,6 +59,16 @@ fn doctors_are_as_narrow_as_the_terminal() {
 }
 
 #[test]
+fn lists_and_sentences_are_as_narrow_as_the_terminal() {
+    check(
+        &["net", "delay", "--weights", "8:4"],
+        "is admitted at least",
+    );
+    check(&["catalog", "workloads"], "Cache-QPC_ib_write_bw");
+    check(&["claims", "--only", "collie/*", "--why"], "misses");
+}
+
+#[test]
 fn studies_are_as_narrow_as_the_terminal() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let root = fs::canonicalize(root).unwrap();

@@ -216,9 +216,50 @@ fn a_scenario_in_place_of_another_file_is_named() {
         "is a scenario of RDMA hosts",
         "run a scenario with isolane sim",
     ];
-    refuses(&["rdma", "plan", &rdma], &parts);
-    refuses(&["mem", "plan", &rdma], &parts);
-    refuses(&["mem", "submit", &rdma], &parts);
+    let quota = ["rpc", "quota", "serve", &rdma];
+    for words in [
+        &["rdma", "plan", &rdma][..],
+        &["mem", "plan", &rdma],
+        &["mem", "submit", &rdma],
+        &["advise", &rdma],
+        &["audit", "--profile", &rdma],
+        &quota,
+    ] {
+        refuses(words, &parts);
+    }
+    let profile = file("profiles/cx5-100g-roce.toml");
+    let ours = [&profile, ": is the profile of an RDMA NIC"].concat();
+    for words in [
+        &["sim", &profile][..],
+        &["recommend", &profile],
+        &["audit", "--scenario", &profile],
+        &["explain", "--scenario", &profile, "--victim", "a"],
+    ] {
+        refuses(words, &[&ours, "give a profile with --profile"]);
+    }
+}
+
+#[test]
+fn what_is_needed_is_named_with_its_kind() {
+    let root = file("");
+    for (words, parts) in [
+        (
+            &["fix", &root][..],
+            &["has no hunt.json; give the folder of `isolane hunt --report`"][..],
+        ),
+        (
+            &["completions"],
+            &["isolane completions needs SHELL, one of bash, elvish, fish, powershell, zsh"],
+        ),
+        (
+            &["nic", "soft", "--rate", "10Gb/s"],
+            &[
+                "--rate 10Gb/s: must be a number from 0.01 to 100 of Gb/s, without the unit, like 10",
+            ],
+        ),
+    ] {
+        refuses(words, parts);
+    }
 }
 
 #[test]

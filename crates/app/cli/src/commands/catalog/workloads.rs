@@ -25,7 +25,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let catalogue = Catalogue::embedded();
     match &arguments.name {
         None if arguments.json => output::print_json(&catalogue.entries)?,
-        None => output::print(&list(&catalogue))?,
+        None => output::show(&list(&catalogue))?,
         Some(name) => {
             let entry = find(&catalogue, name)?;
             match arguments.json {

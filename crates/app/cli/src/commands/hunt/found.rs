@@ -20,6 +20,13 @@ pub(crate) fn read(given: &Path) -> Result<HuntResult> {
             given.display()
         )));
     }
+    if given.is_dir() && !within.exists() {
+        bail!(bad(format!(
+            "{}: has no {}; give the folder of `isolane hunt --report`",
+            given.display(),
+            super::RESULT_NAME
+        )));
+    }
     let text = inputs::read(path)?;
     let version: serde_json::Value = serde_json::from_str(&text)
         .with_context(|| {

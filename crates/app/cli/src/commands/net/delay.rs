@@ -62,7 +62,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
     let delays = compute(arguments)?;
     match arguments.json {
         true => output::print_json(&delays)?,
-        false => output::print(&text(&delays))?,
+        false => output::show(&text(&delays))?,
     }
     if let Some(directory) = &arguments.report {
         let path = report::write_wfq(directory, &delays)?;

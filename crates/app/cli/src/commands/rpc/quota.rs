@@ -145,6 +145,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
 
 fn serve(file: &std::path::Path, check: bool) -> Result<Status> {
     let text = inputs::read(file)?;
+    let wanted = "the settings of a quota server ([[class]] and [[group]], docs/guides/quota.md)";
+    inputs::refuse_scenario(&text, &file.to_string_lossy(), wanted)?;
     let settings = settings::parse(&file.to_string_lossy(), &text)?;
     let mut bounds = String::new();
     for (group, class, bound) in &settings.pools {

@@ -83,7 +83,12 @@ fn host(arguments: &Arguments) -> Result<Host> {
         return Ok(devices::read()?);
     };
     let text = inputs::read(path)?;
-    Host::parse(&text).map_err(|error| inputs::bad(format!("{}: {error}", path.display())))
+    Host::parse(&text).map_err(|error| {
+        inputs::bad(format!(
+            "{}: is no file of `isolane rdma plan --print-devices`: {error}",
+            path.display()
+        ))
+    })
 }
 
 fn environment(plan: &isolane_rdma_hardware::plan::Plan, tenant: &str) -> Result<Status> {
