@@ -6,11 +6,14 @@
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, RenameFlags, fchmod, fstat, open, renameat_with};
 use rustix::io::Errno;
-use rustix::net::{SocketAddrUnix, bind, listen};
+use rustix::net::{
+    AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with,
+};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
 /// Makes the folder of a client socket with mode 0755, if missing.
@@ -52,6 +55,23 @@ pub fn listen_at(socket: impl AsFd, path: &Path, mode: u32, backlog: i32) -> io:
     })
 }
 
+/// Listens for streams at `path` without blocking. Replaces the socket of a dead server, but no living server's and no
+/// other file: these are `AddrInUse`.
+pub fn listen_for_streams(path: &Path, mode: u32, backlog: i32) -> io::Result<UnixListener> {
+    if fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket()) {
+        match UnixStream::connect(path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                fs::remove_file(path)?;
+            }
+            _ => return Err(io::ErrorKind::AddrInUse.into()),
+        }
+    }
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    listen_at(&socket, path, mode, backlog)?;
+    Ok(socket.into())
+}
+
 fn bind_with_mode(socket: impl AsFd, path: &Path, mode: u32) -> io::Result<()> {
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -68,7 +88,6 @@ fn bind_with_mode(socket: impl AsFd, path: &Path, mode: u32) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::net::{AddressFamily, SocketType};
 
     #[test]
     fn a_socket_has_its_mode_and_its_folder_can_be_entered() {

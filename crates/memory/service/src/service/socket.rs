@@ -9,12 +9,11 @@
 use crate::protocol::REQUEST_MAX;
 use crate::protocol::line::Lines;
 use isolane_common_linux::pool::place_to_free;
-use isolane_common_linux::socket::listen_at;
+use isolane_common_linux::socket::listen_for_streams;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use rustix::net::sockopt;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -82,19 +81,7 @@ fn listen(path: &Path, mode: u32) -> std::io::Result<UnixListener> {
     {
         std::fs::create_dir_all(folder)?;
     }
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket());
-    if is_socket {
-        match UnixStream::connect(path) {
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                std::fs::remove_file(path)?
-            }
-            _ => return Err(ErrorKind::AddrInUse.into()),
-        }
-    }
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    listen_at(&socket, path, mode, BACKLOG)?;
-    Ok(socket.into())
+    listen_for_streams(path, mode, BACKLOG)
 }
 
 #[derive(Debug)]

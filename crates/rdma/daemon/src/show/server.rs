@@ -12,16 +12,15 @@ use super::openmetrics;
 use crate::settings::Listen;
 use crate::snapshot::Snapshot;
 use isolane_common_linux::pool::place_to_free;
-use isolane_common_linux::socket::listen_at;
+use isolane_common_linux::socket::listen_for_streams;
 use isolane_common_text_output::openmetrics::CONTENT_TYPE;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::fs::DirBuilder;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -381,16 +380,6 @@ fn failed(place: String, error: std::io::Error) -> ServerError {
 
 /// Opens a listening socket at `path`. Replaces the socket of a dead daemon, but no living daemon's and no other file.
 fn unix(path: &Path) -> std::io::Result<UnixListener> {
-    let is_socket =
-        std::fs::symlink_metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket());
-    if is_socket {
-        match UnixStream::connect(path) {
-            Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                std::fs::remove_file(path)?
-            }
-            _ => return Err(ErrorKind::AddrInUse.into()),
-        }
-    }
     if let Some(folder) = path.parent() {
         // Only the superuser may open the default folder; an existing folder keeps its mode.
         let made = DirBuilder::new().mode(FOLDER_MODE).create(folder);
@@ -399,10 +388,7 @@ fn unix(path: &Path) -> std::io::Result<UnixListener> {
             _ => Err(error),
         })?;
     }
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    listen_at(&socket, path, SOCKET_MODE, BACKLOG)?;
-    Ok(socket.into())
+    listen_for_streams(path, SOCKET_MODE, BACKLOG)
 }
 
 /// What the bytes of a request say.
