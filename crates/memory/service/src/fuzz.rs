@@ -1,11 +1,10 @@
-//! The crate continues with any content of the files and lines that it reads.
+//! The crate continues with any content of the kernel's files, its journal and the scheduler's requests.
 //!
-//! Goal: no text panics a parser, and what is accepted keeps the rules. Method: pure noise, which tests the first steps of a
-//! parser, and right texts with a few bytes changed, put in, left out or repeated, which reach the others; files of the
-//! kernel are damaged in a made-up tree, and everything that reads there looks at it. Units: none.
+//! Goal: nothing panics, and an answer has its form. Method: right texts with a few bytes changed, put in, left out or
+//! repeated; files of the kernel are damaged in a made-up tree, and everything that reads there looks at it. Units: none.
+//! Limits: `crates/tools/fuzz` has the parsers of files and lines.
 
 use crate::application::tests::redis;
-use crate::application::{self, Application, pod};
 use crate::backend::damos::files;
 use crate::backend::undo::undo;
 use crate::doctor;
@@ -14,9 +13,6 @@ use crate::indicator::Sensors;
 use crate::indicator::machine::MachineSensors;
 use crate::journal::{Entry, Journal};
 use crate::probe;
-use crate::profile::application::AppProfile;
-use crate::profile::machine::MachineProfile;
-use crate::service::settings;
 use crate::testing::Tree;
 use isolane_common_quantities::units::Instant;
 use isolane_memory_policy::mercury::AppId;
@@ -73,25 +69,9 @@ fn damaged(text: &[u8], changes: &[Change]) -> Vec<u8> {
     bytes
 }
 
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-const APP: &str = include_str!("../tests/data/application.toml");
-
-const SETTINGS: &str = include_str!("../tests/data/settings.toml");
-
 const POD: &str = r#"{"kind":"Pod","metadata":{"name":"redis-0","uid":"0a1b-2c","annotations":{
 "isolane.dev/type":"ls","isolane.dev/slo":"160ns","isolane.dev/priority":"3","isolane.dev/memory":"20Gi",
 "isolane.dev/local-max":"25%","isolane.dev/far-tiers":"1,2","other/annotation":"x"}}}"#;
-
-const MACHINE: &str = r#"{"format":1,"origin":{"machine":"a","processor":"b","kernel":"c","version":"d"},"near_latency_ns":100.0,
-"far_latency_ns":200.0,"near_bandwidth_bytes_per_s":2e11,"far_bandwidth_bytes_per_s":5e10,"local_threshold_bytes_per_s":1e11,
-"local_threshold_reached":true,"far_threshold_bytes_per_s":3e10,"hint_fault_threshold_per_s":3e4,"far_threshold_reached":true}"#;
-
-const PROFILE: &str = r#"{"format":1,"origin":{"machine":"a","processor":"b","kernel":"c","version":"d"},"command":"x","slo_latency_ns":160.0,
-"slo_bandwidth_bytes_per_s":null,"admissible":true,"local_bytes":1,"cpu_thousandths":1000,"bandwidth_bytes_per_s":1,
-"best_latency_ns":120.0,"best_bandwidth_bytes_per_s":null,"footprint_bytes":1,"measurements":3}"#;
 
 fn journal() -> String {
     let entry = Entry {
@@ -115,44 +95,6 @@ fn journal() -> String {
         ..Journal::empty("now")
     };
     serde_json::to_string(&journal).unwrap()
-}
-
-/// Applications from any file or line follow the rules of applications.
-fn read_all(bytes: &[u8]) {
-    let text = text(bytes);
-    let holds = |application: &Application| assert_eq!(application.check(), Ok(()));
-    if let Ok(file) = application::parse(&text, "app.toml") {
-        holds(&file.application);
-        assert_eq!(file.place.check(), Ok(()));
-    }
-    if let Ok((application, place)) = pod::parse(&text) {
-        holds(&application);
-        assert_eq!(place.check(), Ok(()));
-    }
-    if let Ok(journal) = Journal::parse(&text) {
-        journal
-            .entries
-            .iter()
-            .for_each(|entry| holds(&entry.application));
-        let tree = Tree::two_tiers();
-        undo(&tree.host(), &mut journal.clone());
-    }
-    if let Ok(settings) = settings::parse(&text, "mem.toml") {
-        assert!(settings.socket_mode <= 0o777);
-    }
-    if let Ok(profile) = serde_json::from_str::<MachineProfile>(&text) {
-        // Numbers of a file may be anything: the options are checked, and nothing is acted upon that is no number.
-        let _ = profile
-            .options(isolane_common_quantities::units::Bytes::new(1 << 30))
-            .check();
-    }
-    if let Ok(profile) = serde_json::from_str::<AppProfile>(&text) {
-        let _ = profile.profile();
-    }
-    for path in ["/filter", "/prioritize"] {
-        let answer = extender::answer("POST", path, bytes, 1_000);
-        assert!(matches!(answer.status, 200 | 400), "{}", answer.status);
-    }
 }
 
 /// Files that the machine of [`Tree`] lacks, with a valid text for each.
@@ -237,14 +179,10 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1_500))]
 
     #[test]
-    fn noise_is_refused(bytes in prop::collection::vec(any::<u8>(), 0..400)) {
-        read_all(&bytes);
-    }
-
-    #[test]
-    fn damaged_files_and_lines_are_refused_or_keep_the_rules(changes in changes()) {
-        for good in [APP, SETTINGS, POD, MACHINE, PROFILE, &journal()] {
-            read_all(&damaged(good.as_bytes(), &changes));
+    fn whatever_a_damaged_journal_says_can_be_undone(changes in changes()) {
+        let bytes = damaged(journal().as_bytes(), &changes);
+        if let Ok(mut journal) = Journal::parse(&String::from_utf8_lossy(&bytes)) {
+            undo(&Tree::two_tiers().host(), &mut journal);
         }
     }
 

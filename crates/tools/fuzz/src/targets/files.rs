@@ -2,6 +2,7 @@
 
 use super::text;
 use crate::{Target, of_repository};
+use isolane_common_quantities::units::Bytes;
 use isolane_common_toml_input::{glob, quantity};
 use isolane_ethernet_attach::journal as nic_journal;
 use isolane_memory_service::application::{self, pod};
@@ -184,15 +185,23 @@ fn memory_json(bytes: &[u8]) {
         }
     }
     let _ = Summary::parse(&text);
-    let _ = serde_json::from_str::<MachineProfile>(&text);
-    let _ = serde_json::from_str::<AppProfile>(&text);
+    // Numbers of a file may be anything: the options are checked, and nothing is acted upon that is no number.
+    if let Ok(profile) = serde_json::from_str::<MachineProfile>(&text) {
+        let _ = profile.options(Bytes::new(1 << 30)).check();
+    }
+    if let Ok(profile) = serde_json::from_str::<AppProfile>(&text) {
+        let _ = profile.profile();
+    }
 }
 
 fn memory_documents() -> Vec<Vec<u8>> {
     let pod = r#"{"kind":"Pod","metadata":{"name":"redis-0","uid":"0a1b-2c","annotations":{"isolane.dev/type":"ls","isolane.dev/slo":"160ns","isolane.dev/priority":"3","isolane.dev/memory":"20Gi","isolane.dev/local-max":"25%","isolane.dev/far-tiers":"1,2"}}}"#;
     let summary = r#"{"format":1,"at_unix_s":1000,"tiers":[{"capacity_bytes":8,"used_bytes":4}],"applications":[{"name":"a","priority":1,"held_bytes":[1,2],"cpu_per_mille":1000}]}"#;
+    let machine = r#"{"format":1,"origin":{"machine":"a","processor":"b","kernel":"c","version":"d"},"near_latency_ns":100.0,"far_latency_ns":200.0,"near_bandwidth_bytes_per_s":2e11,"far_bandwidth_bytes_per_s":5e10,"local_threshold_bytes_per_s":1e11,"local_threshold_reached":true,"far_threshold_bytes_per_s":3e10,"hint_fault_threshold_per_s":3e4,"far_threshold_reached":true}"#;
+    let profile = r#"{"format":1,"origin":{"machine":"a","processor":"b","kernel":"c","version":"d"},"command":"x","slo_latency_ns":160.0,"slo_bandwidth_bytes_per_s":null,"admissible":true,"local_bytes":1,"cpu_thousandths":1000,"bandwidth_bytes_per_s":1,"best_latency_ns":120.0,"best_bandwidth_bytes_per_s":null,"footprint_bytes":1,"measurements":3}"#;
+    let texts = [pod, summary, machine, profile].map(Vec::from);
     let journal = serde_json::to_vec(&MemoryJournal::empty("boot")).expect("plain data");
-    vec![pod.into(), summary.into(), journal]
+    texts.into_iter().chain([journal]).collect()
 }
 
 /// A journal that is read, written again and read gives the same records.
