@@ -14,18 +14,7 @@ fn name(app: AppId, apps: &[App<'_>]) -> String {
 
 /// Why limits changed.
 pub(crate) fn of_reason(reason: Reason, apps: &[App<'_>]) -> String {
-    match reason {
-        Reason::Admitted => "admitted".to_owned(),
-        Reason::Departed => "left".to_owned(),
-        Reason::YieldsMemory(to) => format!("gives memory to {}", name(to, apps)),
-        Reason::YieldsBandwidth(to) => format!("gives bandwidth to {}", name(to, apps)),
-        Reason::Surplus => "has more than its objective needs".to_owned(),
-        Reason::Shortage => "has less than its objective needs".to_owned(),
-        Reason::IntraTier => "the near tier carries more than is healthy".to_owned(),
-        Reason::InterTier => "too many accesses go far".to_owned(),
-        Reason::Leftover => "gets unneeded memory".to_owned(),
-        Reason::Fixed => "set by hand".to_owned(),
-    }
+    reason.text(|app| name(app, apps))
 }
 
 /// Why an application may not run, or what it lacks while it does; nothing of one that has all it needs.

@@ -236,6 +236,24 @@ pub enum Reason {
     Fixed,
 }
 
+impl Reason {
+    /// For people; `name` gives an application's name.
+    pub fn text(self, name: impl Fn(AppId) -> String) -> String {
+        match self {
+            Self::Admitted => "admitted".to_owned(),
+            Self::Departed => "left".to_owned(),
+            Self::YieldsMemory(to) => format!("gives memory to {}", name(to)),
+            Self::YieldsBandwidth(to) => format!("gives bandwidth to {}", name(to)),
+            Self::Surplus => "has more than its objective needs".to_owned(),
+            Self::Shortage => "has less than its objective needs".to_owned(),
+            Self::IntraTier => "the near tier carries more than is healthy".to_owned(),
+            Self::InterTier => "too many accesses go far".to_owned(),
+            Self::Leftover => "gets unneeded memory".to_owned(),
+            Self::Fixed => "set by hand".to_owned(),
+        }
+    }
+}
+
 /// Change an application's limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Action {

@@ -399,7 +399,7 @@ impl Controller {
     }
 
     fn reason_for(&self, reason: Reason, arriving: AppId) -> String {
-        super::show::reason(reason, |id| match id == arriving {
+        reason.text(|id| match id == arriving {
             true => "the new one".to_owned(),
             false => self.name(id),
         })
@@ -429,10 +429,7 @@ impl Controlled {
             breaches: None,
             cpu_text: None,
             retry_at: Instant::ZERO,
-            last_change: (
-                now,
-                super::show::reason(Reason::Admitted, |id| id.to_string()),
-            ),
+            last_change: (now, Reason::Admitted.text(|id| id.to_string())),
             enforcement: Enforcement::None,
             trouble: Trouble::default(),
             met: 0,

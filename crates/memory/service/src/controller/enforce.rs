@@ -29,7 +29,7 @@ impl Controller {
             self.counters.changes += 1;
         }
         app.want(action.limits);
-        let reason = super::show::reason(action.reason, |id| self.name(id));
+        let reason = action.reason.text(|id| self.name(id));
         if let Some(app) = self.apps.get_mut(&action.app) {
             app.last_change = (now, reason);
         }

@@ -12,7 +12,7 @@ use crate::protocol::status::{
 use crate::protocol::{Lacks, Limits};
 use isolane_common_quantities::units::{Duration, Instant};
 use isolane_memory_policy::mercury;
-use isolane_memory_policy::mercury::{AppId, AppView, PERIOD, Reading, Reason};
+use isolane_memory_policy::mercury::{AppId, AppView, PERIOD, Reading};
 
 impl Controller {
     /// Everything at one moment.
@@ -219,21 +219,5 @@ pub(super) fn slo(slo: Slo) -> String {
             format!("bandwidth {}", amounts::bandwidth_text(rate))
         }
         Slo::BestEffort => "nothing".to_owned(),
-    }
-}
-
-/// Why limits changed, for people.
-pub(super) fn reason(reason: Reason, name: impl Fn(AppId) -> String) -> String {
-    match reason {
-        Reason::Admitted => "admitted".to_owned(),
-        Reason::Departed => "left".to_owned(),
-        Reason::YieldsMemory(to) => format!("gives memory to {}", name(to)),
-        Reason::YieldsBandwidth(to) => format!("gives bandwidth to {}", name(to)),
-        Reason::Surplus => "has more than its objective needs".to_owned(),
-        Reason::Shortage => "has less than its objective needs".to_owned(),
-        Reason::IntraTier => "the near tier carries more than is healthy".to_owned(),
-        Reason::InterTier => "too many accesses go far".to_owned(),
-        Reason::Leftover => "gets unneeded memory".to_owned(),
-        Reason::Fixed => "set by hand".to_owned(),
     }
 }
