@@ -48,7 +48,7 @@ fn read(path: &Path) -> String {
 fn constant(about: &str, name: &str, mut files: Vec<String>) -> String {
     files.sort();
     let mut text = format!(
-        "/// {about}: path inside the repository, text.\npub const {name}: &[(&str, &str)] = &[\n"
+        "/// {about}: path inside the repository, text.\npub(crate) const {name}: &[(&str, &str)] = &[\n"
     );
     for file in files {
         let _ = writeln!(

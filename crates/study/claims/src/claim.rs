@@ -368,6 +368,23 @@ impl Reader<'_> {
         }
     }
 
+    /// Whether each of the `needed` labels is one of `labels`, those of `[[table]]`.
+    fn check_labels<'a>(
+        &self,
+        raw: &RawClaim,
+        table: &str,
+        needed: impl IntoIterator<Item = &'a &'a str>,
+        labels: &[&str],
+    ) -> Result<(), ClaimError> {
+        let mut needed = needed.into_iter();
+        let Some(label) = needed.find(|label| !labels.contains(label)) else {
+            return Ok(());
+        };
+        let hint = nearest(label, labels.iter().copied());
+        let message = format!("metric: no [[{table}]] has the label {label:?}{hint}");
+        Err(self.error(raw.metric.span().start, message))
+    }
+
     fn check_runs(
         &self,
         raw: &RawClaim,
@@ -381,13 +398,7 @@ impl Reader<'_> {
             .iter()
             .map(|run| run.get_ref().label.as_str())
             .collect();
-        for label in &needed {
-            if !labels.contains(label) {
-                let hint = nearest(label, labels.iter().copied());
-                let message = format!("metric: no [[run]] has the label {label:?}{hint}");
-                return Err(self.error(raw.metric.span().start, message));
-            }
-        }
+        self.check_labels(raw, "run", &needed, &labels)?;
         for (index, spanned) in raw.runs.iter().enumerate() {
             let run = spanned.get_ref();
             let at = spanned.span().start;
@@ -485,13 +496,7 @@ impl Reader<'_> {
             .iter()
             .map(|audit| audit.get_ref().label.as_str())
             .collect();
-        for label in &needed {
-            if !labels.contains(label) {
-                let hint = nearest(label, labels.iter().copied());
-                let message = format!("metric: no [[audit]] has the label {label:?}{hint}");
-                return Err(self.error(raw.metric.span().start, message));
-            }
-        }
+        self.check_labels(raw, "audit", &needed, &labels)?;
         for (index, spanned) in raw.audits.iter().enumerate() {
             let audit = spanned.get_ref();
             let problem = if labels[..index].contains(&audit.label.as_str()) {

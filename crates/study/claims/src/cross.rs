@@ -21,10 +21,11 @@ use crate::report::{ClaimReport, Relation};
 use crate::verdict::Published;
 use crate::world::World;
 use isolane_common_text_output::Table;
-use isolane_common_toml_input::sourced::{Parameter, SourceKind};
+use isolane_common_toml_input::sourced::{Parameter, SourceKind, Sourced};
 use isolane_ethernet_scenario::profile::{NIC_PARAMETERS, NicProfile};
 use isolane_rdma_scenario::profile::{MICROARCHITECTURE, PARAMETERS, Profile};
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// A parameter that was fitted, by its path in [`DeviceChanges`].
 #[derive(Clone, Debug)]
@@ -54,32 +55,20 @@ enum Kind {
 impl Family {
     /// Of an RDMA NIC.
     pub fn of_rnic(profile: &Profile) -> Self {
-        let free = PARAMETERS
-            .iter()
-            .chain(MICROARCHITECTURE)
-            .filter_map(|known| {
-                let sourced = profile.section(known.section)?.get(known.name)?;
-                let fitted = sourced.kind == SourceKind::Calibrated;
-                fitted.then(|| Free::new(known, sourced.value))
-            });
+        let known = PARAMETERS.iter().chain(MICROARCHITECTURE);
         Self {
             device: profile.name.clone(),
             kind: Kind::Rnic,
-            free: free.collect(),
+            free: fitted(known, |section| profile.section(section)),
         }
     }
 
     /// Of an Ethernet NIC and its host.
     pub fn of_nic(profile: &NicProfile) -> Self {
-        let free = NIC_PARAMETERS.iter().filter_map(|known| {
-            let sourced = profile.sections.get(known.section)?.get(known.name)?;
-            let fitted = sourced.kind == SourceKind::Calibrated;
-            fitted.then(|| Free::new(known, sourced.value))
-        });
         Self {
             device: profile.name.clone(),
             kind: Kind::Nic,
-            free: free.collect(),
+            free: fitted(NIC_PARAMETERS, |section| profile.sections.get(section)),
         }
     }
 
@@ -116,6 +105,19 @@ impl Family {
         });
         values.collect()
     }
+}
+
+/// The members of `known` that were fitted, in a profile with these sections.
+fn fitted<'a>(
+    known: impl IntoIterator<Item = &'static Parameter>,
+    section: impl Fn(&str) -> Option<&'a BTreeMap<String, Sourced>>,
+) -> Vec<Free> {
+    let free = known.into_iter().filter_map(|known| {
+        let sourced = section(known.section)?.get(known.name)?;
+        let fitted = sourced.kind == SourceKind::Calibrated;
+        fitted.then(|| Free::new(known, sourced.value))
+    });
+    free.collect()
 }
 
 impl Free {

@@ -1,5 +1,7 @@
 //! What can be wrong with a claim, said with file, line, key, value and remedy.
 
+use std::collections::BTreeMap;
+
 /// Why claims could not be read or planned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "each message says it")]
@@ -47,4 +49,19 @@ pub(crate) fn nearest<'a>(wanted: &str, names: impl IntoIterator<Item = &'a str>
         .min()
         .map(|(_, name)| format!(", did you mean {name:?}?"))
         .unwrap_or_default()
+}
+
+/// The number `field` of what is called `name`, in the `numbers` of `whole`, where that is `known`; none if there is no
+/// such number.
+pub(crate) fn number(
+    numbers: &BTreeMap<String, f64>,
+    (whole, known): (&str, &str),
+    (name, field): (&str, &str),
+) -> Result<Option<f64>, String> {
+    match name == known {
+        true => Ok(numbers.get(field).copied()),
+        false => Err(format!(
+            "{whole} has no {name:?}, but {known}: write label:{known}.{field}"
+        )),
+    }
 }

@@ -8,7 +8,7 @@
 //! Units end the names; hours are those on real hardware as modelled. Limits: what counts as found is said in
 //! `docs/internals/hunt.md`. Source: collie 3.7.2.
 
-use crate::error::nearest;
+use crate::error::{nearest, number};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -93,12 +93,7 @@ pub struct HuntNumbers(pub BTreeMap<String, f64>);
 impl HuntNumbers {
     /// The number `field` of what is called `name`, which is the hunt.
     pub(crate) fn value(&self, name: &str, field: &str) -> Result<f64, String> {
-        if name != NAME {
-            return Err(format!(
-                "a hunt has no {name:?}, but {NAME}: write label:{NAME}.{field}"
-            ));
-        }
-        let value = self.0.get(field).copied();
+        let value = number(&self.0, ("a hunt", NAME), (name, field))?;
         value.ok_or_else(|| format!("a hunt ended before it had a {field}"))
     }
 }

@@ -8,7 +8,7 @@
 //! Units are the proof's own; formulas make ratios of them. Limits: two emulated processors do the work of a NIC, so a ratio says
 //! how isolation does on that device and not what a NIC does; a proof that failed or was left out has no numbers.
 
-use crate::error::nearest;
+use crate::error::{nearest, number};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -101,12 +101,7 @@ pub struct LabNumbers(pub BTreeMap<String, f64>);
 impl LabNumbers {
     /// The number `field` of what is called `name`, which is the lab.
     pub(crate) fn value(&self, name: &str, field: &str) -> Result<f64, String> {
-        if name != NAME {
-            return Err(format!(
-                "a proof has no {name:?}, but {NAME}: write label:{NAME}.{field}"
-            ));
-        }
-        let value = self.0.get(field).copied();
+        let value = number(&self.0, ("a proof", NAME), (name, field))?;
         value.ok_or_else(|| format!("the proof measured no {field}"))
     }
 }

@@ -12,39 +12,39 @@
 //!
 //! * [`claim`] - one claim, read and checked;
 //! * [`expression`] - the language of metrics;
-//! * [`models`] - the policies' code, for arithmetic;
+//! * `models` - the policies' code, for arithmetic;
 //! * [`verdict`] - tolerances;
-//! * [`memory`] - runs of tiered memory;
-//! * [`nic`] - studies of a network card as runs of a claim;
+//! * `memory` - runs of tiered memory;
+//! * `nic` - studies of a network card as runs of a claim;
 //! * [`hunt`] - comparisons of searchers as runs of a claim;
 //! * [`lab`] - what was measured on real devices as runs of a claim;
-//! * [`planner`] - experiments of the query planner as runs of a claim;
+//! * `planner` - experiments of the query planner as runs of a claim;
 //! * [`audit`] - parts of the audit as runs of a claim;
 //! * [`plan`] - runs shared between claims;
 //! * [`report`] - table, JSON, Markdown;
-//! * [`mod@check`] - what a reason of a miss changes, [`device`] - of a device; [`why`] - reasons of misses, checked by runs;
+//! * [`mod@check`] - what a reason of a miss changes, `device` - of a device; [`why`] - reasons of misses, checked by runs;
 //! * [`cross`] - cross-validation of the parameters that were fitted;
 //! * [`world`] - what the caller provides, [`laboratory`] - the same on a testbed;
-//! * [`embedded`] - the repository's claims inside the binary.
+//! * `embedded` - the repository's claims inside the binary.
 #![forbid(unsafe_code)]
 
 pub mod audit;
-pub mod check;
+mod check;
 pub mod claim;
 pub mod cross;
-pub mod device;
-pub mod embedded;
+mod device;
+mod embedded;
 mod error;
 pub mod expression;
 pub mod figure;
 pub mod hunt;
 pub mod lab;
 pub mod laboratory;
-pub mod memory;
+mod memory;
 pub mod models;
-pub mod nic;
+mod nic;
 pub mod plan;
-pub mod planner;
+mod planner;
 pub mod report;
 pub mod verdict;
 pub mod why;

@@ -13,7 +13,7 @@ use isolane_study_results::memory::{MemAppResult, MemResult, MemTierResult};
 const MACHINE: &str = "machine";
 
 /// What a measurement may name of a run of tiered memory.
-pub const FIELDS: [&str; 27] = [
+pub(crate) const FIELDS: [&str; 27] = [
     "latency_ns",
     "bandwidth_gb_per_s",
     "throughput",

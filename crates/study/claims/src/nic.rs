@@ -8,7 +8,7 @@
 //! that the runs of several seeds can be averaged before a formula sees them, as the paper does. Limits: measured times
 //! are shorter than the paper's; a claim's note states this where it matters. Source: titan 3 and 6.
 
-use crate::error::nearest;
+use crate::error::{nearest, number};
 use isolane_common_quantities::units::{BitRate, Bytes, Duration};
 use isolane_ethernet_scenario::config;
 use isolane_ethernet_scenario::config::{ByteLimit, CATALOGUE, NicConfig};
@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// The name of a run's card in a measurement: `c6:nic.cpu_percent`.
-pub const NAME: &str = "nic";
+pub(crate) const NAME: &str = "nic";
 
 /// Time before measuring, unless a run says otherwise.
 const WARMUP: Duration = Duration::from_ms(300);
@@ -33,7 +33,7 @@ const NEVER: Duration = Duration::from_secs(1_000_000);
 const CLUSTER_BYTES: Bytes = Bytes::new(100_000_000);
 
 /// What a measurement may name of a card's run.
-pub const FIELDS: [&str; 29] = [
+pub(crate) const FIELDS: [&str; 29] = [
     "throughput_gbps",
     "cpu_percent",
     "ping_us.p50",
@@ -299,15 +299,8 @@ impl NicNumbers {
 
     /// The number `field` of what is called `name`, which is the card.
     pub(crate) fn value(&self, name: &str, field: &str) -> Result<f64, String> {
-        if name != NAME {
-            return Err(format!(
-                "a card's run has no {name:?}, but {NAME}: write label:{NAME}.{field}"
-            ));
-        }
-        self.0
-            .get(field)
-            .copied()
-            .ok_or_else(|| format!("the run measured no {field}"))
+        let value = number(&self.0, ("a card's run", NAME), (name, field))?;
+        value.ok_or_else(|| format!("the run measured no {field}"))
     }
 }
 

@@ -11,11 +11,8 @@
 use crate::error::nearest;
 use serde::Deserialize;
 
-/// What a run of the planner is called in a measurement: `v:plan.latency_ms`.
-pub const NAME: &str = "plan";
-
 /// What a run may be.
-pub const EXPERIMENTS: [&str; 7] = [
+pub(crate) const EXPERIMENTS: [&str; 7] = [
     "toy",
     "knobs",
     "search",
@@ -26,7 +23,7 @@ pub const EXPERIMENTS: [&str; 7] = [
 ];
 
 /// What a measurement may name of a planner's run.
-pub const FIELDS: [&str; 28] = [
+pub(crate) const FIELDS: [&str; 28] = [
     "accuracy",
     "latency_ms",
     "latency_p99_ms",
