@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::fmt::Write;
 
 /// Text made safe for element content and for double-quoted attributes.
-pub fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
@@ -28,7 +28,7 @@ pub fn escape(text: &str) -> String {
 }
 
 /// JSON for a script element: no `<`, `>` or `&`, so no end tag and no comment can begin in it.
-pub fn embed(value: &Value) -> String {
+pub(crate) fn embed(value: &Value) -> String {
     let text = value.to_string();
     let mut out = String::with_capacity(text.len());
     for character in text.chars() {
@@ -45,15 +45,13 @@ pub fn embed(value: &Value) -> String {
 }
 
 /// Appends formatted text to `out`, as `write!` does, which cannot fail for a string.
-pub fn push(out: &mut String, arguments: std::fmt::Arguments<'_>) {
+pub(crate) fn push(out: &mut String, arguments: std::fmt::Arguments<'_>) {
     out.write_fmt(arguments)
         .expect("writing to a String succeeds");
 }
 
-/// One page.
 #[derive(Clone, Debug, Default)]
-pub struct Page<'a> {
-    /// The title, as text.
+pub(crate) struct Page<'a> {
     pub title: &'a str,
     /// What the page is about, for search and previews, as text.
     pub description: &'a str,
@@ -69,7 +67,7 @@ pub struct Page<'a> {
 
 impl Page<'_> {
     /// A page without data and further scripts, made from `source` ("results in JSON form 1").
-    pub fn plain(title: &str, description: &str, body: &str, source: &str) -> String {
+    pub(crate) fn plain(title: &str, description: &str, body: &str, source: &str) -> String {
         let footer = format!(
             "Made by Isolane from {source}. Everything is in this file; it needs no network."
         );
@@ -84,7 +82,7 @@ impl Page<'_> {
     }
 
     /// The whole file.
-    pub fn render(&self) -> String {
+    pub(crate) fn render(&self) -> String {
         let title = escape(self.title);
         let description = escape(self.description);
         let data = self.data.map_or(String::new(), |data| {
@@ -119,10 +117,9 @@ impl Page<'_> {
 /// How a page begins: what it is about, its verdict in one sentence, and one plot that shows the verdict. Details come
 /// after it.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Opening<'a> {
+pub(crate) struct Opening<'a> {
     /// Above the title: device, testbed, seeds; as markup.
     pub kicker: &'a str,
-    /// The title, as text.
     pub title: &'a str,
     /// Which tenant is hurt and by how much, or that none is: one sentence with units and a full stop; as text.
     pub verdict: &'a str,
@@ -134,7 +131,7 @@ pub struct Opening<'a> {
 
 impl Opening<'_> {
     /// The markup.
-    pub fn render(&self) -> String {
+    pub(crate) fn render(&self) -> String {
         let about = match self.about {
             "" => String::new(),
             about => format!("<p class=\"lede\">{}</p>", escape(about)),
@@ -151,7 +148,7 @@ impl Opening<'_> {
 }
 
 /// The page of a list of results that is empty.
-pub fn nothing() -> String {
+pub(crate) fn nothing() -> String {
     Page {
         title: "No runs",
         description: "A report without runs",
@@ -162,7 +159,7 @@ pub fn nothing() -> String {
 }
 
 /// Words in a row: `a`, `a and b`, `a, b and c`.
-pub fn listed(words: &[String]) -> String {
+pub(crate) fn listed(words: &[String]) -> String {
     match words {
         [] => String::new(),
         [one] => one.clone(),
@@ -172,7 +169,7 @@ pub fn listed(words: &[String]) -> String {
 
 /// A figure with a caption and buttons that save its plot as an SVG or a PNG file. `name` is the file's stem;
 /// `caption` and `plot` are markup.
-pub fn figure(name: &str, caption: &str, plot: &str) -> String {
+pub(crate) fn figure(name: &str, caption: &str, plot: &str) -> String {
     format!(
         "<figure data-name=\"{}\"><figcaption>{caption}</figcaption>{plot}\
          <div class=\"save\"><button type=\"button\" class=\"quiet\" data-save=\"svg\">SVG</button>\
@@ -183,7 +180,7 @@ pub fn figure(name: &str, caption: &str, plot: &str) -> String {
 
 /// A table of `columns` (`texts` of text first, then numbers) with `rows`, as markup; cells are markup. `label` names it to
 /// screen readers; it scrolls where it is too wide.
-pub fn table(
+pub(crate) fn table(
     label: &str,
     columns: &[&str],
     texts: usize,

@@ -15,13 +15,13 @@
 //! * [`explanation`] - why one attacker hurts one victim, with a timeline;
 //! * [`claims`] - the papers' claims, to filter;
 //! * [`wfq`] - worst delays of a port under weighted fair queueing;
-//! * [`html`], [`number`], [`svg`] - page, numbers and plots, for other pages.
+//! * `html`, [`number`], [`svg`] - page, numbers and plots, for other pages.
 #![forbid(unsafe_code)]
 
 mod audit_page;
 mod claims_page;
 mod explain_page;
-pub mod html;
+mod html;
 mod hunt_page;
 mod memory_page;
 mod network_page;

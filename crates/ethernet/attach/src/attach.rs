@@ -14,7 +14,7 @@ use crate::error::NicError;
 use crate::journal::{Journal, Lock, Process};
 use crate::link::{Link, Route};
 use crate::options::{Options, Weights, dscp_weights};
-use crate::push::WeightInterface;
+use crate::push;
 use crate::system::System;
 use crate::{link, qdisc, queues, segments};
 use isolane_ethernet_bpf::{
@@ -224,7 +224,7 @@ pub fn undo(system: &System, journal: &Journal) -> Result<(), NicError> {
             .as_ref()
             .filter(|_| journal.weights_set)
         {
-            let pusher = WeightInterface::named(name, link.index, journal.queues);
+            let pusher = push::named(name, link.index, journal.queues);
             note(pusher.and_then(|pusher| {
                 pusher.map_or(Ok(()), |mut pusher| pusher.undo(journal.queues))
             }));

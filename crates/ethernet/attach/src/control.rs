@@ -14,7 +14,7 @@ use crate::error::NicError;
 use crate::journal::{Journal, Process};
 use crate::link::Route;
 use crate::options::Weights;
-use crate::push::{Pusher, WeightInterface};
+use crate::push::{self, Pusher};
 use crate::system::System;
 use crate::{queues, segments};
 use isolane_common_quantities::units;
@@ -93,15 +93,12 @@ impl Controller {
             device: journal.device.clone(),
         })?;
         let device = Device::read(system, &link.name)?;
-        let weights = match WeightInterface::choose(&device)? {
-            // Weights of an earlier controller are still recorded for undo, so no others may be set beside them.
-            _ if journal.weights_set => None,
-            WeightInterface::By(pusher) => {
-                let weights = QueueWeights::new(journal.queues, pusher.options());
-                Some((pusher, weights))
-            }
-            WeightInterface::Absent(_) => None,
-        };
+        // Weights of an earlier controller are still recorded for undo, so no others may be set beside them.
+        let pusher = push::choose(&device)?.filter(|_| !journal.weights_set);
+        let weights = pusher.map(|pusher| {
+            let weights = QueueWeights::new(journal.queues, pusher.options());
+            (pusher, weights)
+        });
         if !journal.weights_set {
             journal.weight_interface = weights.as_ref().map(|(pusher, _)| pusher.name().to_owned());
         }

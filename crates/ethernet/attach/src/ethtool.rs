@@ -67,7 +67,7 @@ pub struct Driver {
 }
 
 /// Reads the driver's values of the device with that index. Fails with the kernel's error, except "not supported".
-pub fn read(index: u32) -> Result<Driver, NicError> {
+pub(crate) fn read(index: u32) -> Result<Driver, NicError> {
     let Some(mut family) = Generic::open("ethtool")? else {
         return Ok(Driver::default());
     };

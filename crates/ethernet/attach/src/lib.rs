@@ -1,9 +1,9 @@
 //! Network devices with several transmit queues: reads their configuration, and attaches Titan to them.
 //!
-//! * [`device`] - one device with everything that affects fairness and latency, from [`link`], [`qdisc`], [`queues`]
-//!   and [`ethtool`]; [`system`] locates the files;
+//! * `device` - one device with everything that affects fairness and latency, from [`link`], [`qdisc`], [`queues`]
+//!   and `ethtool`; [`system`] locates the files;
 //! * [`options`] - the user's options; [`journal`] - the changes to undo;
-//! * [`mod@attach`], [`mod@detach`] - attach Titan and undo it; [`control`] - the control loop, with [`push`] (queue
+//! * [`mod@attach`], [`mod@detach`] - attach Titan and undo it; [`control`] - the control loop, with `push` (queue
 //!   weights), [`segments`] (segment sizes) and [`containers`];
 //! * [`status`] - report of an attachment, [`openmetrics`] - its metrics; [`mod@advise`] - advice on a configuration.
 //!
@@ -16,15 +16,15 @@ pub mod attach;
 pub mod containers;
 pub mod control;
 pub mod detach;
-pub mod device;
+mod device;
 pub mod effect;
-pub mod error;
-pub mod ethtool;
+mod error;
+mod ethtool;
 pub mod journal;
 pub mod link;
 pub mod openmetrics;
 pub mod options;
-pub mod push;
+mod push;
 pub mod qdisc;
 pub mod queues;
 pub mod segments;

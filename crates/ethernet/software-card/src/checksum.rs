@@ -5,11 +5,11 @@
 
 /// A sum under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum(u64);
+pub(crate) struct Sum(u64);
 
 impl Sum {
     /// Of `bytes`.
-    pub fn of(bytes: &[u8]) -> Self {
+    pub(crate) fn of(bytes: &[u8]) -> Self {
         let mut sum = 0_u64;
         let mut words = bytes.chunks_exact(4);
         for word in &mut words {
@@ -24,12 +24,12 @@ impl Sum {
 
     /// With a word or two more.
     #[must_use]
-    pub fn plus(self, words: u32) -> Self {
+    pub(crate) fn plus(self, words: u32) -> Self {
         Self(self.0 + u64::from(words))
     }
 
     /// The sum in 16 bits.
-    pub fn fold(self) -> u16 {
+    pub(crate) fn fold(self) -> u16 {
         let mut sum = self.0;
         while sum >> 16 != 0 {
             sum = (sum & 0xffff) + (sum >> 16);
@@ -38,7 +38,7 @@ impl Sum {
     }
 
     /// What goes into a header.
-    pub fn complement(self) -> u16 {
+    pub(crate) fn complement(self) -> u16 {
         !self.fold()
     }
 }

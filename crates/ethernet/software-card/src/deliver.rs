@@ -16,16 +16,15 @@ const IP_BYTES_MAX: usize = 65_535;
 
 /// Packets of one frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Part {
+pub(crate) struct Part {
     /// The buffer that holds the frame.
     pub buffer: usize,
-    /// Which of its packets.
     pub packets: Range<usize>,
 }
 
 /// What is written at once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Group {
+pub(crate) struct Group {
     /// In order.
     pub parts: Vec<Part>,
     /// Whose it is, if the flow has a number.
@@ -35,7 +34,7 @@ pub struct Group {
 
 /// A frame with its bytes.
 #[derive(Clone, Debug)]
-pub struct Held {
+pub(crate) struct Held {
     /// What the bytes are.
     pub frame: Frame,
     /// Note and packet, as read.
@@ -44,13 +43,13 @@ pub struct Held {
 
 impl Held {
     /// The packet without its note.
-    pub fn packet(&self) -> &[u8] {
+    pub(crate) fn packet(&self) -> &[u8] {
         &self.bytes[NOTE_BYTES..]
     }
 }
 
 /// The place of frames, by number.
-pub trait Frames {
+pub(crate) trait Frames {
     /// The frame in `buffer`.
     fn frame(&self, buffer: usize) -> &Held;
 }
@@ -63,7 +62,7 @@ impl Frames for [Held] {
 
 /// Groups since the last interrupt.
 #[derive(Clone, Debug, Default)]
-pub struct Merger {
+pub(crate) struct Merger {
     groups: Vec<Group>,
     used: usize,
     /// The last group of each flow, by the flow's number; groups from an earlier interrupt do not count.
@@ -73,7 +72,7 @@ pub struct Merger {
 
 impl Merger {
     /// A packet of `flow` left the wire.
-    pub fn add(
+    pub(crate) fn add(
         &mut self,
         flow: Option<usize>,
         buffer: usize,
@@ -94,12 +93,12 @@ impl Merger {
     }
 
     /// What is to be written, in order.
-    pub fn groups(&self) -> &[Group] {
+    pub(crate) fn groups(&self) -> &[Group] {
         &self.groups[..self.used]
     }
 
     /// Everything is written.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.used = 0;
         self.interrupt += 1;
     }
@@ -174,7 +173,7 @@ impl Group {
     }
 
     /// The note and the headers of the group; `out` is replaced. Its [payload](Self::payload) goes behind.
-    pub fn head(&self, frames: &(impl Frames + ?Sized), out: &mut Vec<u8>) {
+    pub(crate) fn head(&self, frames: &(impl Frames + ?Sized), out: &mut Vec<u8>) {
         let first = &self.parts[0];
         let head = frames.frame(first.buffer);
         let own = head.frame.payload_of(first.packets.clone()).len();
@@ -189,7 +188,7 @@ impl Group {
     }
 
     /// The payload behind the headers, in order.
-    pub fn payload<'a, F: Frames + ?Sized>(
+    pub(crate) fn payload<'a, F: Frames + ?Sized>(
         &'a self,
         frames: &'a F,
     ) -> impl Iterator<Item = &'a [u8]> {

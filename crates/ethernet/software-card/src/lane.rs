@@ -43,10 +43,8 @@ pub struct LaneCount {
     pub write_time: Duration,
 }
 
-/// How a lane works.
 #[derive(Clone, Copy, Debug)]
-pub struct LaneOptions {
-    /// Line rate.
+pub(crate) struct LaneOptions {
     pub rate: BitRate,
     /// How queues are served.
     pub discipline: Discipline,
@@ -58,10 +56,9 @@ pub struct LaneOptions {
 
 /// A packet that left, for the recorder.
 #[derive(Clone, Copy, Debug)]
-pub struct Passed {
+pub(crate) struct Passed {
     /// Of this flow, if it has a number.
     pub flow: Option<usize>,
-    /// Its flow's key.
     pub key: FlowKey,
     /// When and from where.
     pub departure: Departure,
@@ -70,8 +67,7 @@ pub struct Passed {
 }
 
 /// The source of frames and the destination of packets: a TUN device, or a test.
-pub trait Port {
-    /// Queues.
+pub(crate) trait Port {
     fn queues(&self) -> usize;
     /// Takes the next frame of a queue, its note before it; its length, or `None` if there is none. Fails if the device
     /// is gone.
@@ -86,7 +82,7 @@ pub trait Port {
 
 /// A direction.
 #[derive(Debug)]
-pub struct Lane {
+pub(crate) struct Lane {
     card: Card,
     merger: Merger,
     slots: Slots,
@@ -123,7 +119,7 @@ impl Frames for Slots {
 
 impl Lane {
     /// A direction out of `queues` queues.
-    pub fn new(queues: usize, options: LaneOptions) -> Self {
+    pub(crate) fn new(queues: usize, options: LaneOptions) -> Self {
         let buffers = queues * BUFFERS_PER_QUEUE;
         let held = || Held {
             frame: Frame::default(),
@@ -147,23 +143,22 @@ impl Lane {
     }
 
     /// The scheduler.
-    pub fn card(&mut self) -> &mut Card {
+    pub(crate) fn card(&mut self) -> &mut Card {
         &mut self.card
     }
 
-    /// What was counted.
-    pub fn count(&self) -> LaneCount {
+    pub(crate) fn count(&self) -> LaneCount {
         self.count
     }
 
     /// The queue whose frames of this flow were seen last.
-    pub fn queue_of(&self, key: &FlowKey) -> Option<usize> {
+    pub(crate) fn queue_of(&self, key: &FlowKey) -> Option<usize> {
         self.flows.get(key).map(|flow| self.queue_of[*flow])
     }
 
     /// Takes new frames and sends what the wire has room for until `now`; `see` is called for each packet. Fails if the
     /// device is gone.
-    pub fn step(
+    pub(crate) fn step(
         &mut self,
         from: &impl Port,
         now: Instant,
@@ -185,12 +180,12 @@ impl Lane {
     }
 
     /// Whether packets wait for the wire or for an interrupt.
-    pub fn is_busy(&self) -> bool {
+    pub(crate) fn is_busy(&self) -> bool {
         self.card.is_busy() || !self.merger.groups().is_empty()
     }
 
     /// Whether an interrupt is due.
-    pub fn is_due(&self, now: Instant) -> bool {
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
         let pause = now.saturating_since(self.last_interrupt);
         let is_short = self.free.len() < self.in_hand.len();
         !self.merger.groups().is_empty() && (pause >= self.options.interrupt || is_short)
@@ -295,7 +290,7 @@ impl Lane {
     }
 
     /// The interrupt: writes everything that has left the wire; `queue_for` says where the receiving device takes it.
-    pub fn interrupt(
+    pub(crate) fn interrupt(
         &mut self,
         to: &impl Port,
         now: Instant,

@@ -5,17 +5,17 @@
 //! process plays its hardware: TSO frames are cut into packets, interleaved by a scheduler with weights, sent over a
 //! wire with an exact rate, recorded, merged and handed to a second TUN device in the receiver's network namespace.
 //!
-//! * [`frame`], [`checksum`] - what frames say, and their packets;
-//! * [`card`], [`wire`] - queues, scheduler, line rate;
-//! * [`deliver`] - merging for the receiver;
-//! * [`record`] - who sent how much when;
-//! * [`tun`] - the devices; [`lane`], [`nic`] - everything together as a thread;
+//! * [`frame`], `checksum` - what frames say, and their packets;
+//! * [`card`], `wire` - queues, scheduler, line rate;
+//! * `deliver` - merging for the receiver;
+//! * `record` - who sent how much when;
+//! * `tun` - the devices; `lane`, [`nic`] - everything together as a thread;
 //! * [`spaces`], [`programs`] - namespaces, iperf3 and ping;
-//! * [`queueing`] - the BPF programs on the sender's device;
-//! * [`plan`], [`testbed`] - what a configuration becomes, and one run of a study;
+//! * `queueing` - the BPF programs on the sender's device;
+//! * `plan`, [`testbed`] - what a configuration becomes, and one run of a study;
 //! * [`paired`] - configurations in turns, to compare what they cost;
 //! * [`serve`] - the card by itself;
-//! * [`error`] - what can go wrong.
+//! * `error` - what can go wrong.
 //!
 //! Units: the types say them; borders end names with units.
 //! Limits: one thread is the whole card; see [`nic`]. Source: titan 2 to 6.
@@ -23,21 +23,21 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod card;
-pub mod checksum;
-pub mod deliver;
-pub mod error;
+mod checksum;
+mod deliver;
+mod error;
 pub mod frame;
-pub mod lane;
+mod lane;
 pub mod nic;
 pub mod paired;
-pub mod plan;
+mod plan;
 pub mod programs;
-pub mod queueing;
-pub mod record;
+mod queueing;
+mod record;
 pub mod serve;
 pub mod spaces;
 pub mod testbed;
-pub mod tun;
-pub mod wire;
+mod tun;
+mod wire;
 
 pub use error::SoftNicError;

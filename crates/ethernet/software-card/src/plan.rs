@@ -25,7 +25,7 @@ const FULL_PERCENT: f64 = 90.0;
 
 /// What is done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Frames that a queue holds.
     pub queue_frames: u32,
     /// Segment size to set, if not the kernel's own.
@@ -39,7 +39,11 @@ pub struct Plan {
 impl Plan {
     /// For a study, on a kernel with these congestion controls; `programs` says whether BPF programs assign and limit.
     /// Fails if the card has more queues than are managed.
-    pub fn of(study: &NicStudy, controls: &str, programs: bool) -> Result<Self, SoftNicError> {
+    pub(crate) fn of(
+        study: &NicStudy,
+        controls: &str,
+        programs: bool,
+    ) -> Result<Self, SoftNicError> {
         let queues = study.card.queues;
         if !(1..=QUEUES_MAX).contains(&queues) {
             return Err(SoftNicError::Input(format!(
@@ -84,7 +88,7 @@ fn frames_of(bytes: u64, segment: u64) -> u32 {
 }
 
 /// Whether a configuration is nothing without the BPF programs.
-pub fn needs_programs(config: &NicConfig) -> bool {
+pub(crate) fn needs_programs(config: &NicConfig) -> bool {
     config.assignment == Assignment::Dynamic
         || config.pools
         || config.latency_queue
@@ -120,7 +124,7 @@ fn not_done(config: &NicConfig, programs: bool) -> Vec<String> {
 }
 
 /// Reports a line that was not filled.
-pub fn note_rate(study: &NicStudy, gbps: f64, not_done: &mut Vec<String>) {
+pub(crate) fn note_rate(study: &NicStudy, gbps: f64, not_done: &mut Vec<String>) {
     let line = study.card.rate.as_gbps_f64();
     if gbps * 100.0 < line * FULL_PERCENT {
         not_done.push(format!(
@@ -130,13 +134,13 @@ pub fn note_rate(study: &NicStudy, gbps: f64, not_done: &mut Vec<String>) {
 }
 
 /// The processors that senders are bound to, at most `wanted`.
-pub fn processors(wanted: u16) -> Vec<usize> {
+pub(crate) fn processors(wanted: u16) -> Vec<usize> {
     let here = std::thread::available_parallelism().map_or(1, usize::from);
     (0..here.min(usize::from(wanted).max(1))).collect()
 }
 
 /// The congestion controls that the kernel has, by name.
-pub fn congestion_controls() -> String {
+pub(crate) fn congestion_controls() -> String {
     let path = "/proc/sys/net/ipv4/tcp_available_congestion_control";
     std::fs::read_to_string(path).unwrap_or_default()
 }

@@ -37,7 +37,7 @@ const SMALL_QUEUE_FRAMES: u64 = 2;
 
 /// The programs on the sender's device; gone when dropped.
 #[derive(Debug)]
-pub struct Queueing {
+pub(crate) struct Queueing {
     dqa: Arc<Dqa>,
     pins: PathBuf,
     latency_queue: Option<u16>,
@@ -47,7 +47,11 @@ pub struct Queueing {
 impl Queueing {
     /// Loads the programs, attaches them to the device in the namespace `sender`, and lets them steer `tun`. Fails if
     /// the kernel has no BPF, or refuses.
-    pub fn attach(study: &NicStudy, sender: &str, tun: &mut Tun) -> Result<Self, SoftNicError> {
+    pub(crate) fn attach(
+        study: &NicStudy,
+        sender: &str,
+        tun: &mut Tun,
+    ) -> Result<Self, SoftNicError> {
         static NUMBER: AtomicU32 = AtomicU32::new(0);
         let root = bpffs::find_or_mount()?;
         remove_stale(&root);
@@ -81,7 +85,7 @@ impl Queueing {
 
     /// What the card's thread asks once a millisecond: the flow weight on each queue. The latency queue counts as heavy as
     /// the heaviest, since it is kept light for the sake of speed.
-    pub fn loads(&self) -> impl FnMut() -> Vec<u64> + Send + use<> {
+    pub(crate) fn loads(&self) -> impl FnMut() -> Vec<u64> + Send + use<> {
         let (dqa, longest, latency) = (self.dqa.clone(), self.longest.clone(), self.latency_queue);
         move || {
             let queues = dqa.queues();
@@ -93,7 +97,7 @@ impl Queueing {
     }
 
     /// Whether flows share a queue now, the latency queue apart.
-    pub fn is_oversubscribed(&self) -> bool {
+    pub(crate) fn is_oversubscribed(&self) -> bool {
         let queues = self.dqa.queues();
         let bulk = queues
             .iter()
@@ -103,7 +107,7 @@ impl Queueing {
     }
 
     /// The most that was seen in each queue, bytes, looked at once a millisecond.
-    pub fn longest(&self) -> Vec<u64> {
+    pub(crate) fn longest(&self) -> Vec<u64> {
         self.longest
             .iter()
             .map(|longest| longest.load(Ordering::Relaxed))
@@ -111,7 +115,7 @@ impl Queueing {
     }
 
     /// What the programs counted. Fails if the kernel does not say.
-    pub fn counters(&self) -> Result<DqaCounters, SoftNicError> {
+    pub(crate) fn counters(&self) -> Result<DqaCounters, SoftNicError> {
         Ok(self.dqa.counters()?)
     }
 }

@@ -13,10 +13,10 @@ use isolane_common_quantities::stats::fairness::SentTable;
 use isolane_common_quantities::units::{Bytes, Duration, Instant};
 
 /// Flows that are recorded at most.
-pub const FLOWS_MAX: usize = 4_096;
+pub(crate) const FLOWS_MAX: usize = 4_096;
 
 /// Length of a slot.
-pub const SLOT: Duration = Duration::from_ms(1);
+pub(crate) const SLOT: Duration = Duration::from_ms(1);
 
 /// One flow.
 #[derive(Clone, Debug)]
@@ -100,7 +100,7 @@ impl WireRecord {
 }
 
 /// What these flows sent, in `slots` whole slots; `None` of no flows.
-pub fn table(flows: &[&FlowRecord], slots: usize) -> Option<SentTable> {
+pub(crate) fn table(flows: &[&FlowRecord], slots: usize) -> Option<SentTable> {
     if flows.is_empty() {
         return None;
     }

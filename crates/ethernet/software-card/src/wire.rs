@@ -11,16 +11,16 @@
 use isolane_common_quantities::units::{BitRate, Duration, Instant};
 
 /// Bytes around an IP packet on Ethernet: preamble 8, header 14, check sequence 4, gap 12.
-pub const FRAMING: u32 = 38;
+pub(crate) const FRAMING: u32 = 38;
 
 /// The most that is made up for, milliseconds: beyond it a stopped process would send a burst that no queue holds.
-pub const CATCH_UP_MS: u64 = 20;
+pub(crate) const CATCH_UP_MS: u64 = 20;
 
 const PS_PER_S: u128 = 1_000_000_000_000;
 
 /// When the wire is free.
 #[derive(Clone, Copy, Debug)]
-pub struct Wire {
+pub(crate) struct Wire {
     rate_bps: u128,
     free_at: Instant,
     /// Of a picosecond, in parts of the rate.
@@ -29,7 +29,7 @@ pub struct Wire {
 
 impl Wire {
     /// A free wire. Panics if the rate is zero.
-    pub fn new(rate: BitRate) -> Self {
+    pub(crate) fn new(rate: BitRate) -> Self {
         assert!(rate.as_bps() > 0, "a wire carries something");
         Self {
             rate_bps: u128::from(rate.as_bps()),
@@ -39,7 +39,7 @@ impl Wire {
     }
 
     /// A frame arrived at an idle NIC: nothing begins before `now`.
-    pub fn wake(&mut self, now: Instant) {
+    pub(crate) fn wake(&mut self, now: Instant) {
         if self.free_at < now {
             self.free_at = now;
             self.remainder = 0;
@@ -47,7 +47,7 @@ impl Wire {
     }
 
     /// Forgets what cannot be made up for.
-    pub fn give_up_before(&mut self, now: Instant) {
+    pub(crate) fn give_up_before(&mut self, now: Instant) {
         let horizon = Duration::from_ms(CATCH_UP_MS);
         self.wake(Instant::from_ps(
             now.as_ps().saturating_sub(horizon.as_ps()),
@@ -55,12 +55,12 @@ impl Wire {
     }
 
     /// When the next packet may begin.
-    pub fn free_at(&self) -> Instant {
+    pub(crate) fn free_at(&self) -> Instant {
         self.free_at
     }
 
     /// Sends `bytes`; returns when the last of them has left.
-    pub fn send(&mut self, bytes: u32) -> Instant {
+    pub(crate) fn send(&mut self, bytes: u32) -> Instant {
         let work = u128::from(bytes) * 8 * PS_PER_S + self.remainder;
         self.free_at = self
             .free_at

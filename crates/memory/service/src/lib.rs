@@ -14,7 +14,7 @@
 //! * [`mod@bench`] - microbenchmarks of latency and bandwidth; [`profile`] - what a machine bears and an application needs;
 //! * [`fleet`] - many machines: which one suits an application, for people and for the Kubernetes scheduler;
 //! * [`probe`] - which backends work here, and the choice; [`doctor`] - a report on the machine for people;
-//! * [`sys`] - system calls; [`error`] - what can go wrong, with object, value and remedy.
+//! * `sys` - system calls; `error` - what can go wrong, with object, value and remedy.
 //!
 //! Units: bytes, thousandths of a processor core, picoseconds in the policy's types. Every path is below a root, so that
 //! a made-up tree tests all of it. Limits: Linux, version 2 of control groups.
@@ -28,7 +28,7 @@ pub mod bench;
 pub mod cgroup;
 pub mod controller;
 pub mod doctor;
-pub mod error;
+mod error;
 pub mod fleet;
 #[cfg(test)]
 mod fuzz;
@@ -39,7 +39,7 @@ pub mod probe;
 pub mod profile;
 pub mod protocol;
 pub mod service;
-pub mod sys;
+mod sys;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod tiers;

@@ -13,7 +13,7 @@ const MPOL_MF_MOVE: libc::c_int = 1 << 1;
 /// Returns the nodes of a process's pages (`to` is none), or moves the pages to node `to`. The answer has one entry per
 /// address: the node, or a negative error number. Fails with ESRCH for a process that has ended, and with EPERM without
 /// CAP_SYS_NICE.
-pub fn move_pages(process: u32, addresses: &[u64], to: Option<u32>) -> io::Result<Vec<i32>> {
+pub(crate) fn move_pages(process: u32, addresses: &[u64], to: Option<u32>) -> io::Result<Vec<i32>> {
     let process = libc::pid_t::try_from(process).map_err(|_| io::ErrorKind::InvalidInput)?;
     let pages: Vec<*mut libc::c_void> = addresses
         .iter()
@@ -67,7 +67,7 @@ const PERF_FLAG_FD_CLOEXEC: libc::c_ulong = 1 << 3;
 
 /// Opens a counter of a control group on one processor. Reading eight bytes of the file gives its count. Fails with
 /// ENOENT or EOPNOTSUPP without such a counter, and with EACCES without CAP_PERFMON.
-pub fn perf_event_of_cgroup(
+pub(crate) fn perf_event_of_cgroup(
     kind: u32,
     config: u64,
     cgroup: &File,

@@ -6,7 +6,7 @@
 //! * [`model`] - the checked scenario;
 //! * [`parse()`] - TOML to scenario; `keys` - what it may say; [`parameters`] - of transports and policies;
 //! * [`behind`] - the same tables below `[network]` of a scenario of RDMA hosts;
-//! * [`sizes`] - published size distributions; [`schema`] - the JSON schema of a scenario;
+//! * `sizes` - published size distributions; [`schema`] - the JSON schema of a scenario;
 //! * [`port_plan`] - a switch port and its objectives, as `isolane net plan` reads them.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![forbid(unsafe_code)]

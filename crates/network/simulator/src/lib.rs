@@ -7,7 +7,7 @@
 //! * [`discipline`] - the order in which a port sends (weighted fair, deficit round robin, strict, pFabric, ...);
 //! * [`network`] - ports, buffers, marks and pauses, and the event loop, without flows and calls;
 //! * [`transport`] - how a host turns messages into packets and back;
-//! * [`rpc`] - calls: when they begin, how large they are, in which class they run, how long they took;
+//! * `rpc` - calls: when they begin, how large they are, in which class they run, how long they took;
 //! * [`run`] - one scenario from start to result;
 //! * [`leaf`] - the RNIC model as the NIC of some hosts.
 //!
@@ -19,7 +19,7 @@ pub mod discipline;
 pub mod leaf;
 pub mod network;
 pub mod packet;
-pub mod rpc;
+mod rpc;
 pub mod run;
 pub mod topology;
 pub mod transport;

@@ -11,15 +11,15 @@
 //! * [`governor`] - sessions, tenants and devices in, leases and orders out;
 //! * [`attachment`] - what else the loop waits for;
 //! * [`peers`] - the reference flow and other machines' daemons;
-//! * [`reload`] - reloads the file;
+//! * `reload` - reloads the file;
 //! * [`notify`] - messages to the service manager;
 //! * [`attached`] - builds all attachments from the settings;
 //! * [`memory`] - the memory service, beside the devices or alone;
 //! * [`port`] - the rate of a device's port;
-//! * [`ports`] - the bytes of the devices' ports;
+//! * `ports` - the bytes of the devices' ports;
 //! * [`server`] - the loop, sockets, the end of processes;
 //! * [`show`] - metrics and snapshots;
-//! * [`unheld`] - processes whose work is not paced;
+//! * `unheld` - processes whose work is not paced;
 //! * [`snapshot`] - the daemon's state for metrics and people.
 //!
 //! Units: bytes and operations per second, nanoseconds of CLOCK_MONOTONIC. Source: justitia 4, 5 and appendix F.
@@ -36,12 +36,12 @@ pub mod memory;
 pub mod notify;
 pub mod peers;
 pub mod port;
-pub mod ports;
-pub mod reload;
+mod ports;
+mod reload;
 pub mod server;
 mod session;
 pub mod settings;
 pub mod show;
 pub mod snapshot;
-pub mod unheld;
+mod unheld;
 mod worker;

@@ -22,7 +22,7 @@ const LINE_NS: u64 = 60_000_000_000;
 
 /// The port of one device of the configuration.
 #[derive(Debug)]
-pub struct PortWatch {
+pub(crate) struct PortWatch {
     device: usize,
     worker: Worker<(), Snapshot>,
     before: Option<Snapshot>,
@@ -35,7 +35,7 @@ pub struct PortWatch {
 impl PortWatch {
     /// Starts a thread for the device at that place of the configuration. `say` prints one line for people. Fails if no
     /// thread can be made.
-    pub fn start(
+    pub(crate) fn start(
         settings: &Settings,
         device: usize,
         now_ns: u64,

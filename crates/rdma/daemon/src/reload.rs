@@ -17,13 +17,13 @@ use std::os::unix::net::UnixStream;
 use std::time::SystemTime;
 
 /// Time between two looks at the assignments: a workload takes longer to start.
-pub const LOOK_NS: u64 = 1_000_000_000;
+pub(crate) const LOOK_NS: u64 = 1_000_000_000;
 
 /// Reads the settings with the program's arguments; the error is one line for people.
-pub type Source = Box<dyn Fn() -> Result<Settings, String>>;
+pub(crate) type Source = Box<dyn Fn() -> Result<Settings, String>>;
 
 /// Waits for reload signals.
-pub struct Reload {
+pub(crate) struct Reload {
     /// Readable at each signal.
     order: UnixStream,
     source: Source,
@@ -39,7 +39,7 @@ pub struct Reload {
 impl Reload {
     /// Waits on `order`; each byte is one signal. `now` are the current settings. Fails if `order` cannot be made
     /// non-blocking.
-    pub fn new(
+    pub(crate) fn new(
         order: UnixStream,
         source: Source,
         now: Settings,

@@ -28,7 +28,7 @@ const FOUND_MAX: usize = 256;
 
 /// The event loop's view of the thread.
 #[derive(Debug)]
-pub struct Watch {
+pub(crate) struct Watch {
     worker: Worker<Asked, Answer>,
     due_ns: Option<u64>,
     findings: Findings,
@@ -49,7 +49,7 @@ struct Answer {
 
 impl Watch {
     /// Starts the thread. `say` prints one line for people. Fails if no thread or event counter can be made.
-    pub fn start(now_ns: u64, say: fn(&str)) -> std::io::Result<Self> {
+    pub(crate) fn start(now_ns: u64, say: fn(&str)) -> std::io::Result<Self> {
         let mut finder = Finder::default();
         let look = move |asked: Asked| look(&mut finder, &asked);
         Ok(Self {

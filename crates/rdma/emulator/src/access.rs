@@ -6,7 +6,7 @@ use isolane_rdma_verbs_sys::*;
 
 impl Fabric {
     /// The memory of an element, if a pair's client may use it so.
-    pub fn local(
+    pub(crate) fn local(
         &self,
         client: u32,
         domain: u32,
@@ -23,7 +23,7 @@ impl Fabric {
     }
 
     /// The memory of a key, if the peer of `pair` has this access to it.
-    pub fn remote(
+    pub(crate) fn remote(
         &self,
         number: u32,
         key: u32,
@@ -58,7 +58,7 @@ impl Fabric {
     }
 
     /// Binds a window; whether its owner may.
-    pub fn bind(&mut self, number: u32, handle: u32, key: u32, bound: Bound) -> bool {
+    pub(crate) fn bind(&mut self, number: u32, handle: u32, key: u32, bound: Bound) -> bool {
         let pair = &self.pairs[&number];
         let (client, domain) = (pair.client, pair.domain);
         let Some(window) = self.windows.get(&handle) else {
@@ -88,7 +88,7 @@ impl Fabric {
     }
 
     /// Invalidates the key of a window of type 2 of a pair's client; whether there was one.
-    pub fn invalidate(&mut self, number: u32, key: u32) -> bool {
+    pub(crate) fn invalidate(&mut self, number: u32, key: u32) -> bool {
         let Some(window) = self.windows.get_mut(&(key & !0xff)) else {
             return false;
         };

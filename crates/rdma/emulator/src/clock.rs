@@ -10,9 +10,8 @@ use std::time::{Duration, Instant as Wall};
 /// How far the model may lag behind its clock before the clock stops, real time.
 const TOLERANCE: Duration = Duration::from_millis(5);
 
-/// The model's clock.
 #[derive(Clone, Copy, Debug)]
-pub struct Clock {
+pub(crate) struct Clock {
     start: Wall,
     dilation: f64,
     /// Time for which the clock was stopped, ps of the model.
@@ -23,7 +22,7 @@ pub struct Clock {
 
 impl Clock {
     /// A clock that starts now and runs `dilation` times slower than the real one.
-    pub fn new(dilation: f64) -> Self {
+    pub(crate) fn new(dilation: f64) -> Self {
         Self {
             start: Wall::now(),
             dilation,
@@ -37,31 +36,31 @@ impl Clock {
     }
 
     /// The model's time.
-    pub fn now(&self) -> Instant {
+    pub(crate) fn now(&self) -> Instant {
         let all = self.ps(self.start.elapsed());
         Instant::from_ps(all.saturating_sub(self.slipped))
     }
 
     /// Real time until the model's clock shows `at`; zero when it has passed.
-    pub fn until(&self, at: Instant) -> Duration {
+    pub(crate) fn until(&self, at: Instant) -> Duration {
         let ahead = at.saturating_since(self.now());
         let ns = ahead.as_ps() as f64 * self.dilation / 1000.0;
         Duration::from_nanos(ns.ceil() as u64)
     }
 
     /// Stops the clock for as long as something that was due at `due` is later than the tolerance.
-    pub fn late(&mut self, due: Instant) {
+    pub(crate) fn late(&mut self, due: Instant) {
         let behind = self.now().saturating_since(due).as_ps();
         self.slipped += behind.saturating_sub(self.ps(TOLERANCE));
     }
 
     /// There was work for this time.
-    pub fn worked(&mut self, time: Duration) {
+    pub(crate) fn worked(&mut self, time: Duration) {
         self.worked += time;
     }
 
     /// The part of the time with work for which the clock was stopped, 0 to 1.
-    pub fn stood_still(&self) -> f64 {
+    pub(crate) fn stood_still(&self) -> f64 {
         let all = self.ps(self.worked).max(1);
         (self.slipped as f64 / all as f64).min(1.0)
     }

@@ -22,7 +22,7 @@ const FIRST_PAIR: u32 = 0x100;
 
 /// A client that opened a device.
 #[derive(Debug)]
-pub struct Client {
+pub(crate) struct Client {
     /// Its process.
     pub pid: i32,
     /// Its host.
@@ -33,9 +33,8 @@ pub struct Client {
     pub(crate) events: OwnedFd,
 }
 
-/// A memory region.
 #[derive(Clone, Copy, Debug)]
-pub struct Region {
+pub(crate) struct Region {
     pub(crate) client: u32,
     pub(crate) domain: u32,
     /// Its place.
@@ -46,9 +45,8 @@ pub struct Region {
     pub(crate) access: u32,
 }
 
-/// A memory window.
 #[derive(Clone, Copy, Debug)]
-pub struct Window {
+pub(crate) struct Window {
     pub(crate) client: u32,
     pub(crate) domain: u32,
     pub(crate) kind: ibv_mw_type,
@@ -58,10 +56,8 @@ pub struct Window {
     pub bound: Option<Bound>,
 }
 
-/// What a window is bound to.
 #[derive(Clone, Copy, Debug)]
-pub struct Bound {
-    /// Key of the region.
+pub(crate) struct Bound {
     pub region: u32,
     /// First address.
     pub addr: u64,
@@ -83,9 +79,8 @@ pub(crate) struct Completions {
 
 /// A shared receive queue.
 #[derive(Debug)]
-pub struct Shared {
+pub(crate) struct Shared {
     pub(crate) client: u32,
-    /// Its protection domain.
     pub domain: u32,
     pub(crate) depth: u32,
     /// Receives that were not used, oldest first.
@@ -93,10 +88,8 @@ pub struct Shared {
     pub(crate) limit: u32,
 }
 
-/// What a timer is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Timer {
-    /// The queue pair.
+pub(crate) struct Timer {
     pub pair: u32,
     /// The work request.
     pub sequence: u64,
@@ -105,7 +98,7 @@ pub struct Timer {
 }
 
 /// Everything.
-pub struct Fabric {
+pub(crate) struct Fabric {
     /// The model.
     pub nics: LiveNics,
     /// The devices by host.
@@ -145,11 +138,11 @@ impl std::fmt::Debug for Fabric {
 }
 
 /// An answer: words after the error code, and a descriptor that goes along.
-pub type Answered = Result<(Writer, Option<OwnedFd>), i32>;
+pub(crate) type Answered = Result<(Writer, Option<OwnedFd>), i32>;
 
 impl Fabric {
     /// A fabric of these devices.
-    pub fn new(nics: LiveNics, facts: Vec<DeviceFacts>, faults: Faults) -> Self {
+    pub(crate) fn new(nics: LiveNics, facts: Vec<DeviceFacts>, faults: Faults) -> Self {
         Self {
             nics,
             facts,
@@ -174,7 +167,7 @@ impl Fabric {
 
     /// Adds a client; the end of its events that it reads. Fails with `ENODEV` for a host that is not there, or with
     /// the kernel's error.
-    pub fn open(&mut self, client: u32, pid: i32, host: u32) -> Result<OwnedFd, i32> {
+    pub(crate) fn open(&mut self, client: u32, pid: i32, host: u32) -> Result<OwnedFd, i32> {
         if host as usize >= self.facts.len() {
             return Err(libc::ENODEV);
         }
@@ -191,17 +184,17 @@ impl Fabric {
     }
 
     /// Whether a client has opened a device.
-    pub fn is_open(&self, client: u32) -> bool {
+    pub(crate) fn is_open(&self, client: u32) -> bool {
         self.clients.contains_key(&client)
     }
 
     /// A client that opened a device.
-    pub fn client(&self, client: u32) -> &Client {
+    pub(crate) fn client(&self, client: u32) -> &Client {
         &self.clients[&client]
     }
 
     /// A client is gone, however it went: so is all that it had.
-    pub fn close(&mut self, client: u32) {
+    pub(crate) fn close(&mut self, client: u32) {
         let pairs = self.pairs.iter().filter(|(_, pair)| pair.client == client);
         for number in pairs.map(|(number, _)| *number).collect::<Vec<_>>() {
             self.remove_pair(number);
@@ -216,14 +209,14 @@ impl Fabric {
     }
 
     /// Sends an asynchronous event; one that finds no room is lost.
-    pub fn tell(&self, client: u32, event: ibv_event_type, handle: u32) {
+    pub(crate) fn tell(&self, client: u32, event: ibv_event_type, handle: u32) {
         if let Some(state) = self.clients.get(&client) {
             let _ = rustix::io::write(&state.events, &pack(event, handle).to_ne_bytes());
         }
     }
 
     /// Writes a completion, and wakes who waits for it.
-    pub fn complete(&mut self, handle: u32, entry: &Entry, solicited: bool) {
+    pub(crate) fn complete(&mut self, handle: u32, entry: &Entry, solicited: bool) {
         let Some(queue) = self.completions.get_mut(&handle) else {
             return;
         };
@@ -245,7 +238,7 @@ impl Fabric {
     }
 
     /// When the next thing happens.
-    pub fn next_time(&self) -> Option<Instant> {
+    pub(crate) fn next_time(&self) -> Option<Instant> {
         let timer = self
             .timers
             .peek()

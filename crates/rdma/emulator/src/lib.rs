@@ -6,16 +6,16 @@
 //! decides when each message is delivered and completed. The model's clock is the wall clock, slowed by the dilation.
 //!
 //! * [`server`] - sockets, the loop, and the clock;
-//! * [`fabric`] - all objects of all clients;
-//! * [`requests`] - what creates, changes and destroys objects;
-//! * [`queues`] - queue pairs and receive queues;
-//! * [`access`] - who may use which memory;
-//! * [`pair`] - states of queue pairs and what they hold;
-//! * [`work`] - work requests: from the post to the model, from the model to the completion;
-//! * [`transfer`] - what one message does to memory, with keys, bounds and permissions;
-//! * [`memory`] - memory of other processes;
+//! * `fabric` - all objects of all clients;
+//! * `requests` - what creates, changes and destroys objects;
+//! * `queues` - queue pairs and receive queues;
+//! * `access` - who may use which memory;
+//! * `pair` - states of queue pairs and what they hold;
+//! * `work` - work requests: from the post to the model, from the model to the completion;
+//! * `transfer` - what one message does to memory, with keys, bounds and permissions;
+//! * `memory` - memory of other processes;
 //! * [`faults`] - what goes wrong on request;
-//! * [`clock`] - real time and the model's time.
+//! * `clock` - real time and the model's time.
 //!
 //! `docs/internals/emulator.md` explains the whole. A client may send anything: a malformed message ends the client's
 //! connection, and no other client is affected.
@@ -24,18 +24,18 @@
 #![allow(unsafe_code)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
-pub mod access;
-pub mod clock;
-pub mod fabric;
+mod access;
+mod clock;
+mod fabric;
 pub mod facts;
 pub mod faults;
-pub mod memory;
-pub mod pair;
-pub mod queues;
-pub mod requests;
+mod memory;
+mod pair;
+mod queues;
+mod requests;
 pub mod server;
-pub mod transfer;
-pub mod work;
+mod transfer;
+mod work;
 
 pub use isolane_rdma_emulated_verbs::wire::{HOST_VARIABLE, SOCKET_VARIABLE};
 pub use isolane_rdma_simulator::rnic::live::HOSTS_MAX;

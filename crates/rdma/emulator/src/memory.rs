@@ -10,7 +10,7 @@ const CHUNK: usize = 256 << 10;
 
 /// A piece of a process's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Span {
+pub(crate) struct Span {
     /// The process.
     pub pid: i32,
     /// Its first byte.
@@ -21,10 +21,8 @@ pub struct Span {
 
 /// Memory that could not be read or written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// At the source.
+pub(crate) enum Fault {
     Source,
-    /// At the target.
     Target,
 }
 
@@ -42,7 +40,7 @@ fn vectors(buffer: *mut u8, span: Span, length: usize) -> (libc::iovec, libc::io
 }
 
 /// Fills `buffer` from the beginning of `span`; whether all of it could be read.
-pub fn read(span: Span, buffer: &mut [u8]) -> bool {
+pub(crate) fn read(span: Span, buffer: &mut [u8]) -> bool {
     let length = buffer.len();
     let (ours, theirs) = vectors(buffer.as_mut_ptr(), span, length);
     // SAFETY: see the module; `buffer` is writable for its length.
@@ -52,7 +50,7 @@ pub fn read(span: Span, buffer: &mut [u8]) -> bool {
 }
 
 /// Writes `bytes` to the beginning of `span`; whether all of it could be written.
-pub fn write(span: Span, bytes: &[u8]) -> bool {
+pub(crate) fn write(span: Span, bytes: &[u8]) -> bool {
     let length = bytes.len();
     let (ours, theirs) = vectors(bytes.as_ptr().cast_mut(), span, length);
     // SAFETY: see the module; `bytes` is only read.
@@ -70,9 +68,8 @@ const fn part(span: Span, offset: u64, length: u64) -> Span {
     }
 }
 
-/// The source of payload.
 #[derive(Clone, Debug)]
-pub enum Payload {
+pub(crate) enum Payload {
     /// It is here.
     Bytes(Vec<u8>),
     /// The payload is in memory of a process.
@@ -81,7 +78,7 @@ pub enum Payload {
 
 impl Payload {
     /// Bytes.
-    pub fn length(&self) -> u64 {
+    pub(crate) fn length(&self) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes.len() as u64,
             Self::Spans(spans) => spans.iter().map(|span| span.length).sum(),
@@ -89,7 +86,7 @@ impl Payload {
     }
 
     /// The same payload, read now. Fails with [`Fault::Source`] when it cannot be read.
-    pub fn read(self) -> Result<Vec<u8>, Fault> {
+    pub(crate) fn read(self) -> Result<Vec<u8>, Fault> {
         match self {
             Self::Bytes(bytes) => Ok(bytes),
             Self::Spans(spans) => {
@@ -108,7 +105,7 @@ impl Payload {
 
     /// Copies all of it to the beginning of `to`, which is long enough. The error says which side failed; what came
     /// before is copied.
-    pub fn copy(&self, to: &[Span]) -> Result<(), Fault> {
+    pub(crate) fn copy(&self, to: &[Span]) -> Result<(), Fault> {
         match self {
             Self::Bytes(bytes) => spread(bytes, to, 0),
             Self::Spans(spans) => {

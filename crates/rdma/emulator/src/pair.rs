@@ -7,14 +7,12 @@ use isolane_rdma_simulator::rnic::live::{Connection, LivePair};
 use isolane_rdma_verbs_sys::*;
 use std::collections::{BTreeMap, VecDeque};
 
-/// A queue pair.
 #[derive(Debug)]
-pub struct Pair {
+pub(crate) struct Pair {
     /// Its owner.
     pub client: u32,
     /// Its host.
     pub host: u32,
-    /// Its protection domain.
     pub domain: u32,
     /// RC, UC or UD.
     pub transport: Transport,
@@ -28,7 +26,6 @@ pub struct Pair {
     pub depth: u32,
     /// Size of the receive queue.
     pub receive_depth: u32,
-    /// State and attributes.
     pub attributes: PairAttributes,
     /// The host it is connected to.
     pub peer: Option<u32>,
@@ -50,7 +47,7 @@ pub struct Pair {
 
 /// A work request of a send queue.
 #[derive(Debug)]
-pub struct Work {
+pub(crate) struct Work {
     /// Its number in the queue.
     pub sequence: u64,
     /// As posted.
@@ -63,9 +60,8 @@ pub struct Work {
     pub tries: u32,
 }
 
-/// A posted receive.
 #[derive(Clone, Debug)]
-pub struct Receive {
+pub(crate) struct Receive {
     /// As posted.
     pub wr_id: u64,
     /// Its number in the queue.
@@ -76,7 +72,7 @@ pub struct Receive {
 
 /// One direction of a pair in the model.
 #[derive(Debug)]
-pub struct Lane {
+pub(crate) struct Lane {
     /// What it was connected as.
     pub connection: Connection,
     /// Its name in the model.
@@ -91,14 +87,14 @@ pub struct Lane {
 
 impl Lane {
     /// The number of the oldest message under way.
-    pub fn first(&self) -> u32 {
+    pub(crate) fn first(&self) -> u32 {
         self.next.wrapping_sub(self.under_way.len() as u32)
     }
 }
 
 impl Pair {
     /// Whether it takes what arrives.
-    pub const fn receives_packets(&self) -> bool {
+    pub(crate) const fn receives_packets(&self) -> bool {
         matches!(
             self.attributes.state,
             IBV_QPS_RTR | IBV_QPS_RTS | IBV_QPS_SQD | IBV_QPS_SQE
@@ -106,14 +102,14 @@ impl Pair {
     }
 
     /// The place of work request `sequence`, while it is not over.
-    pub fn index(&self, sequence: u64) -> Option<usize> {
+    pub(crate) fn index(&self, sequence: u64) -> Option<usize> {
         let first = self.work.front()?.sequence;
         let index = usize::try_from(sequence.checked_sub(first)?).ok()?;
         (index < self.work.len()).then_some(index)
     }
 
     /// The path MTU, bytes.
-    pub const fn mtu(&self) -> u32 {
+    pub(crate) const fn mtu(&self) -> u32 {
         match self.attributes.path_mtu {
             code @ 1..=5 => 128 << code,
             _ => 4096,
@@ -123,7 +119,7 @@ impl Pair {
 
 /// Takes the fields of `wanted` that `mask` (`ibv_qp_attr_mask`) names. Fails with `EINVAL` when the change of state is
 /// not allowed from the current one, or lacks an attribute that it needs.
-pub fn change(
+pub(crate) fn change(
     pair: &mut Pair,
     mask: u32,
     current: u32,

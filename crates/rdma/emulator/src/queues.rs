@@ -16,7 +16,7 @@ const PLACES_MAX: u64 = 1 << 19;
 
 impl Fabric {
     /// A queue pair of a client's own.
-    pub fn own_pair(&self, client: u32, number: u32) -> Option<&Pair> {
+    pub(crate) fn own_pair(&self, client: u32, number: u32) -> Option<&Pair> {
         self.pairs.get(&number).filter(|pair| pair.client == client)
     }
 
@@ -141,7 +141,7 @@ impl Fabric {
     }
 
     /// A pair no longer sends in the model.
-    pub fn give_lanes_back(&mut self, number: u32) {
+    pub(crate) fn give_lanes_back(&mut self, number: u32) {
         let pair = self.pairs.get_mut(&number).expect("the caller found it");
         for lane in std::mem::take(&mut pair.lanes).into_values() {
             self.owners.remove(&lane.pair);
@@ -150,7 +150,7 @@ impl Fabric {
     }
 
     /// Receives of a pair; `None` for a malformed message.
-    pub fn post_receives(&mut self, client: u32, reader: &mut Reader<'_>) -> Option<()> {
+    pub(crate) fn post_receives(&mut self, client: u32, reader: &mut Reader<'_>) -> Option<()> {
         let number = reader.number()?;
         let count = reader.number()?;
         let pair = self
@@ -172,7 +172,7 @@ impl Fabric {
     }
 
     /// Receives of a shared queue; `None` for a malformed message.
-    pub fn post_shared(&mut self, client: u32, reader: &mut Reader<'_>) -> Option<()> {
+    pub(crate) fn post_shared(&mut self, client: u32, reader: &mut Reader<'_>) -> Option<()> {
         let handle = reader.number()?;
         let count = reader.number()?;
         let queue = self
@@ -190,7 +190,7 @@ impl Fabric {
     }
 
     /// A receive that is there for what arrives at a pair.
-    pub fn take_receive(&mut self, number: u32) -> Option<Receive> {
+    pub(crate) fn take_receive(&mut self, number: u32) -> Option<Receive> {
         let pair = self.pairs.get_mut(&number)?;
         let Some(handle) = pair.shared else {
             return pair.receives.pop_front();
@@ -206,7 +206,7 @@ impl Fabric {
     }
 
     /// Whether a receive is there for what arrives at a pair.
-    pub fn has_receive(&self, pair: &Pair) -> bool {
+    pub(crate) fn has_receive(&self, pair: &Pair) -> bool {
         match pair.shared {
             None => !pair.receives.is_empty(),
             Some(handle) => self

@@ -75,7 +75,7 @@ impl Fabric {
 
     /// A request that waits for an answer. The error is an `errno` value for the client. `Ok(None)`: the message is
     /// malformed.
-    pub fn request(
+    pub(crate) fn request(
         &mut self,
         client: u32,
         operation: u64,

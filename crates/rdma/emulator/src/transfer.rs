@@ -14,7 +14,7 @@ const GRH_BYTES: usize = 40;
 
 /// How an attempt ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// It took effect; or it failed with this status and the pair is in error.
     Over(ibv_wc_status),
     /// There was no receive.
@@ -40,7 +40,7 @@ const INVALID: Refusal = Refusal {
 
 impl Fabric {
     /// The payload of a request of a pair; `None` when a key or a bound is wrong.
-    pub fn payload(&self, number: u32, request: &SendRequest) -> Option<Payload> {
+    pub(crate) fn payload(&self, number: u32, request: &SendRequest) -> Option<Payload> {
         match &request.inline {
             Some(bytes) => Some(Payload::Bytes(bytes.clone())),
             None => {
@@ -75,7 +75,7 @@ impl Fabric {
     }
 
     /// One request of a reliable pair takes effect.
-    pub fn execute(&mut self, now: Instant, number: u32, request: &SendRequest) -> Outcome {
+    pub(crate) fn execute(&mut self, now: Instant, number: u32, request: &SendRequest) -> Outcome {
         match request.opcode {
             IBV_WR_BIND_MW => return self.execute_bind(number, request),
             IBV_WR_LOCAL_INV => {
@@ -257,7 +257,7 @@ impl Fabric {
     }
 
     /// Writes the completion of a receive.
-    pub fn complete_receive(
+    pub(crate) fn complete_receive(
         &mut self,
         now: Instant,
         number: u32,
@@ -278,7 +278,7 @@ impl Fabric {
     }
 
     /// A message of an unreliable pair arrives; after any error it is dropped.
-    pub fn deliver_unreliable(
+    pub(crate) fn deliver_unreliable(
         &mut self,
         now: Instant,
         number: u32,
@@ -359,7 +359,7 @@ impl Fabric {
     }
 
     /// One message more took effect.
-    pub fn count(&mut self, bytes: u64) {
+    pub(crate) fn count(&mut self, bytes: u64) {
         self.messages += 1;
         self.bytes += bytes;
     }

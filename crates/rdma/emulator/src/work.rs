@@ -91,7 +91,12 @@ const fn is_known(transport: Transport, opcode: ibv_wr_opcode) -> bool {
 
 impl Fabric {
     /// Work requests of a client; `None` for a malformed message.
-    pub fn post_sends(&mut self, now: Instant, client: u32, reader: &mut Reader<'_>) -> Option<()> {
+    pub(crate) fn post_sends(
+        &mut self,
+        now: Instant,
+        client: u32,
+        reader: &mut Reader<'_>,
+    ) -> Option<()> {
         let number = reader.number()?;
         let count = reader.number()?;
         self.own_pair(client, number)?;
@@ -195,8 +200,7 @@ impl Fabric {
         pair.lanes.get_mut(&(verb, to))
     }
 
-    /// The model reports.
-    pub fn reported(&mut self, now: Instant, report: Report) {
+    pub(crate) fn reported(&mut self, now: Instant, report: Report) {
         let (Report::Delivered { pair: live, .. } | Report::Completed { pair: live, .. }) = report;
         // A pair that was given back still reports.
         let Some(&number) = self.owners.get(&live) else {
@@ -328,7 +332,7 @@ impl Fabric {
     }
 
     /// Lets requests take effect, and completes what is over, in order.
-    pub fn advance(&mut self, now: Instant, number: u32) {
+    pub(crate) fn advance(&mut self, now: Instant, number: u32) {
         if self
             .pairs
             .get(&number)
@@ -430,7 +434,7 @@ impl Fabric {
     }
 
     /// Takes the timers that are due.
-    pub fn take_timers(&mut self, now: Instant) {
+    pub(crate) fn take_timers(&mut self, now: Instant) {
         while let Some(&Reverse((at, timer))) = self.timers.peek() {
             if at > now.as_ps() {
                 return;
@@ -506,7 +510,7 @@ impl Fabric {
     }
 
     /// A pair is in error, because the current request failed with `status` or for another reason: all else is flushed.
-    pub fn fail_pair(&mut self, number: u32, status: Option<ibv_wc_status>) {
+    pub(crate) fn fail_pair(&mut self, number: u32, status: Option<ibv_wc_status>) {
         let Some(pair) = self.pairs.get_mut(&number) else {
             return;
         };
@@ -549,7 +553,7 @@ impl Fabric {
     }
 
     /// Flushes the receive queue of a pair in error; a shared queue keeps its receives.
-    pub fn flush_receives(&mut self, number: u32) {
+    pub(crate) fn flush_receives(&mut self, number: u32) {
         let now = self.nics.now();
         while let Some(pair) = self.pairs.get_mut(&number)
             && let Some(receive) = pair.receives.pop_front()

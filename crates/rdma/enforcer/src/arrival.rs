@@ -4,7 +4,7 @@
 //! descriptor beside it. `isolane rdma run --enforce` sends the same object with fewer fields, so one parser reads
 //! both. `metadata` carries the tenant's name as `isolane-tenant=NAME`.
 //!
-//! The message is untrusted. [`crate::tenants`] decides which fields count: a runtime that runs as root may name any
+//! The message is untrusted. `tenants` decides which fields count: a runtime that runs as root may name any
 //! process and container, any other sender only itself.
 //!
 //! Limits: [`BYTES_MAX`] bytes. Source: OCI runtime specification, "Seccomp", "ContainerProcessState".

@@ -28,7 +28,7 @@ pub struct SetCap {
 
 /// Sets the caps of every tenant that has caps, on every device. With `apply` false, only returns them. Fails if the
 /// tenant's cgroup has no rdma controller, the privilege is missing, or the kernel does not know the device.
-pub fn set(
+pub(crate) fn set(
     root: &Root,
     tenants: &[EnforcedTenant],
     devices: &[String],

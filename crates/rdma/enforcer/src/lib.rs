@@ -5,13 +5,13 @@
 //!
 //! * [`seccomp`] - traps control verbs, finds their verb, resumes them;
 //! * [`control`] - the rate of control verbs: delays, never errors;
-//! * [`cnp`] - congestion notifications to this host's own RNIC;
+//! * `cnp` - congestion notifications to this host's own RNIC;
 //! * [`guardian`] - keeps the listeners when the enforcer ends;
-//! * [`tenants`] - the tenant of a process;
-//! * [`caps`] - hard caps of the rdma cgroup controller;
+//! * `tenants` - the tenant of a process;
+//! * `caps` - hard caps of the rdma cgroup controller;
 //! * [`law`] - who uses too much, from counters;
 //! * [`enforcer`] - combines all of these;
-//! * [`status`] - its report;
+//! * `status` - its report;
 //! * [`pacing`] - sends the rates of cooperating tenants to the daemon;
 //! * [`launch`] - starts a program under supervision;
 //! * [`arrival`], [`container`] - messages and profiles of launchers and container runtimes;
@@ -22,20 +22,20 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 pub mod arrival;
-pub mod caps;
-pub mod cnp;
+mod caps;
+mod cnp;
 pub mod container;
 pub mod control;
 pub mod enforcer;
-pub mod error;
+mod error;
 pub mod guardian;
 pub mod handoff;
 pub mod launch;
 pub mod law;
 pub mod pacing;
 pub mod seccomp;
-pub mod status;
-pub mod tenants;
+mod status;
+mod tenants;
 #[cfg(test)]
 mod testing;
 

@@ -24,11 +24,11 @@ use isolane_rdma_scenario::enforcement::{EnforcedTenant, Selector};
 use std::collections::BTreeMap;
 
 /// The name of processes without a tenant.
-pub const UNLISTED: &str = "unlisted";
+pub(crate) const UNLISTED: &str = "unlisted";
 
 /// The tenants of a file, and the containers that were matched by annotation.
 #[derive(Debug)]
-pub struct Tenants {
+pub(crate) struct Tenants {
     tenants: Vec<EnforcedTenant>,
     /// Places with conditions, most specific first.
     order: Vec<(usize, TenantRule)>,
@@ -38,7 +38,7 @@ pub struct Tenants {
 
 impl Tenants {
     /// Sorts the tenants' conditions.
-    pub fn new(tenants: Vec<EnforcedTenant>) -> Self {
+    pub(crate) fn new(tenants: Vec<EnforcedTenant>) -> Self {
         let conditions = |(place, tenant): (usize, &EnforcedTenant)| {
             let selector = &tenant.selector;
             (!selector.is_empty()).then(|| (place, rule(&tenant.name, selector)))
@@ -54,24 +54,24 @@ impl Tenants {
     }
 
     /// The tenants, in the file's order.
-    pub fn all(&self) -> &[EnforcedTenant] {
+    pub(crate) fn all(&self) -> &[EnforcedTenant] {
         &self.tenants
     }
 
     /// The place of processes without a tenant: one after the last tenant.
-    pub fn unlisted(&self) -> usize {
+    pub(crate) fn unlisted(&self) -> usize {
         self.tenants.len()
     }
 
     /// The name of the tenant at `place`.
-    pub fn name(&self, place: usize) -> &str {
+    pub(crate) fn name(&self, place: usize) -> &str {
         self.tenants
             .get(place)
             .map_or(UNLISTED, |tenant| tenant.name.as_str())
     }
 
     /// The supervisor's tenants, by place; the last one is the unlisted.
-    pub fn supervised(&self) -> Vec<Tenant> {
+    pub(crate) fn supervised(&self) -> Vec<Tenant> {
         let of = |tenant: &EnforcedTenant| Tenant {
             name: tenant.name.clone(),
             limits: limits(tenant),
@@ -85,7 +85,7 @@ impl Tenants {
     }
 
     /// The tenant's place and the process of a received listener.
-    pub fn of_arrival(&mut self, root: &Root, handed: &Handed) -> (usize, u32) {
+    pub(crate) fn of_arrival(&mut self, root: &Root, handed: &Handed) -> (usize, u32) {
         let said = handed.arrival.clone().unwrap_or_default();
         let believed = handed.has_authority && said.process > 0;
         let process = if believed {
@@ -102,7 +102,7 @@ impl Tenants {
     }
 
     /// The tenant's place of a process. `said` is the launcher's message, `believed` whether its sender runs as root.
-    pub fn of(&mut self, process: &Process, believed: bool, said: &Arrival) -> usize {
+    pub(crate) fn of(&mut self, process: &Process, believed: bool, said: &Arrival) -> usize {
         for (place, rule) in &self.order {
             let label = self.tenants[*place].selector.label.as_ref();
             let labelled = label
@@ -153,7 +153,7 @@ fn rule(tenant: &str, selector: &Selector) -> TenantRule {
 }
 
 /// The tenant's limits on control verbs.
-pub fn limits(tenant: &EnforcedTenant) -> Limits {
+pub(crate) fn limits(tenant: &EnforcedTenant) -> Limits {
     let control = &tenant.control;
     let classes = [
         (Class::QueuePairs, control.queue_pairs),

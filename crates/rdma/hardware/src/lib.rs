@@ -5,11 +5,11 @@
 //!
 //! * [`policy`] - the operator's file: tenants, classes, objectives;
 //! * [`host`] - the capabilities of a device, read from the host or from a file;
-//! * [`setting`] - one value of one object of the kernel;
+//! * `setting` - one value of one object of the kernel;
 //! * [`plan`] - settings with reasons, environments of programs, and what remains for software;
 //! * [`mod@compile`] - from policy and device to plan;
 //! * [`text`] - a plan as text;
-//! * [`backend`] - read and write of values; [`kernel`] is the real one;
+//! * `backend` - read and write of values; [`kernel`] is the real one;
 //! * [`record`] - the journal of previous values;
 //! * [`mod@apply`] - makes settings, compares them, restores previous values;
 //! * [`error`] - why that failed.
@@ -18,7 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod apply;
-pub mod backend;
+mod backend;
 pub mod compile;
 pub mod error;
 pub mod host;
@@ -26,5 +26,5 @@ pub mod kernel;
 pub mod plan;
 pub mod policy;
 pub mod record;
-pub mod setting;
+mod setting;
 pub mod text;

@@ -1,11 +1,11 @@
 //! One value of one object of the kernel: what a plan sets, what a journal records.
 
-pub use isolane_rdma_inventory::dcb::Selection;
+pub(crate) use isolane_rdma_inventory::dcb::Selection;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
 /// Bits per second in the unit of devices: one megabit per second. mlx5, ice and netdevsim reject finer rates.
-pub const RATE_UNIT_BPS: u64 = 1_000_000;
+pub(crate) const RATE_UNIT_BPS: u64 = 1_000_000;
 
 /// An object of the kernel that has a value.
 #[derive(
@@ -232,7 +232,7 @@ fn list(numbers: &[u8]) -> String {
 }
 
 /// A rate in the largest unit that needs no rounding.
-pub fn rate_shown(bps: u64) -> String {
+pub(crate) fn rate_shown(bps: u64) -> String {
     let units = [(1_000_000_000, "Gb/s"), (1_000_000, "Mb/s")];
     match units.iter().find(|(unit, _)| bps >= *unit) {
         None => format!("{bps} b/s"),

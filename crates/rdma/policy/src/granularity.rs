@@ -98,12 +98,6 @@ impl FlowMap {
         Some(flow)
     }
 
-    /// The flow of a queue pair that is open.
-    pub fn flow_of(&self, owner: Owner, direction: Direction) -> Option<FlowId> {
-        let (flow, _) = self.flows.get(&self.key(owner, direction))?;
-        Some(*flow)
-    }
-
     fn key(&self, owner: Owner, direction: Direction) -> Key {
         let reads = direction == Direction::RemoteRead;
         match self.granularity {
@@ -153,7 +147,6 @@ mod tests {
         );
         assert_eq!(map.close(owner, Direction::Outgoing), Some(FlowId(0)));
         assert_eq!(map.close(owner, Direction::Outgoing), None);
-        assert_eq!(map.flow_of(owner, Direction::Outgoing), None);
         assert_eq!(map.open(owner, Direction::Outgoing), Opened::New(FlowId(2)));
     }
 }

@@ -166,7 +166,7 @@ impl Leases {
         }
     }
 
-    /// A group. Panics if `weight` is not in `1..=`[`Turns::WEIGHT_MAX`].
+    /// A group. Panics if `weight` is not in `1..=Turns::WEIGHT_MAX`.
     pub fn open(&mut self, weight: u32) -> GroupId {
         check_weight(weight);
         let group = Group {
@@ -200,7 +200,7 @@ impl Leases {
         group.weight = weight;
     }
 
-    /// One more member of `group`, idle. Panics if `weight` is not in `1..=`[`Turns::WEIGHT_MAX`].
+    /// One more member of `group`, idle. Panics if `weight` is not in `1..=Turns::WEIGHT_MAX`.
     pub fn join(&mut self, group: GroupId, weight: u32) -> MemberId {
         check_weight(weight);
         self.groups[group.0 as usize].members += 1;

@@ -22,7 +22,7 @@ pub mod isolane;
 pub mod justitia;
 pub mod leases;
 pub mod lite;
-pub mod pacing;
+mod pacing;
 pub mod palos;
 
 use isolane_common_quantities::units::{BitRate, Bytes, Duration, Instant};
@@ -57,7 +57,7 @@ pub enum Direction {
 pub struct FlowSpec {
     /// The declared class; with `None` the policy classifies the flow.
     pub class: Option<FlowClass>,
-    /// Relative weight, at least 1 and at most [`pacing::Turns::WEIGHT_MAX`].
+    /// Relative weight, at least 1 and at most `pacing::Turns::WEIGHT_MAX`.
     pub weight: u32,
     /// Which way its payload goes.
     pub direction: Direction,

@@ -34,7 +34,7 @@ pub(crate) struct Collected {
 
 /// The batch between start and complete. One thread uses it at a time, as the interface requires.
 #[derive(Default)]
-pub struct Collector {
+pub(crate) struct Collector {
     taken: AtomicBool,
     collected: UnsafeCell<Collected>,
 }

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicUsize
 const DRAIN: usize = 32;
 
 /// Number of entries by which a requested queue is enlarged.
-pub fn spare_for(asked: u32, max: u32) -> u32 {
+pub(crate) fn spare_for(asked: u32, max: u32) -> u32 {
     asked.clamp(1_024, 65_536).min(max.saturating_sub(asked))
 }
 

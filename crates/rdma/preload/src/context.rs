@@ -121,7 +121,7 @@ pub struct Hooks {
 }
 
 /// `ibv_alloc_parent_domain`.
-pub type AllocParentDomain =
+pub(crate) type AllocParentDomain =
     unsafe extern "C" fn(*mut ibv_context, *mut ibv_parent_domain_init_attr) -> *mut ibv_pd;
 
 impl Context {

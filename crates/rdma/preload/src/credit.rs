@@ -14,7 +14,7 @@
 use isolane_rdma_session::region::Lease;
 
 /// Higher rates (bytes or operations per second) are no limit: 1 PB/s.
-pub const RATE_MAX: u64 = 1 << 50;
+pub(crate) const RATE_MAX: u64 = 1 << 50;
 /// Largest burst, in bytes or operations.
 const BURST_MAX: u64 = 1 << 40;
 /// Longest elapsed time that adds credit, ns; every burst is full by then.
@@ -27,7 +27,7 @@ const ENOUGH_PART: i64 = 4;
 
 /// One dimension of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Terms {
+pub(crate) struct Terms {
     /// Per second; `None` means no limit.
     pub rate: Option<u64>,
     /// Largest credit.
@@ -43,7 +43,7 @@ impl Terms {
     }
 
     /// Time in which the rate fills a burst, at most a millisecond.
-    pub fn burst_ns(&self) -> u64 {
+    pub(crate) fn burst_ns(&self) -> u64 {
         match self.rate {
             Some(rate) => {
                 let time =
@@ -55,7 +55,7 @@ impl Terms {
     }
 
     /// Terms of a lease's bytes and of its operations. Accepts any numbers.
-    pub fn of(lease: &Lease) -> [Self; 2] {
+    pub(crate) fn of(lease: &Lease) -> [Self; 2] {
         [
             Self::new(lease.rate_bytes_per_s, lease.burst_bytes),
             Self::new(lease.rate_operations_per_s, lease.burst_operations),
@@ -118,7 +118,7 @@ impl Credit {
 
 /// The bucket of one device and direction.
 #[derive(Clone, Copy, Debug)]
-pub struct Bucket {
+pub(crate) struct Bucket {
     credit: [Credit; 2],
     grown_at_ns: u64,
     /// The time that was announced to the waiter.
@@ -134,7 +134,7 @@ impl Default for Bucket {
 
 impl Bucket {
     /// A bucket with a full burst under any first lease.
-    pub const fn full() -> Self {
+    pub(crate) const fn full() -> Self {
         let credit = Credit { amount: 0, rest: 0 };
         Self {
             credit: [credit; 2],
@@ -145,7 +145,7 @@ impl Bucket {
     }
 
     /// Updates the credit to `now_ns`. A clock that goes backwards changes nothing.
-    pub fn grow(&mut self, terms: &[Terms; 2], now_ns: u64) {
+    pub(crate) fn grow(&mut self, terms: &[Terms; 2], now_ns: u64) {
         if self.fresh {
             self.fresh = false;
             self.grown_at_ns = now_ns;
@@ -166,7 +166,7 @@ impl Bucket {
 
     /// Takes `needed` bytes and operations. Call [`Self::grow`] first. The error is the nanoseconds until they may
     /// pass, if no other caller takes credit.
-    pub fn take(&mut self, terms: &[Terms; 2], needed: [i64; 2]) -> Result<(), u64> {
+    pub(crate) fn take(&mut self, terms: &[Terms; 2], needed: [i64; 2]) -> Result<(), u64> {
         let wait = |at: usize| self.credit[at].wait_ns(terms[at], needed[at]);
         match wait(0).max(wait(1)) {
             0 => {
@@ -184,14 +184,14 @@ impl Bucket {
     }
 
     /// Charges work that went without credit; the missing part becomes debt. Call [`Self::grow`] first.
-    pub fn charge(&mut self, amounts: [i64; 2]) {
+    pub(crate) fn charge(&mut self, amounts: [i64; 2]) {
         for (credit, amount) in self.credit.iter_mut().zip(amounts) {
             credit.amount = credit.amount.saturating_sub(amount);
         }
     }
 
     /// Takes up to `1/part` of the bursts beyond a message, which a queue pair may use without another call.
-    pub fn take_spare(&mut self, terms: &[Terms; 2], part: i64) -> [i64; 2] {
+    pub(crate) fn take_spare(&mut self, terms: &[Terms; 2], part: i64) -> [i64; 2] {
         std::array::from_fn(|at| {
             let spare = (terms[at].burst / part).min(self.credit[at].amount).max(0);
             self.credit[at].amount -= spare;

@@ -15,7 +15,7 @@ use std::ffi::{c_int, c_void};
 ///
 /// # Safety
 /// `qp` was just created with these operations and is not in use.
-pub unsafe fn swap(qp: *mut ibv_qp_ex) {
+pub(crate) unsafe fn swap(qp: *mut ibv_qp_ex) {
     // SAFETY: the caller's promise.
     let qp = unsafe { &mut *qp };
     macro_rules! swap {

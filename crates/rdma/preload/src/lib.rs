@@ -8,41 +8,41 @@
 //! one completion, also on errors; without a daemon everything passes. A process of the latency class keeps its
 //! provider's pointers.
 //!
-//! Each file uses only files further down: [`lookup`] (look-ups at run time), [`exports`] (what the loader finds), `creation` (paced queue pairs), [`extended`] and `extended_queue`
-//! (functions in extended objects), [`process`] (state of the process), [`pump`] (the thread), [`domains`] (thread domains), [`completion_queue`]
-//! (polling), [`places`] (queue pairs by number), [`queue_pair`] with `posting` and `progress`, [`context`] (tables of
-//! an open device), [`meter`] (credit and turns), [`base`] (shared parts), [`session`] (the daemon); [`credit`],
-//! [`ring`], [`split`] and [`queue`] are arithmetic. Units: bytes, operations (messages), nanoseconds of
+//! Each file uses only files further down: `lookup` (look-ups at run time), [`exports`] (what the loader finds), `creation` (paced queue pairs), `extended` and `extended_queue`
+//! (functions in extended objects), [`process`] (state of the process), [`pump`] (the thread), `domains` (thread domains), `completion_queue`
+//! (polling), `places` (queue pairs by number), `queue_pair` with `posting` and `progress`, `context` (tables of
+//! an open device), `meter` (credit and turns), `base` (shared parts), [`session`] (the daemon); `credit`,
+//! `ring`, `split` and `queue` are arithmetic. Units: bytes, operations (messages), nanoseconds of
 //! CLOCK_MONOTONIC. Limits: see `docs/internals/shim.md`. Source: justitia 4 and appendix E, without its hidden queue
 //! pairs.
 #![allow(unsafe_code)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
-pub mod base;
-pub mod bell;
-pub mod collector;
-pub mod completion_queue;
-pub mod context;
+mod base;
+mod bell;
+mod collector;
+mod completion_queue;
+mod context;
 mod creation;
-pub mod credit;
-pub mod domains;
+mod credit;
+mod domains;
 pub mod exports;
-pub mod extended;
+mod extended;
 mod extended_queue;
-pub mod lock;
+mod lock;
 #[cfg(target_arch = "x86_64")]
-pub mod lookup;
-pub mod meter;
+mod lookup;
+mod meter;
 pub mod originals;
-pub mod places;
+mod places;
 mod posting;
 pub mod process;
 mod progress;
 pub mod pump;
-pub mod queue;
-pub mod queue_pair;
-pub mod ring;
+mod queue;
+mod queue_pair;
+mod ring;
 pub mod session;
 pub mod settings;
-pub mod split;
-pub mod table;
+mod split;
+mod table;

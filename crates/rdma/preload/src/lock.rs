@@ -19,7 +19,7 @@ const NAP: Duration = Duration::from_micros(50);
 
 /// A value behind a spin lock.
 #[derive(Debug, Default)]
-pub struct Lock<T> {
+pub(crate) struct Lock<T> {
     taken: AtomicBool,
     value: UnsafeCell<T>,
 }
@@ -30,27 +30,19 @@ unsafe impl<T: Send> Send for Lock<T> {}
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
-    /// A free lock.
-    pub const fn new(value: T) -> Self {
+    pub(crate) const fn new(value: T) -> Self {
         Self {
             taken: AtomicBool::new(false),
             value: UnsafeCell::new(value),
         }
     }
 
-    /// Waits for the lock.
     #[inline]
-    pub fn lock(&self) -> Held<'_, T> {
+    pub(crate) fn lock(&self) -> Held<'_, T> {
         if !self.take() {
             self.wait();
         }
         Held { lock: self }
-    }
-
-    /// The lock, if it is free now.
-    #[inline]
-    pub fn try_lock(&self) -> Option<Held<'_, T>> {
-        self.take().then_some(Held { lock: self })
     }
 
     #[inline]
@@ -79,7 +71,7 @@ impl<T> Lock<T> {
 
 /// The right to use the value until this is dropped.
 #[derive(Debug)]
-pub struct Held<'a, T> {
+pub(crate) struct Held<'a, T> {
     lock: &'a Lock<T>,
 }
 
@@ -131,8 +123,8 @@ mod tests {
     fn a_held_lock_is_not_given_twice() {
         let lock = Lock::new(());
         let held = lock.lock();
-        assert!(lock.try_lock().is_none());
+        assert!(!lock.take());
         drop(held);
-        assert!(lock.try_lock().is_some());
+        assert!(lock.take());
     }
 }

@@ -128,7 +128,7 @@ macro_rules! replaces {
         $(#[$about])*
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
-        pub unsafe extern "C" fn $name($($argument: $ty),*) -> *mut c_void {
+        pub(crate) unsafe extern "C" fn $name($($argument: $ty),*) -> *mut c_void {
             core::arch::naked_asm!(
                 "endbr64",
                 "cmp rdi, -1", // RTLD_NEXT

@@ -23,7 +23,7 @@ const PATIENCE_PART: u64 = 4;
 /// A queue pair's credit without pacing, bytes and operations: it sets how often the lease is read.
 const FREE: [i64; 2] = [64 << 10, 16];
 /// Smallest chunk, bytes; smaller chunks would cost more than they carry.
-pub const CHUNK_MIN: u64 = 256;
+pub(crate) const CHUNK_MIN: u64 = 256;
 /// One meter wakes the daemon at most once in this time.
 const WAKE_EVERY_NS: u64 = 1_000_000;
 /// Most turns that one call gives, because an application may wait for the call.
@@ -386,14 +386,14 @@ impl Books {
 
 /// Raises a counter that only this process writes, under a lock.
 #[inline]
-pub fn raise(counter: &AtomicU64, by: u64) {
+pub(crate) fn raise(counter: &AtomicU64, by: u64) {
     let value = counter.load(Ordering::Relaxed);
     counter.store(value.wrapping_add(by), Ordering::Relaxed);
 }
 
 /// Converts a size to credit.
 #[inline]
-pub fn clamp(bytes: u64) -> i64 {
+pub(crate) fn clamp(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
 

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 /// Largest number of paced queue pairs in a process.
-pub const PLACES: usize = 1 << 16;
+pub(crate) const PLACES: usize = 1 << 16;
 
 /// The places; they are reused and never freed.
 #[derive(Debug)]

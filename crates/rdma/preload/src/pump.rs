@@ -1,7 +1,7 @@
 //! The pump: the shim's only thread in the process.
 //!
 //! Problem: `ibv_post_send` never blocks, so another thread must post waiting messages when credit arrives, also while
-//! the application sleeps. Method: the thread gives turns ([`crate::meter::Meter::drive`]) and sleeps in `ppoll` on the
+//! the application sleeps. Method: the thread gives turns (`meter::Meter::drive`) and sleeps in `ppoll` on the
 //! session's socket and an event counter until credit is due, and for at least a quarter of a burst's time. The bucket
 //! keeps the credit that grows meanwhile, so a lease with a burst of some 100 us needs few wake-ups. A wait shorter
 //! than the spin bound is spun, but never longer than the bound in a row without work; the kernel's timer slack is set

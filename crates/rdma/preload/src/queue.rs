@@ -9,7 +9,7 @@ use std::ffi::c_void;
 
 /// The properties of a work request that pacing needs.
 #[derive(Clone, Copy, Debug)]
-pub struct Shape {
+pub(crate) struct Shape {
     /// Payload, bytes.
     pub total: u64,
     /// 0: outgoing, 1: READ.
@@ -32,7 +32,7 @@ pub struct Splitting {
 /// # Safety
 /// `work` is a valid work request with a list of `num_sge` entries.
 #[inline]
-pub unsafe fn list_of(work: &ibv_send_wr) -> &[ibv_sge] {
+pub(crate) unsafe fn list_of(work: &ibv_send_wr) -> &[ibv_sge] {
     match usize::try_from(work.num_sge) {
         // SAFETY: the caller's promise; an empty list may have a null pointer and is not touched.
         Ok(count) if count > 0 => unsafe { std::slice::from_raw_parts(work.sg_list, count) },
@@ -42,7 +42,7 @@ pub unsafe fn list_of(work: &ibv_send_wr) -> &[ibv_sge] {
 
 /// The properties of `work` with the memory `list`.
 #[inline]
-pub fn shape(work: &ibv_send_wr, list: &[ibv_sge], splitting: Splitting) -> Shape {
+pub(crate) fn shape(work: &ibv_send_wr, list: &[ibv_sge], splitting: Splitting) -> Shape {
     let total = split::total(list);
     let (direction, may) = match work.opcode {
         IBV_WR_RDMA_READ => (1, true),
@@ -58,7 +58,7 @@ pub fn shape(work: &ibv_send_wr, list: &[ibv_sge], splitting: Splitting) -> Shap
 }
 
 /// A waiting work request.
-pub struct Pending {
+pub(crate) struct Pending {
     /// A copy whose pointers are set when it is posted.
     pub work: ibv_send_wr,
     /// Its properties.
@@ -112,7 +112,13 @@ impl Pending {
     ///
     /// # Safety
     /// `work` and its list are valid; inline data is readable.
-    pub unsafe fn fill(&mut self, work: &ibv_send_wr, shape: Shape, sequence: u32, since_ns: u64) {
+    pub(crate) unsafe fn fill(
+        &mut self,
+        work: &ibv_send_wr,
+        shape: Shape,
+        sequence: u32,
+        since_ns: u64,
+    ) {
         self.work = *work;
         self.shape = shape;
         self.offset = 0;
@@ -152,13 +158,13 @@ impl Pending {
     }
 
     /// Bytes not posted yet.
-    pub fn rest(&self) -> u64 {
+    pub(crate) fn rest(&self) -> u64 {
         self.shape.total - self.offset
     }
 
     /// Writes the work request for `bytes` from `offset` on to `into`; `pieces` holds its memory list. The caller sets
     /// the identifier and the signal flag.
-    pub fn write(
+    pub(crate) fn write(
         &mut self,
         offset: u64,
         bytes: u64,

@@ -31,13 +31,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The provider's `post_send`.
-pub type PostSend =
+pub(crate) type PostSend =
     unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int;
 
 /// Largest number of work requests that go to the provider as one list.
-pub const BATCH: usize = 16;
+pub(crate) const BATCH: usize = 16;
 /// Fewest spare places in the provider's queue for which splitting pays.
-pub const SPARE_MIN: u32 = 8;
+pub(crate) const SPARE_MIN: u32 = 8;
 
 /// Credit for messages that must go at once.
 const AHEAD: i64 = i64::MAX / 4;
@@ -106,7 +106,7 @@ pub(crate) struct Batch {
 }
 
 /// The state behind the lock.
-pub struct Inner {
+pub(crate) struct Inner {
     pub(crate) base: Option<&'static Base>,
     pub(crate) plan: Option<Plan>,
     pub(crate) tag: u64,

@@ -28,7 +28,7 @@ pub struct Entry {
 
 /// The outstanding messages.
 #[derive(Debug, Default)]
-pub struct Ring {
+pub(crate) struct Ring {
     entries: Vec<Entry>,
     depth: u32,
     tail: u32,
@@ -54,7 +54,7 @@ pub struct Seen {
 
 /// Messages that the application has finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Finished {
+pub(crate) struct Finished {
     /// Number of messages.
     pub messages: u64,
     /// Their payload, bytes.
@@ -64,7 +64,7 @@ pub struct Finished {
 impl Ring {
     /// Makes room for `depth` messages. Sequence numbers continue, so completions of an earlier queue pair in this
     /// place are not mistaken for new ones.
-    pub fn reset(&mut self, depth: u32) {
+    pub(crate) fn reset(&mut self, depth: u32) {
         self.depth = depth;
         // Twice the depth: as many forgotten messages may still fail.
         self.entries = vec![Entry::default(); 2 * depth.next_power_of_two() as usize];
@@ -72,7 +72,7 @@ impl Ring {
     }
 
     /// Forgets all messages, as when the queue pair is reset.
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.tail = self.head;
         self.done = self.head;
         self.stored = 0;
@@ -81,7 +81,7 @@ impl Ring {
     }
 
     /// Frees the memory.
-    pub fn release(&mut self) {
+    pub(crate) fn release(&mut self) {
         self.clear();
         self.entries = Vec::new();
         self.depth = 0;
@@ -89,19 +89,19 @@ impl Ring {
 
     /// Number of the application's outstanding messages.
     #[inline]
-    pub fn outstanding(&self) -> u32 {
+    pub(crate) fn outstanding(&self) -> u32 {
         self.head.wrapping_sub(self.tail)
     }
 
     /// Whether the application's queue is full.
     #[inline]
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.outstanding() >= self.depth
     }
 
     /// Makes room for `count` messages, if `may_forget` by forgetting unsignalled ones. Returns false, without a
     /// change, if there is no room.
-    pub fn make_room(&mut self, count: usize, may_forget: bool) -> bool {
+    pub(crate) fn make_room(&mut self, count: usize, may_forget: bool) -> bool {
         let free = self.depth.saturating_sub(self.outstanding()) as usize;
         let Some(missing) = count.checked_sub(free).filter(|missing| *missing > 0) else {
             return true;
@@ -111,7 +111,7 @@ impl Ring {
 
     /// Adds a message and returns its sequence number. The queue must not be full.
     #[inline]
-    pub fn push(&mut self, wr_id: u64, total: u64, signalled: bool) -> u32 {
+    pub(crate) fn push(&mut self, wr_id: u64, total: u64, signalled: bool) -> u32 {
         let sequence = self.head;
         self.bytes = self.bytes.wrapping_add(total);
         let bytes_after = self.bytes;
@@ -130,7 +130,7 @@ impl Ring {
     }
 
     /// Removes the newest `count` messages, which the provider rejected.
-    pub fn take_back(&mut self, count: u32) {
+    pub(crate) fn take_back(&mut self, count: u32) {
         for _ in 0..count {
             self.head = self.head.wrapping_sub(1);
             self.bytes = self.bytes.wrapping_sub(self.entry(self.head).total);
@@ -142,19 +142,19 @@ impl Ring {
 
     /// The entry of an outstanding message.
     #[inline]
-    pub fn entry(&mut self, sequence: u32) -> &mut Entry {
+    pub(crate) fn entry(&mut self, sequence: u32) -> &mut Entry {
         let mask = self.entries.len() - 1;
         &mut self.entries[sequence as usize & mask]
     }
 
     /// Whether the application has not yet seen the end of the message.
     #[inline]
-    pub fn is_open(&self, sequence: u32) -> bool {
+    pub(crate) fn is_open(&self, sequence: u32) -> bool {
         sequence.wrapping_sub(self.done) < self.head.wrapping_sub(self.done)
     }
 
     /// Whether all earlier messages have completed.
-    pub fn is_next(&self, sequence: u32) -> bool {
+    pub(crate) fn is_next(&self, sequence: u32) -> bool {
         let mask = self.entries.len() - 1;
         let count = sequence.wrapping_sub(self.done);
         (0..count).all(|step| {
@@ -167,7 +167,7 @@ impl Ring {
     /// last work request. Returns what the application should see; `None` for completions of ours and for those after
     /// an error of the same message.
     #[inline]
-    pub fn complete(&mut self, sequence: u32, private: bool, success: bool) -> Option<Seen> {
+    pub(crate) fn complete(&mut self, sequence: u32, private: bool, success: bool) -> Option<Seen> {
         if !self.is_open(sequence) {
             return None;
         }
@@ -188,7 +188,7 @@ impl Ring {
 
     /// Records that the application took a completion; returns what it finished.
     #[inline]
-    pub fn deliver(&mut self, seen: &Seen) -> Finished {
+    pub(crate) fn deliver(&mut self, seen: &Seen) -> Finished {
         let before = self.tail;
         self.stored = self.stored.saturating_sub(1);
         if !self.is_ahead_of_tail(seen.position) {
@@ -205,7 +205,7 @@ impl Ring {
 
     /// Makes room by forgetting the oldest message, which then takes no place. Without signalled messages only the
     /// provider knows when its queue is full. Returns false if a completion will come.
-    pub fn forget_oldest(&mut self) -> bool {
+    pub(crate) fn forget_oldest(&mut self) -> bool {
         if self.stored > 0 || self.signalled.is_some_and(|at| self.is_ahead_of_tail(at)) {
             return false;
         }
@@ -240,7 +240,7 @@ const TAG_SHIFT: u32 = 49;
 const PRIVATE: u64 = 1 << 48;
 
 /// Makes a tag from any number: the upper 15 bits, different from the two values that pointers have.
-pub fn tag(number: u64) -> u64 {
+pub(crate) fn tag(number: u64) -> u64 {
     let number = number % 0x7ffd + 1;
     number << TAG_SHIFT
 }

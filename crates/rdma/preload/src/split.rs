@@ -8,7 +8,7 @@ use isolane_rdma_verbs_sys::ibv_sge;
 
 /// Writes the memory of `bytes` from `offset` on of a message with this memory list to `pieces`, and returns the number
 /// of entries. Empty entries are left out. Panics if `pieces` is shorter than `list`.
-pub fn cut(list: &[ibv_sge], offset: u64, bytes: u64, pieces: &mut [ibv_sge]) -> usize {
+pub(crate) fn cut(list: &[ibv_sge], offset: u64, bytes: u64, pieces: &mut [ibv_sge]) -> usize {
     let end = offset + bytes;
     let mut at = 0u64;
     let mut count = 0;
@@ -32,7 +32,7 @@ pub fn cut(list: &[ibv_sge], offset: u64, bytes: u64, pieces: &mut [ibv_sge]) ->
 }
 
 /// Payload of a memory list.
-pub fn total(list: &[ibv_sge]) -> u64 {
+pub(crate) fn total(list: &[ibv_sge]) -> u64 {
     list.iter().map(|entry| u64::from(entry.length)).sum()
 }
 

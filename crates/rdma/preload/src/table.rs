@@ -45,7 +45,7 @@ impl<T> Cells<T> {
 }
 
 /// The table. Values are never freed; their owners recycle them.
-pub struct Table<T: 'static> {
+pub(crate) struct Table<T: 'static> {
     current: AtomicPtr<Cells<T>>,
     /// Number of cells of the current table that are not empty.
     used: Mutex<usize>,
@@ -69,7 +69,7 @@ impl<T: Sync> Default for Table<T> {
 impl<T: Sync> Table<T> {
     /// The state of the object at `address`.
     #[inline]
-    pub fn find(&self, address: usize) -> Option<&'static T> {
+    pub(crate) fn find(&self, address: usize) -> Option<&'static T> {
         // SAFETY: tables are never freed.
         let cells = unsafe { &*self.current.load(Ordering::Acquire) };
         let mut at = cells.start(address);
@@ -88,7 +88,7 @@ impl<T: Sync> Table<T> {
     }
 
     /// Stores `value` for the object at `address`, replacing the value of an earlier object there.
-    pub fn insert(&self, address: usize, value: &'static T) {
+    pub(crate) fn insert(&self, address: usize, value: &'static T) {
         assert!(address > GONE, "an address of an object");
         let mut used = lock(&self.used);
         // SAFETY: tables are never freed.
@@ -100,7 +100,7 @@ impl<T: Sync> Table<T> {
     }
 
     /// Removes the object at `address`.
-    pub fn remove(&self, address: usize) {
+    pub(crate) fn remove(&self, address: usize) {
         let _used = lock(&self.used);
         // SAFETY: tables are never freed.
         let cells = unsafe { &*self.current.load(Ordering::Acquire) };
@@ -163,7 +163,7 @@ fn put<T>(cells: &Cells<T>, address: usize, value: *mut T) -> bool {
 }
 
 /// Locks a mutex even if a holder panicked: its sections leave consistent data.
-pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex
         .lock()
         .unwrap_or_else(std::sync::PoisonError::into_inner)

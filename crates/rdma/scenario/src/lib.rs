@@ -27,7 +27,7 @@ mod microarchitecture;
 pub mod model;
 mod parameters;
 mod parse;
-pub mod plain;
+mod plain;
 mod policy;
 mod policy_parts;
 pub mod profile;

@@ -8,7 +8,7 @@ use isolane_common_quantities::units::{Bytes, Duration};
 use std::collections::BTreeMap;
 
 /// RNR timer code of perftest: 0.64 ms.
-pub const RNR_TIMER: u8 = 12;
+pub(crate) const RNR_TIMER: u8 = 12;
 
 impl PolicySpec {
     /// The policy `name` with its default parameters.

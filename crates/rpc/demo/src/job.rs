@@ -10,7 +10,7 @@ use crate::plan::CLASSES;
 use serde::{Deserialize, Serialize};
 
 /// The method that clients call: the request is the payload, the response is empty.
-pub const METHOD: &str = "/isolane.lab.Lab/Write";
+pub(crate) const METHOD: &str = "/isolane.lab.Lab/Write";
 
 /// Job of a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -65,34 +65,32 @@ pub struct AdmissionClass {
     pub floor: f64,
 }
 
-/// Job of a server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ServerJob {
+pub(crate) struct ServerJob {
     /// Listening address and port.
     pub listen: String,
 }
 
 /// Sent when a program can begin.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Ready {
+pub(crate) struct Ready {
     /// Always true.
     pub ready: bool,
 }
 
 /// The common start of all clients, on the machine's clock.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Start {
+pub(crate) struct Start {
     /// Microseconds since 1970.
     pub start_unix_us: u64,
 }
 
 /// One call: requested class, class it ran in, 1 if downgraded (in shadow mode: if it would be), microseconds from the
 /// start to its issue, microseconds until its answer.
-pub type Call = (u8, u8, u8, u64, u64);
+pub(crate) type Call = (u8, u8, u8, u64, u64);
 
-/// Results of a client.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ClientResult {
+pub(crate) struct ClientResult {
     /// Number of issued calls.
     pub issued: u64,
     /// Number of calls that ended in an error.
@@ -105,13 +103,11 @@ pub struct ClientResult {
     pub late_us_max: u64,
     /// Final admit probability of each controlled class, if admission ran.
     pub probability: Vec<f64>,
-    /// The answered calls.
     pub calls: Vec<Call>,
 }
 
-/// Results of a server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct ServerResult {
+pub(crate) struct ServerResult {
     /// Number of answered calls.
     pub calls: u64,
     /// Bytes of their payloads.

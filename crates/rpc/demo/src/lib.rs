@@ -9,12 +9,12 @@
 //!
 //! * [`network`] - namespaces, links, the port, and their removal;
 //! * [`plan`] - the traffic, and what theory predicts for it;
-//! * [`job`] - the documents between the controller and the programs;
+//! * `job` - the documents between the controller and the programs;
 //! * [`fleet`] - the programs, from start to their last line;
-//! * [`measure`] - latencies and mixes computed from calls;
+//! * `measure` - latencies and mixes computed from calls;
 //! * [`lab`] - the runs in order and the objectives;
 //! * `twin` - the same calls in a model: an ideal port, and the random variation of a mix;
-//! * [`verdict`] - the verdicts;
+//! * `verdict` - the verdicts;
 //! * [`report`] - the results as JSON;
 //! * [`worker`] - the client and the server in Rust.
 //!
@@ -25,12 +25,12 @@
 
 pub mod error;
 pub mod fleet;
-pub mod job;
+mod job;
 pub mod lab;
-pub mod measure;
+mod measure;
 pub mod network;
 pub mod plan;
 pub mod report;
 mod twin;
-pub mod verdict;
+mod verdict;
 pub mod worker;

@@ -37,7 +37,7 @@ pub struct Misses {
 }
 
 /// Figures of each class over `calls`.
-pub fn classes(calls: &[Call]) -> [ClassFigures; CLASSES] {
+pub(crate) fn classes(calls: &[Call]) -> [ClassFigures; CLASSES] {
     std::array::from_fn(|class| {
         let class = class as u8;
         let sorted = latencies(calls, class);
@@ -66,18 +66,18 @@ fn latencies(calls: &[Call], class: u8) -> Vec<u64> {
 }
 
 /// The smallest value of `sorted` that at least `percentile` percent do not exceed.
-pub fn percentile_of(sorted: &[u64], percentile: f64) -> Option<u64> {
+pub(crate) fn percentile_of(sorted: &[u64], percentile: f64) -> Option<u64> {
     let rank = (sorted.len() as f64 * percentile / 100.0).ceil().max(1.0) as usize;
     sorted.get(rank.min(sorted.len()).checked_sub(1)?).copied()
 }
 
 /// The latency that `percentile` percent of the calls in `class` do not exceed, in microseconds.
-pub fn class_percentile(calls: &[Call], class: usize, percentile: f64) -> Option<u64> {
+pub(crate) fn class_percentile(calls: &[Call], class: usize, percentile: f64) -> Option<u64> {
     percentile_of(&latencies(calls, class as u8), percentile)
 }
 
 /// Part of the calls of each class among `calls`, by the class that `of` names.
-pub fn mix(calls: &[Call], of: fn(&Call) -> u8) -> [f64; CLASSES] {
+pub(crate) fn mix(calls: &[Call], of: fn(&Call) -> u8) -> [f64; CLASSES] {
     let total = calls.len().max(1) as f64;
     std::array::from_fn(|class| {
         let count = calls.iter().filter(|call| usize::from(of(call)) == class);
@@ -86,7 +86,7 @@ pub fn mix(calls: &[Call], of: fn(&Call) -> u8) -> [f64; CLASSES] {
 }
 
 /// By class, the largest difference of a client's part from the mean of all clients, relative to the mean.
-pub fn apart(mixes: &[[f64; CLASSES]]) -> [f64; CLASSES] {
+pub(crate) fn apart(mixes: &[[f64; CLASSES]]) -> [f64; CLASSES] {
     std::array::from_fn(|class| {
         let parts = mixes.iter().map(|mix| mix[class]);
         let mean = parts.clone().sum::<f64>() / mixes.len().max(1) as f64;
@@ -99,7 +99,7 @@ pub fn apart(mixes: &[[f64; CLASSES]]) -> [f64; CLASSES] {
 }
 
 /// Fraction of the calls in `class` that took longer than `limit_us`, with its error by periods of `period_us`.
-pub fn misses(calls: &[Call], class: usize, limit_us: u64, period_us: u64) -> Misses {
+pub(crate) fn misses(calls: &[Call], class: usize, limit_us: u64, period_us: u64) -> Misses {
     let mut periods: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
     for call in calls.iter().filter(|call| usize::from(call.1) == class) {
         let entry = periods.entry(call.3 / period_us).or_default();

@@ -18,7 +18,7 @@ const ERRORS: f64 = 3.0;
 const BYTES_SLACK: f64 = 0.05;
 
 /// All verdicts on the runs: target mix, without, with.
-pub fn all(plan: &Plan, runs: &[RunReport], objectives: &[Objective]) -> Vec<Verdict> {
+pub(crate) fn all(plan: &Plan, runs: &[RunReport], objectives: &[Objective]) -> Vec<Verdict> {
     let [target, without, with] = runs else {
         return Vec::new();
     };
@@ -45,7 +45,7 @@ pub fn all(plan: &Plan, runs: &[RunReport], objectives: &[Objective]) -> Vec<Ver
 }
 
 /// Mixes that ran in the first and the second half of `calls`.
-pub fn halves(calls: &[Call]) -> [[f64; CLASSES]; 2] {
+pub(crate) fn halves(calls: &[Call]) -> [[f64; CLASSES]; 2] {
     let (first, second) = calls.split_at(calls.len() / 2);
     [first, second].map(|half| mix(half, |call| call.1))
 }

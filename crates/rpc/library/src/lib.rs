@@ -6,9 +6,9 @@
 //!
 //! * [`table`] - destinations and classes for many threads: no wait and no allocation in the decision on a known destination;
 //! * [`settings`] - classes, objectives and mode, as checked values and as a TOML file;
-//! * [`metrics`] - admitted, downgraded and met calls as OpenMetrics text;
+//! * `metrics` - admitted, downgraded and met calls as OpenMetrics text;
 //! * [`admission`] - the application's handle, with the machine's clock and randomness;
-//! * [`meter`] - network latency of a call, from the kernel and the server;
+//! * `meter` - network latency of a call, from the kernel and the server;
 //! * [`quota`] - leases of admitted traffic for tenants, from a server that calls never wait for;
 //! * [`ffi`] - the interface for C;
 //! * `tonic` (feature `tonic`) - a layer for clients of the gRPC library tonic, and for its servers (`tonic-server`).
@@ -22,8 +22,8 @@ pub mod admission;
 mod clock;
 pub mod ffi;
 mod hash;
-pub mod meter;
-pub mod metrics;
+mod meter;
+mod metrics;
 pub mod quota;
 pub mod settings;
 pub mod table;

@@ -242,12 +242,6 @@ impl AdmitState {
     pub fn probability(&self) -> Probability {
         self.probability
     }
-
-    /// Whether removing the destination at `now` loses no learned state.
-    pub fn is_forgettable(&self, options: &AequitasOptions, now: Instant) -> bool {
-        self.probability == Probability::ONE
-            || now.saturating_since(self.last_call) > options.idle_after
-    }
 }
 
 #[cfg(test)]
@@ -331,7 +325,6 @@ mod tests {
         state.on_completion(&options, at(0), Duration::from_ms(9), 500);
         assert_eq!(state.probability(), options.floor);
         let later = at(61_000_000);
-        assert!(state.is_forgettable(&options, later));
         assert_eq!(state.decide(&options, later, u32::MAX), Decision::Admit);
     }
 

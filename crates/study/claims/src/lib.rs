@@ -22,7 +22,7 @@
 //! * [`audit`] - parts of the audit as runs of a claim;
 //! * [`plan`] - runs shared between claims;
 //! * [`report`] - table, JSON, Markdown;
-//! * [`mod@check`] - what a reason of a miss changes, `device` - of a device; [`why`] - reasons of misses, checked by runs;
+//! * `check` - what a reason of a miss changes, `device` - of a device; [`why`] - reasons of misses, checked by runs;
 //! * [`cross`] - cross-validation of the parameters that were fitted;
 //! * [`world`] - what the caller provides, [`laboratory`] - the same on a testbed;
 //! * `embedded` - the repository's claims inside the binary.

@@ -5,19 +5,19 @@
 //! and reports a chain: what the attacker does, which resource filled up, how long the victim waited for the resource,
 //! and what the wait cost.
 //!
-//! * [`subject`] - victims and attackers by name, or of a scenario;
+//! * `subject` - victims and attackers by name, or of a scenario;
 //! * [`measure`] - the two runs;
 //! * [`explanation`] - the result, as plain data;
-//! * [`analyse`] - from traces to the result;
+//! * `analyse` - from traces to the result;
 //! * [`words`] - resources and sentences;
 //! * [`text`] - the result for a terminal.
 #![forbid(unsafe_code)]
 
-pub mod analyse;
+mod analyse;
 pub mod explanation;
 pub mod measure;
 mod sentences;
-pub mod subject;
+mod subject;
 pub mod text;
 mod times;
 pub mod words;

@@ -6,8 +6,8 @@
 //! wait explains: the idle 99th percentile of the service, and the time in which everything outstanding drains at the
 //! device's own bounds. Plain loaded workloads (every service, three sizes, with short and with deep queues, under
 //! several seeds) give the quotients of a device that is loaded and sound; their logarithms have a mean and a
-//! deviation, and the baseline is the upper end of the interval in which [`COVERED`] of such quotients lie, with
-//! [`CONFIDENCE`]. An experiment is anomalous where its quotient is more than [`ABOVE`] times that.
+//! deviation, and the baseline is the upper end of the interval in which 99 % of such quotients lie, with a
+//! confidence of 95 %. An experiment is anomalous where its quotient is more than [`ABOVE`] times that.
 //!
 //! Units: microseconds. Limits: a 99th percentile needs a thousand messages, so workloads of large messages are not
 //! judged; the deviation over plain workloads is taken for normal in the logarithm. Source: none, it is ours; the
@@ -23,14 +23,11 @@ use crate::space::point::{self, Feature, Point, SERVICES};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Part of a sound device's quotients that the baseline covers.
-pub const COVERED: f64 = 0.99;
-/// How sure that is.
-pub const CONFIDENCE: f64 = 0.95;
 /// What a quotient may be over the baseline: as much above as throughput may be below its bound.
-pub const ABOVE: f64 = 1.25;
-/// Quantiles of the standard normal distribution at [`COVERED`] and at [`CONFIDENCE`].
+pub(crate) const ABOVE: f64 = 1.25;
+/// Quantile of the standard normal distribution at 0.99: this part of a sound device's quotients is below the baseline.
 const Z_COVERED: f64 = 2.326_348;
+/// The same at 0.95: how sure that is.
 const Z_CONFIDENCE: f64 = 1.644_854;
 /// Seeds of each plain workload.
 const SEEDS: u64 = 3;
@@ -158,7 +155,7 @@ fn plain(bounds: &Bounds) -> Vec<Point> {
 }
 
 /// Geometric mean of what `logarithms` are of, and the upper tolerance bound: mean and deviation, the latter with
-/// Howe's factor for [`COVERED`] of all values with [`CONFIDENCE`].
+/// Howe's factor for 99 % of all values with a confidence of 95 %.
 fn upper_bound(logarithms: &[f64]) -> (f64, f64) {
     let count = logarithms.len() as f64;
     let mean = logarithms.iter().sum::<f64>() / count;
@@ -201,7 +198,7 @@ mod tests {
             })
             .count();
         let share = kept as f64 / 2e3;
-        assert!((share - CONFIDENCE).abs() < 0.025, "{share}");
+        assert!((share - 0.95).abs() < 0.025, "{share}");
     }
 
     #[test]

@@ -7,11 +7,11 @@
 //!
 //! * [`space`] - the workloads;
 //! * [`bounds`], [`monitor`] - what a sound device reaches, and when an experiment is anomalous;
-//! * [`latency`] - the same of latencies; [`victim`] - of a victim beside an attacker; [`rule`] - which of them counts;
+//! * `latency` - the same of latencies; [`victim`] - of a victim beside an attacker; [`rule`] - which of them counts;
 //! * [`counters`] - which counters guide the search; `vocabulary` - by which names testbeds report them.
-//! * [`sprt`], [`region`], [`mfs`] - how an anomaly becomes its minimal feature set;
+//! * `sprt`, [`region`], [`mfs`] - how an anomaly becomes its minimal feature set;
 //! * [`search`] - where to look next; [`hunt`] - the whole;
-//! * [`known`], [`advise`] - what is known of a device, and what an application has to do with it; [`fix`] - what ends one anomaly; [`regress`], [`triggers`], [`perftest`] - known reproducers as a suite;
+//! * [`known`], [`advise`] - what is known of a device, and what an application has to do with it; [`fix`] - what ends one anomaly; [`regress`], [`triggers`], `perftest` - known reproducers as a suite;
 //! * [`compare`] - searchers side by side; [`knockout`], [`planted`] - what a finding belongs to, on simulated and on drawn devices;
 //! * [`mod@bench`], [`state`], [`session`] - experiments in batches, counted and kept; [`table`] - the result as text.
 #![forbid(unsafe_code)]
@@ -26,10 +26,10 @@ pub mod fix;
 pub mod hunt;
 pub mod knockout;
 pub mod known;
-pub mod latency;
+mod latency;
 pub mod mfs;
 pub mod monitor;
-pub mod perftest;
+mod perftest;
 pub mod planted;
 pub mod region;
 pub mod regress;
@@ -37,7 +37,7 @@ pub mod rule;
 pub mod search;
 pub mod session;
 pub mod space;
-pub mod sprt;
+mod sprt;
 pub mod state;
 pub mod table;
 pub mod triggers;

@@ -27,7 +27,7 @@ pub enum Symptom {
     PauseFrames,
     /// Low throughput.
     LowThroughput,
-    /// A latency that the own queues do not explain ([`crate::latency`]).
+    /// A latency that the own queues do not explain (`latency`).
     HighLatency,
     /// A victim that got less than it is owed ([`crate::victim`]).
     Interference,

@@ -17,32 +17,28 @@ const PORT_FIRST: u32 = 18_515;
 
 /// A workload as perftest runs it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Perftest {
+pub(crate) struct Perftest {
     /// The workload that the lines give.
     pub point: Point,
-    /// The lines.
     pub lines: Vec<Line>,
 }
 
 /// Processes of one kind.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Line {
+pub(crate) struct Line {
     /// Program and options, the same at both ends.
     pub command: String,
-    /// Processes at each end.
     pub processes: u32,
     /// The end that posts: perftest's client.
     pub from: Host,
     /// The other end: perftest's server.
     pub to: Host,
-    /// Memory of the client.
     pub memory: MemoryPlace,
-    /// Memory of the server.
     pub remote_memory: MemoryPlace,
 }
 
 /// `point` as perftest lines on a device of `limits`. The error says what perftest cannot express.
-pub fn of(point: &Point, limits: &DeviceLimits) -> Result<Perftest, String> {
+pub(crate) fn of(point: &Point, limits: &DeviceLimits) -> Result<Perftest, String> {
     if point.control != 0 {
         return Err("perftest has no loop of control verbs".to_owned());
     }
@@ -144,7 +140,7 @@ fn check(asked: &DataTraffic, parsed: &DataTraffic) -> Result<(), String> {
 
 impl Perftest {
     /// What differs from `asked`, in words.
-    pub fn differences(&self, asked: &Point) -> Vec<String> {
+    pub(crate) fn differences(&self, asked: &Point) -> Vec<String> {
         let features = [Feature::Regions, Feature::RegionBytes].into_iter();
         let features = features.filter(|feature| feature.of(asked) != feature.of(&self.point));
         let words = features.map(|feature| {
@@ -160,7 +156,7 @@ impl Perftest {
     }
 
     /// A shell script that runs the lines between two machines.
-    pub fn script(&self) -> String {
+    pub(crate) fn script(&self) -> String {
         let mut text = SCRIPT_HEAD.to_owned();
         for host in [Host::A, Host::B] {
             let is_far = |line: &Line| {

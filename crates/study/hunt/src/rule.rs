@@ -1,7 +1,7 @@
 //! What a hunt calls anomalous: the rules that judge its experiments.
 //!
 //! A device alone is compared with its bounds ([`crate::monitor`]), and on request also with its own latency
-//! ([`crate::latency`]). A victim beside an attacker is compared with what it is owed by the audit's predicate
+//! (`latency`). A victim beside an attacker is compared with what it is owed by the audit's predicate
 //! ([`crate::victim`]). One hunt has one of the two.
 
 use crate::bounds::Bounds;

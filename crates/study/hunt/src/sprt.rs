@@ -8,19 +8,19 @@
 //! Wald, Sequential Tests of Statistical Hypotheses (1945). The public prototype of Collie decides by one run.
 
 /// A symptom that appears at least this often is there.
-pub const PRESENT: f64 = 0.9;
+pub(crate) const PRESENT: f64 = 0.9;
 /// A symptom that appears at most this often is not.
-pub const ABSENT: f64 = 0.1;
+pub(crate) const ABSENT: f64 = 0.1;
 /// Probability of a wrong answer, for each of the two.
-pub const ERROR: f64 = 0.05;
+pub(crate) const ERROR: f64 = 0.05;
 /// Outcomes after which it stops. An odd number, so that there is a majority.
-pub const REPEATS_MAX: u32 = 15;
+pub(crate) const REPEATS_MAX: u32 = 15;
 /// Outcomes that the shortest decision needs: these may be observed at once.
-pub const REPEATS_MIN: u32 = 2;
+pub(crate) const REPEATS_MIN: u32 = 2;
 
 /// What is known so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sequential {
+pub(crate) struct Sequential {
     shown: u32,
     not: u32,
 }
@@ -35,8 +35,7 @@ pub struct Decision {
 }
 
 impl Sequential {
-    /// Adds one outcome.
-    pub fn add(&mut self, shown: bool) {
+    pub(crate) fn add(&mut self, shown: bool) {
         match shown {
             true => self.shown += 1,
             false => self.not += 1,
@@ -44,12 +43,12 @@ impl Sequential {
     }
 
     /// Outcomes so far.
-    pub fn count(&self) -> u32 {
+    pub(crate) fn count(&self) -> u32 {
         self.shown + self.not
     }
 
     /// The decision, once there is one.
-    pub fn decision(&self) -> Option<Decision> {
+    pub(crate) fn decision(&self) -> Option<Decision> {
         let step = libm::log(PRESENT / ABSENT);
         let ratio = step * (f64::from(self.shown) - f64::from(self.not));
         let bound = libm::log((1.0 - ERROR) / ERROR);

@@ -7,10 +7,10 @@
 //!
 //! Where no tenant says what it needs, objectives are derived from what each gets alone (`derive`).
 //!
-//! * [`needs`] - what tenants need, and whether they got it;
+//! * `needs` - what tenants need, and whether they got it;
 //! * [`result`] - the answer as plain data;
 //! * [`mod@run`] - runs the policies and ranks them;
-//! * [`cause`] - which tenants and which resource cause a miss;
+//! * `cause` - which tenants and which resource cause a miss;
 //! * [`text`] - the answer for a terminal.
 //!
 //! Units end the names, as in [`isolane_study_audit::matrix`]. Nothing in a result depends on when, where or with how many
@@ -18,9 +18,9 @@
 #![forbid(unsafe_code)]
 
 mod advice;
-pub mod cause;
+mod cause;
 mod derive;
-pub mod needs;
+mod needs;
 pub mod result;
 pub mod run;
 pub mod text;

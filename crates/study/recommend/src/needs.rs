@@ -11,7 +11,7 @@ use isolane_study_audit::cell::Metrics;
 use isolane_study_results::rdma::TenantSettling;
 
 /// The objectives of `tenant`, in the order of [`ObjectiveKind`].
-pub fn objectives(tenant: &Tenant) -> Vec<Objective> {
+pub(crate) fn objectives(tenant: &Tenant) -> Vec<Objective> {
     let slo = &tenant.slo;
     let all = [
         (

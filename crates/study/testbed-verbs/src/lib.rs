@@ -5,7 +5,7 @@
 //! (`isolane rdma agent`), reached by a pipe, by ssh or over TLS.
 //!
 //! * [`target`] - what `--target verbs:...` names;
-//! * [`testbed`] - the testbed; [`calibrate`] - what the devices can do; [`error`] - what goes wrong;
+//! * [`testbed`] - the testbed; [`calibrate`] - what the devices can do; `error` - what goes wrong;
 //! * [`message`] - what controller and agent say to each other; [`link`] - the controller's end; [`agent`] - the other;
 //! * [`identity`] - certificates; [`listen`] - an agent on a TCP port.
 //!
@@ -14,7 +14,7 @@
 
 pub mod agent;
 pub mod calibrate;
-pub mod error;
+mod error;
 pub mod identity;
 pub mod link;
 pub mod listen;

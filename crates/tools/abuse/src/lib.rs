@@ -10,9 +10,9 @@
 
 #![forbid(unsafe_code)]
 
-pub mod attacks;
+mod attacks;
 pub mod process;
-pub mod socket;
+mod socket;
 
 pub use attacks::{Attack, Target};
 pub use process::Running;

@@ -1,4 +1,4 @@
-//! The part of `ARCHITECTURE.md` that follows from [`ROOMS`]: which wing uses which, and a table of the rooms of each wing.
+//! The part of `ARCHITECTURE.md` that follows from `ROOMS`: which wing uses which, and a table of the rooms of each wing.
 
 use crate::rooms::{Kind, ROOMS, Room, room_of};
 use std::fmt::Write;

@@ -1,6 +1,6 @@
 //! Which crate may depend on which, and what every crate says of itself.
 //!
-//! [`ROOMS`] lists every arrow: one that it does not list is a breach, so a new arrow is a decision that a reviewer sees, and
+//! `ROOMS` lists every arrow: one that it does not list is a breach, so a new arrow is a decision that a reviewer sees, and
 //! one that no crate uses is a breach too. Development dependencies follow the same table.
 
 use crate::finding::{Finding, Rule};

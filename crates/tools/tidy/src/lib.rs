@@ -5,12 +5,12 @@
 //! and reason ([`finding::Finding`]). Limits: sources are masked, not parsed, so the bans here are the second
 //! net behind the lints of `clippy.toml`. The rules are those of `STYLE.md` and `ARCHITECTURE.md`.
 //!
-//! * [`rooms`] - every crate and the crates that it may use; [`diagram`] - the same for ARCHITECTURE.md;
+//! * `rooms` - every crate and the crates that it may use; [`diagram`] - the same for ARCHITECTURE.md;
 //! * [`layers`] - the manifests follow the table, and every crate root says what it is;
 //! * [`sources`] - bans in pure crates, file length, module comments, unfinished work, foreign paths;
-//! * [`circles`] - no circle of files; [`callers`] - no module without a caller; both read [`modules`];
+//! * [`circles`] - no circle of files; [`callers`] - no module without a caller; both read `modules`;
 //! * [`documents`] - links, paths, make targets and the changelog;
-//! * [`promises`] - every guarantee of the threat model has a test.
+//! * `promises` - every guarantee of the threat model has a test.
 #![forbid(unsafe_code)]
 
 pub mod callers;
@@ -19,11 +19,11 @@ pub mod diagram;
 pub mod documents;
 pub mod finding;
 pub mod layers;
-pub mod mask;
-pub mod modules;
-pub mod promises;
+mod mask;
+mod modules;
+mod promises;
 mod room;
-pub mod rooms;
+mod rooms;
 pub mod sources;
 pub mod tree;
 

@@ -4,7 +4,7 @@
 //! comments, strings and character literals, not a parser.
 
 /// `text` with comments, strings and character literals blanked.
-pub fn code_only(text: &str) -> String {
+pub(crate) fn code_only(text: &str) -> String {
     let characters: Vec<char> = text.chars().collect();
     let mut masked = String::with_capacity(text.len());
     let mut at = 0;
@@ -22,7 +22,7 @@ pub fn code_only(text: &str) -> String {
 }
 
 /// `masked` (see [`code_only`]) with every item behind `#[cfg(test)]` blanked too.
-pub fn without_tests(masked: &str) -> String {
+pub(crate) fn without_tests(masked: &str) -> String {
     const MARK: &str = "#[cfg(test)]";
     let mut result = String::with_capacity(masked.len());
     let mut rest = masked;

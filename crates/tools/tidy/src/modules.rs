@@ -8,11 +8,10 @@ use crate::tree::Tree;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The names from the root of the crate to a module; empty for the root.
-pub type Path = Vec<String>;
+pub(crate) type Path = Vec<String>;
 
-/// One file of a crate.
 #[derive(Clone, Debug)]
-pub struct Module {
+pub(crate) struct Module {
     /// Path of the file.
     pub file: String,
     /// Its text without comments, literals and tests.
@@ -21,7 +20,7 @@ pub struct Module {
 
 /// What a `use` names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Use {
+pub(crate) struct Use {
     /// Its parts, as they are written.
     pub path: Path,
     /// The name that it gets, which `as` can change.
@@ -31,7 +30,7 @@ pub struct Use {
 }
 
 /// The modules of each crate, by folder of the crate.
-pub fn of_crates(tree: &Tree) -> BTreeMap<String, BTreeMap<Path, Module>> {
+pub(crate) fn of_crates(tree: &Tree) -> BTreeMap<String, BTreeMap<Path, Module>> {
     let mut crates: BTreeMap<String, BTreeMap<Path, Module>> = BTreeMap::new();
     for (file, text) in tree.files() {
         let Some((folder, path)) = place(file) else {
@@ -120,7 +119,7 @@ fn declared(code: &str) -> Vec<(String, bool)> {
 }
 
 /// What the `use` declarations of this text name.
-pub fn uses(code: &str) -> Vec<Use> {
+pub(crate) fn uses(code: &str) -> Vec<Use> {
     let mut found = Vec::new();
     for statement in statements(code) {
         let (before, tree) = statement;
@@ -201,7 +200,7 @@ fn branches(text: &str) -> Vec<&str> {
 }
 
 /// Paths of at least two parts in the code, `use` declarations included.
-pub fn paths(code: &str) -> BTreeSet<Path> {
+pub(crate) fn paths(code: &str) -> BTreeSet<Path> {
     let mut found = BTreeSet::new();
     for run in code.split(|c: char| !(c.is_alphanumeric() || c == '_' || c == ':')) {
         if run.contains("::") {
@@ -211,8 +210,7 @@ pub fn paths(code: &str) -> BTreeSet<Path> {
     found
 }
 
-/// The words of the code.
-pub fn words(code: &str) -> BTreeSet<&str> {
+pub(crate) fn words(code: &str) -> BTreeSet<&str> {
     code.split(|c: char| !(c.is_alphanumeric() || c == '_'))
         .filter(|word| !word.is_empty())
         .collect()

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 const PATH: &str = "docs/internals/threat-model.md";
 
 /// The rule over the threat model, where there is one.
-pub fn check(tree: &Tree) -> Vec<Finding> {
+pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
     let Some(text) = tree.text(PATH) else {
         return Vec::new();
     };

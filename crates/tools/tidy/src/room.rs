@@ -2,7 +2,7 @@
 
 /// What a crate may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// Takes time, randomness and input as arguments; no `unsafe`.
     Pure,
     /// As [`Kind::Pure`], with `unsafe` hints to the processor.
@@ -15,19 +15,18 @@ pub enum Kind {
 
 impl Kind {
     /// Takes time, randomness and input as arguments.
-    pub const fn is_pure(self) -> bool {
+    pub(crate) const fn is_pure(self) -> bool {
         matches!(self, Self::Pure | Self::PureUnsafe)
     }
 
     /// May hold `unsafe` code.
-    pub const fn may_unsafe(self) -> bool {
+    pub(crate) const fn may_unsafe(self) -> bool {
         matches!(self, Self::PureUnsafe | Self::Unsafe)
     }
 }
 
-/// A crate and its place.
 #[derive(Clone, Copy, Debug)]
-pub struct Room {
+pub(crate) struct Room {
     /// Folder below `crates/`: wing and room.
     pub folder: &'static str,
     /// What it may do.
@@ -40,7 +39,7 @@ pub struct Room {
 
 impl Room {
     /// The package's name.
-    pub fn package(&self) -> String {
+    pub(crate) fn package(&self) -> String {
         match self.folder {
             "app/cli" => "isolane".to_owned(),
             "rdma/daemon" => "isolaned".to_owned(),
@@ -49,7 +48,7 @@ impl Room {
     }
 
     /// The wing: the first part of the folder.
-    pub fn wing(&self) -> &'static str {
+    pub(crate) fn wing(&self) -> &'static str {
         self.folder
             .split('/')
             .next()

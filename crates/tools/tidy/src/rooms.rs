@@ -2,14 +2,14 @@
 //!
 //! The folder below `crates/` is wing and room; the package's name follows from it.
 
-pub use crate::room::{Kind, Room};
+pub(crate) use crate::room::{Kind, Room};
 
 use crate::room::room;
 use Kind::{Plain, Pure, PureUnsafe, Unsafe};
 
 /// Every crate, from the bottom up.
 #[rustfmt::skip]
-pub const ROOMS: &[Room] = &[
+pub(crate) const ROOMS: &[Room] = &[
     room(
         "common/linux",
         Unsafe,
@@ -398,7 +398,7 @@ pub const ROOMS: &[Room] = &[
 ];
 
 /// The room of `folder`.
-pub fn room_of(folder: &str) -> Option<&'static Room> {
+pub(crate) fn room_of(folder: &str) -> Option<&'static Room> {
     ROOMS.iter().find(|room| room.folder == folder)
 }
 

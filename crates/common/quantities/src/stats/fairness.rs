@@ -144,11 +144,6 @@ impl SentTable {
         sums
     }
 
-    /// FM over a range of slots, in bytes per unit of weight. Panics if the range ends after the table.
-    pub fn fm(&self, slots: Range<usize>) -> f64 {
-        fm(&self.sent_in(slots))
-    }
-
     /// NFM over intervals of `window` slots: the worst one; `None` when the table is shorter or `window` is
     /// zero.
     pub fn nfm(&self, window: usize, share: FairShare) -> Option<f64> {
@@ -274,7 +269,7 @@ mod tests {
             table.add(Instant::ZERO, flow, Bytes::new(bytes));
         }
         let link = FairShare::OfLink(BitRate::from_gbps(10));
-        assert_eq!(table.fm(0..1), 62_500_000.0);
+        assert_eq!(fm(&table.sent_in(0..1)), 62_500_000.0);
         assert_eq!(table.nfm(1, link), Some(0.5));
     }
 
@@ -328,7 +323,7 @@ mod tests {
             for (start, &nfm) in each.iter().enumerate() {
                 // The link carries 1,000 bytes in a slot, for a weight of six.
                 let share = 1_000.0 * window as f64 / 6.0;
-                prop_assert!((nfm - table.fm(start..start + window) / share).abs() < 1e-9);
+                prop_assert!((nfm - fm(&table.sent_in(start..start + window)) / share).abs() < 1e-9);
             }
         }
     }

@@ -16,7 +16,7 @@ use isolane_common_quantities::units::Duration;
 use isolane_ethernet_policy::titan::weights::WeightOptions;
 
 /// Name of this interface in journals and reports.
-pub const NAME: &str = "devlink";
+pub(crate) const NAME: &str = "devlink";
 
 pub(super) const PORT_GET: u8 = 5;
 pub(super) const RATE_GET: u8 = 74;
@@ -35,7 +35,7 @@ const WEIGHT_MAX: u32 = 200;
 
 /// A device with queue nodes.
 #[derive(Debug)]
-pub struct Devlink {
+pub(crate) struct Devlink {
     family: Box<dyn Ask>,
     bus: String,
     device: String,
@@ -46,7 +46,7 @@ pub struct Devlink {
 impl Devlink {
     /// Opens the devlink instance of the device with that index, or returns why it cannot be used. Fails with the
     /// kernel's error, except "not supported".
-    pub fn open(index: u32, queues: u16) -> Result<Result<Self, String>, NicError> {
+    pub(crate) fn open(index: u32, queues: u16) -> Result<Result<Self, String>, NicError> {
         match Generic::open(NAME)? {
             Some(family) => Self::over(Box::new(family), index, queues),
             None => Ok(Err("the kernel has no devlink".to_owned())),
@@ -67,7 +67,7 @@ impl Devlink {
 
     /// Opens it to undo weights, for any present weights of its nodes; `None` if no node is left. Fails with the
     /// kernel's error, except "not supported".
-    pub fn reopen(index: u32, queues: u16) -> Result<Option<Self>, NicError> {
+    pub(crate) fn reopen(index: u32, queues: u16) -> Result<Option<Self>, NicError> {
         let Some(family) = Generic::open(NAME)? else {
             return Ok(None);
         };

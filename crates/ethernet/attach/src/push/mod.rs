@@ -1,16 +1,16 @@
 //! Sets the weight of each queue in a device's scheduler (DQWA), through the interface of its driver.
 //!
 //! * [`net_shaper`] - the kernel's interface for shapers of queues, Linux 6.13 and newer;
-//! * [`devlink`] - rates of a device's scheduling nodes, if each queue has a node;
-//! * [`WeightInterface::Absent`] - neither: the device serves queues by its own rule, usually in turn; expect titan's figures for
-//!   DQA alone.
+//! * [`devlink`] - rates of a device's scheduling nodes, if each queue has a node.
+//!
+//! A device without either serves queues by its own rule, usually in turn.
 //!
 //! Limits: not tested on a device that accepts weights. Both encodings are compared with the kernel's specification
 //! byte by byte, and tested against a substitute of the kernel's side that fails at any request. Existing shapers of
 //! others are not touched.
 
-pub mod devlink;
-pub mod net_shaper;
+pub(crate) mod devlink;
+pub(crate) mod net_shaper;
 #[cfg(test)]
 mod tests;
 
@@ -19,7 +19,7 @@ use crate::error::NicError;
 use isolane_ethernet_policy::titan::weights::WeightOptions;
 
 /// An interface that sets queue weights.
-pub trait Pusher {
+pub(crate) trait Pusher {
     /// Name in journals and reports.
     fn name(&self) -> &'static str;
 
@@ -37,37 +37,30 @@ pub trait Pusher {
     fn undo(&mut self, queues: u16) -> Result<(), NicError>;
 }
 
-/// The interface that receives weights.
-pub enum WeightInterface {
-    /// A pusher.
-    By(Box<dyn Pusher>),
-    /// None, with the reason.
-    Absent(String),
+/// The interface of the device, if it has one: else expect titan's figures for DQA alone. Fails with the kernel's error,
+/// except "not supported".
+pub(crate) fn choose(device: &Device) -> Result<Option<Box<dyn Pusher>>, NicError> {
+    if let Ok(shaper) = net_shaper::NetShaper::open(device.index)? {
+        return Ok(Some(Box::new(shaper)));
+    }
+    let devlink = devlink::Devlink::open(device.index, device.managed_queues())?;
+    Ok(devlink
+        .ok()
+        .map(|devlink| Box::new(devlink) as Box<dyn Pusher>))
 }
 
-impl WeightInterface {
-    /// Chooses the interface that the device supports. Fails with the kernel's error, except "not supported".
-    pub fn choose(device: &Device) -> Result<Self, NicError> {
-        let shaper = match net_shaper::NetShaper::open(device.index)? {
-            Ok(shaper) => return Ok(Self::By(Box::new(shaper))),
-            Err(reason) => reason,
-        };
-        Ok(
-            match devlink::Devlink::open(device.index, device.managed_queues())? {
-                Ok(devlink) => Self::By(Box::new(devlink)),
-                Err(reason) => Self::Absent(format!("{shaper}; {reason}")),
-            },
-        )
-    }
-
-    /// The interface that a journal names; `None` if it no longer exists, in which case nothing is left to undo.
-    pub fn named(name: &str, index: u32, queues: u16) -> Result<Option<Box<dyn Pusher>>, NicError> {
-        Ok(match name {
-            net_shaper::NAME => net_shaper::NetShaper::reopen(index)?
-                .map(|shaper| Box::new(shaper) as Box<dyn Pusher>),
-            devlink::NAME => devlink::Devlink::reopen(index, queues)?
-                .map(|devlink| Box::new(devlink) as Box<dyn Pusher>),
-            _ => None,
-        })
-    }
+/// The interface that a journal names; `None` if it no longer exists, in which case nothing is left to undo.
+pub(crate) fn named(
+    name: &str,
+    index: u32,
+    queues: u16,
+) -> Result<Option<Box<dyn Pusher>>, NicError> {
+    Ok(match name {
+        net_shaper::NAME => {
+            net_shaper::NetShaper::reopen(index)?.map(|shaper| Box::new(shaper) as Box<dyn Pusher>)
+        }
+        devlink::NAME => devlink::Devlink::reopen(index, queues)?
+            .map(|devlink| Box::new(devlink) as Box<dyn Pusher>),
+        _ => None,
+    })
 }

@@ -16,7 +16,7 @@ use isolane_common_quantities::units::Duration;
 use isolane_ethernet_policy::titan::weights::WeightOptions;
 
 /// Name of this interface in journals and reports.
-pub const NAME: &str = "net-shaper";
+pub(crate) const NAME: &str = "net-shaper";
 
 pub(super) const GET: u8 = 1;
 pub(super) const DELETE: u8 = 3;
@@ -40,7 +40,7 @@ const INTERVAL: Duration = Duration::from_ms(10);
 
 /// A device that supports the interface.
 #[derive(Debug)]
-pub struct NetShaper {
+pub(crate) struct NetShaper {
     family: Box<dyn Ask>,
     index: u32,
 }
@@ -48,7 +48,7 @@ pub struct NetShaper {
 impl NetShaper {
     /// Opens the interface of the device with that index, or returns why it cannot be used. Fails with the kernel's
     /// error, except "not supported".
-    pub fn open(index: u32) -> Result<Result<Self, String>, NicError> {
+    pub(crate) fn open(index: u32) -> Result<Result<Self, String>, NicError> {
         match Generic::open(NAME)? {
             Some(family) => Self::over(Box::new(family), index),
             None => Ok(Err(
@@ -87,7 +87,7 @@ impl NetShaper {
     }
 
     /// Opens the interface to undo weights; `None` if the kernel does not have it.
-    pub fn reopen(index: u32) -> Result<Option<Self>, NicError> {
+    pub(crate) fn reopen(index: u32) -> Result<Option<Self>, NicError> {
         let family = Generic::open(NAME)?;
         Ok(family.map(|family| Self {
             family: Box::new(family),

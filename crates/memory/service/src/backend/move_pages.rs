@@ -39,7 +39,7 @@ const ESRCH: i32 = 3;
 
 /// Queries the nodes of pages and moves pages: the kernel, or a test.
 pub trait Pages: Send {
-    /// See [`sys::move_pages`].
+    /// See `sys::move_pages`.
     fn move_pages(
         &mut self,
         process: u32,

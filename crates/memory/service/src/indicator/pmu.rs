@@ -1,6 +1,6 @@
 //! Latency by the processor's counters: cycles with a miss of the last cache outstanding, per retired load that missed it.
 //!
-//! Method: one pair of counters per application's control group and processor ([`sys::perf_event_of_cgroup`]); the latency is
+//! Method: one pair of counters per application's control group and processor (`sys::perf_event_of_cgroup`); the latency is
 //! cycles over misses over clock rate, over what came since the reading before, smoothed. Fewer than [`MISSES_MIN`] misses
 //! give no value. Cycles overlap when misses do, so this is what the processor waited, not what one load took; that is
 //! what the original's prototype uses.

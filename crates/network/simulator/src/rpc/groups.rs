@@ -19,7 +19,6 @@ use isolane_network_scenario::model::{Arrivals, BurstPhase, FabricScenario, Patt
 /// One that can be called.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
-    /// Who.
     pub to: HostId,
     /// Number of the pair.
     pub pair: u32,
@@ -28,13 +27,11 @@ pub(super) struct Peer {
 /// One calling host of one group.
 #[derive(Clone, Debug)]
 pub(super) struct Generator {
-    /// The group it belongs to.
     pub group: usize,
     /// Who calls.
     pub host: HostId,
     /// When its calls begin; none for a closed loop.
     pub clock: Option<Clock>,
-    /// For gaps.
     pub gaps: Stream,
     /// When it starts.
     pub start: Instant,

@@ -24,8 +24,6 @@ mod slab;
 #[cfg(test)]
 mod tests;
 
-pub use series::{PAIRS_MAX, POINTS_MAX, QUEUES_MAX};
-
 use crate::network::{Network, Owner};
 use crate::packet::Timer;
 use crate::topology::PortId;
@@ -39,7 +37,7 @@ use isolane_study_results::network::{ClassResult, FabricSeries, PairResult};
 use objective::Objective;
 use pairs::Pairs;
 use record::{Record, Window};
-use series::Series;
+use series::{QUEUES_MAX, Series};
 use slab::{Call, InFlight};
 
 /// The calls of a run.

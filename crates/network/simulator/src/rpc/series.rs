@@ -19,11 +19,11 @@ use isolane_study_results::network::FabricSeries;
 use std::collections::BTreeMap;
 
 /// Most points of a series.
-pub const POINTS_MAX: u64 = 4_096;
+pub(crate) const POINTS_MAX: u64 = 4_096;
 /// Most pairs that have series of their own.
-pub const PAIRS_MAX: usize = 64;
+pub(crate) const PAIRS_MAX: usize = 64;
 /// Most ports whose queue has a series.
-pub const QUEUES_MAX: usize = 16;
+pub(crate) const QUEUES_MAX: usize = 16;
 
 #[derive(Clone, Debug)]
 pub(super) struct Series {

@@ -18,7 +18,6 @@ pub(super) struct Call {
     pub generator: u32,
     /// Its pair of hosts, as [`super::groups::Groups`] numbers them.
     pub pair: u32,
-    /// Who is called.
     pub to: HostId,
     /// Requested class.
     pub asked: u8,

@@ -2,7 +2,7 @@
 //!
 //! A transport is one value for all hosts of a run, driven by the event loop ([`crate::run`]); it keeps the state of
 //! sender and receiver apart by convention and exchanges packets only through the [`Network`]. It decides nothing about
-//! classes: [`crate::rpc`] has done that when it hands a message over.
+//! classes: `rpc` has done that when it hands a message over.
 //!
 //! A message is complete for the caller when its last packet has been acknowledged (that is the end of its network
 //! latency, thesis appendix B.1), and its latency begins when it was handed over.

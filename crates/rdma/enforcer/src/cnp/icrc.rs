@@ -57,7 +57,7 @@ const CONGESTION: usize = 4;
 /// use isolane_rdma_enforcer::cnp::icrc::checksum;
 /// assert_eq!(checksum(&[0; 40]), None);
 /// ```
-pub fn checksum(packet: &[u8]) -> Option<[u8; 4]> {
+pub(crate) fn checksum(packet: &[u8]) -> Option<[u8; 4]> {
     let internet = match packet.first()? >> 4 {
         4 if packet[0] & 15 == 5 => IPV4,
         6 => IPV6,

@@ -7,7 +7,7 @@
 //!
 //! Source: harmonic 5.5.1; InfiniBand specification, annex 17 (RoCEv2), 17.9.
 
-pub mod icrc;
-pub mod packet;
-pub mod sender;
-pub mod target;
+pub(crate) mod icrc;
+pub(crate) mod packet;
+pub(crate) mod sender;
+pub(crate) mod target;

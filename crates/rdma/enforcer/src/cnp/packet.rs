@@ -10,9 +10,9 @@ use super::icrc;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// UDP port of RoCEv2.
-pub const PORT: u16 = 4791;
+pub(crate) const PORT: u16 = 4791;
 /// Opcode of a congestion notification.
-pub const OPCODE: u8 = 0x81;
+pub(crate) const OPCODE: u8 = 0x81;
 /// Partition every port is a full member of.
 const PARTITION: u16 = 0xffff;
 /// BECN, second bit of the byte after the partition key.
@@ -30,11 +30,11 @@ const TRANSPORT: usize = 12;
 const RESERVED: usize = 16;
 const CHECKSUM: usize = 4;
 /// Bytes of a notification over IPv6, the longer one.
-pub const LENGTH_MAX: usize = ETHERNET + IPV6 + UDP + TRANSPORT + RESERVED + CHECKSUM;
+pub(crate) const LENGTH_MAX: usize = ETHERNET + IPV6 + UDP + TRANSPORT + RESERVED + CHECKSUM;
 
 /// IP addresses of both ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Addresses {
+pub(crate) enum Addresses {
     /// Over IPv4.
     V4 {
         /// Source: the peer of the flow.
@@ -51,14 +51,12 @@ pub enum Addresses {
     },
 }
 
-/// The fields of a notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Notification {
+pub(crate) struct Notification {
     /// Source Ethernet address.
     pub source_hardware: [u8; 6],
     /// Destination Ethernet address: the RNIC.
     pub destination_hardware: [u8; 6],
-    /// IP addresses.
     pub addresses: Addresses,
     /// UDP source port; constant per flow, otherwise arbitrary.
     pub source_port: u16,
@@ -70,14 +68,14 @@ pub struct Notification {
 
 /// The bytes of a notification's Ethernet frame.
 #[derive(Clone, Copy, Debug)]
-pub struct Frame {
+pub(crate) struct Frame {
     bytes: [u8; LENGTH_MAX],
     length: usize,
 }
 
 impl Frame {
     /// All bytes from the Ethernet header to the invariant checksum.
-    pub fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 }
@@ -111,7 +109,7 @@ impl Notification {
     /// };
     /// assert_eq!(notification.frame().bytes().len(), 74);
     /// ```
-    pub fn frame(&self) -> Frame {
+    pub(crate) fn frame(&self) -> Frame {
         assert!(self.queue_pair < 1 << 24, "queue pair {}", self.queue_pair);
         assert!(self.code_point < 1 << 6, "code point {}", self.code_point);
         let mut writer = Writer {

@@ -16,13 +16,13 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 /// Highest rate of one sender, notifications per second: four for each of 100 flows every 10 ms, far below 1 % of any
 /// link.
-pub const RATE_MAX: u64 = 40_000;
+pub(crate) const RATE_MAX: u64 = 40_000;
 /// Largest burst: one batch for 256 flows.
 const BURST: u64 = 1_024;
 
 /// A packet socket on one interface.
 #[derive(Debug)]
-pub struct Sender {
+pub(crate) struct Sender {
     socket: OwnedFd,
     hardware: [u8; 6],
     code_point: u8,
@@ -34,7 +34,7 @@ pub struct Sender {
 impl Sender {
     /// Opens a sender on `interface` with [`RATE_MAX`] and the default code point. Fails if the interface does not
     /// exist, or CAP_NET_RAW is missing.
-    pub fn open(root: &Root, interface: &str) -> Result<Self, EnforceError> {
+    pub(crate) fn open(root: &Root, interface: &str) -> Result<Self, EnforceError> {
         let failed = |source| EnforceError::System {
             action: "open a packet socket for congestion notifications (needs CAP_NET_RAW)",
             source,
@@ -63,7 +63,7 @@ impl Sender {
 
     /// Sends up to `count` notifications to a target at `now` (nanoseconds of a steady clock). Returns the number sent.
     /// Fails with the kernel's error, for example when the interface is down.
-    pub fn send(&mut self, now: u64, target: &Target, count: u32) -> io::Result<u32> {
+    pub(crate) fn send(&mut self, now: u64, target: &Target, count: u32) -> io::Result<u32> {
         let frame = target.notification(self.hardware, self.code_point).frame();
         let mut sent = 0;
         for _ in 0..count {
@@ -87,7 +87,7 @@ impl Sender {
     }
 
     /// Notifications sent so far, and notifications dropped by the rate bound.
-    pub fn counts(&self) -> (u64, u64) {
+    pub(crate) fn counts(&self) -> (u64, u64) {
         (self.sent, self.dropped)
     }
 }

@@ -15,13 +15,13 @@ use isolane_rdma_inventory::rdma::{QueuePair, QueuePairKind, QueuePairState};
 use std::net::IpAddr;
 
 /// Default code point of notifications: 48, the default of several RNIC vendors.
-pub const CODE_POINT: u8 = 48;
+pub(crate) const CODE_POINT: u8 = 48;
 /// UDP source ports of RoCEv2 are in the dynamic range.
 const PORT_BASE: u16 = 0xc000;
 
 /// A port of an RNIC of this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LocalPort {
+pub(crate) struct LocalPort {
     /// Ethernet address.
     hardware: [u8; 6],
     /// An address of the GID table.
@@ -30,7 +30,7 @@ pub struct LocalPort {
 
 impl LocalPort {
     /// Reads the port of the RDMA device `device` from `/sys`. `None` without an Ethernet address or a RoCEv2 address.
-    pub fn read(root: &isolane_common_linux::Root, device: &str, port: u32) -> Option<Self> {
+    pub(crate) fn read(root: &isolane_common_linux::Root, device: &str, port: u32) -> Option<Self> {
         let folder = format!("/sys/class/infiniband/{device}/ports/{port}");
         let entries = root.list(&format!("{folder}/gids"));
         let addresses = entries.iter().filter_map(|index| {
@@ -62,7 +62,7 @@ pub(super) fn hardware_address(text: &str) -> Option<[u8; 6]> {
 
 /// A flow that can be slowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
+pub(crate) struct Target {
     port: LocalPort,
     queue_pair: u32,
     peer: Option<IpAddr>,
@@ -72,7 +72,11 @@ impl Target {
     /// The flow of `queue_pair`, from the kernel's inventory, through `port` of its device. `peer` is the remote
     /// address where the kernel knows it (connections of the connection manager); it becomes only the source address.
     /// `None` for a queue pair that cannot send, has no user process, or has no congestion control (UD, raw).
-    pub fn of(queue_pair: &QueuePair, port: LocalPort, peer: Option<IpAddr>) -> Option<Self> {
+    pub(crate) fn of(
+        queue_pair: &QueuePair,
+        port: LocalPort,
+        peer: Option<IpAddr>,
+    ) -> Option<Self> {
         let sends = matches!(
             queue_pair.state,
             QueuePairState::ReadyToSend | QueuePairState::SendQueueDrained

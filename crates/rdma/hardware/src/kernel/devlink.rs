@@ -118,7 +118,7 @@ impl Devlink {
         }
     }
 
-    /// The rate of an object; [`Value::Absent`] if there is no such object.
+    /// The rate of an object; `Value::Absent` if there is no such object.
     pub fn rate(&mut self, handle: &str, object: &Object) -> Result<Value, HostError> {
         let mut rate = None;
         let action = format!("read the rate of {handle}/{}", object.name());

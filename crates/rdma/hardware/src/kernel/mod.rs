@@ -1,4 +1,4 @@
-//! The kernel as a [`Backend`]: netlink for devices, files for cgroups.
+//! The kernel as a `Backend`: netlink for devices, files for cgroups.
 //!
 //! * [`devlink`] - rates of functions and groups, ports, switch mode;
 //! * [`bridging`] - traffic classes, DSCP, flow control, buffers;

@@ -198,11 +198,6 @@ impl TenantStatistics {
         }
     }
 
-    /// All kinds in one direction.
-    pub fn of_direction(&self, direction: BusDirection) -> Usage {
-        self.sum(|_, towards| towards == direction)
-    }
-
     /// Everything.
     pub fn total(&self) -> Usage {
         self.sum(|_, _| true)
@@ -308,11 +303,6 @@ mod tests {
             }
         }
         assert_eq!(statistics.total().transactions, 20 * 21 / 2);
-        assert_eq!(
-            statistics.of_direction(BusDirection::ToNic).transactions
-                + statistics.of_direction(BusDirection::ToHost).transactions,
-            statistics.total().transactions
-        );
         assert_eq!(
             statistics.payload().bytes,
             100 * (1 + 2 + 3 + 4 + 5 + 6 + 7 + 8)

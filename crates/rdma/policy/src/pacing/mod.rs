@@ -18,9 +18,9 @@ mod pool;
 mod quiet;
 mod turns;
 
-pub use pool::{Capacity, Pool, Token};
-pub use quiet::QuietList;
-pub use turns::Turns;
+pub(crate) use pool::{Capacity, Pool, Token};
+pub(crate) use quiet::QuietList;
+pub(crate) use turns::Turns;
 
 use super::{Action, FlowId};
 use isolane_common_quantities::units::{BitRate, Bytes, Duration, Instant};
@@ -68,7 +68,7 @@ impl Slot {
 /// assert_eq!(actions.pop_front(), Some(grant));
 /// ```
 #[derive(Clone, Debug)]
-pub struct Pacer {
+pub(crate) struct Pacer {
     pool: Pool,
     turns: Turns,
     quiet: QuietList,
@@ -78,7 +78,7 @@ pub struct Pacer {
 impl Pacer {
     /// A stream at the full rate of `device`, with tokens of `token_bytes`, at most `backlog_max` of them kept without
     /// an owner. Panics as [`Pool::new`] does.
-    pub fn new(device: Capacity, token_bytes: Bytes, backlog_max: u32) -> Self {
+    pub(crate) fn new(device: Capacity, token_bytes: Bytes, backlog_max: u32) -> Self {
         Self {
             pool: Pool::new(device, token_bytes, backlog_max),
             turns: Turns::default(),
@@ -89,14 +89,14 @@ impl Pacer {
 
     /// One more flow, numbered in order of joining. The only method that allocates. Panics if `weight` is not in
     /// `1..=`[`Turns::WEIGHT_MAX`].
-    pub fn join(&mut self, weight: u32) {
+    pub(crate) fn join(&mut self, weight: u32) {
         self.turns.join(weight);
         self.quiet.join();
         self.slots.push(Slot::default());
     }
 
     /// `flow` has this much waiting in total. Grants what its token still covers.
-    pub fn want(
+    pub(crate) fn want(
         &mut self,
         now: Instant,
         flow: FlowId,
@@ -117,7 +117,7 @@ impl Pacer {
 
     /// A message of `flow` completed that counted for `operations`; whether that changes when the next token is due.
     #[inline]
-    pub fn completed(&mut self, now: Instant, flow: FlowId, operations: u64) -> bool {
+    pub(crate) fn completed(&mut self, now: Instant, flow: FlowId, operations: u64) -> bool {
         if self.quiet.contains(flow.0) {
             self.quiet.touch(now, flow.0);
         }
@@ -132,7 +132,7 @@ impl Pacer {
     }
 
     /// Forgets what `flow` wants and takes back the rest of its token.
-    pub fn forget(&mut self, now: Instant, flow: FlowId) {
+    pub(crate) fn forget(&mut self, now: Instant, flow: FlowId) {
         self.turns.stop(flow.0);
         self.quiet.remove(flow.0);
         let slot = std::mem::take(&mut self.slots[flow.0 as usize]);
@@ -142,7 +142,7 @@ impl Pacer {
 
     /// The next flow without a request, a grant or any activity for `idle_after`. The flow is dropped as idle. Work in
     /// the device is activity, on a slow network too, unless no completion arrives for `STALLS_MAX` times as long.
-    pub fn pop_idle(&mut self, now: Instant, idle_after: Duration) -> Option<FlowId> {
+    pub(crate) fn pop_idle(&mut self, now: Instant, idle_after: Duration) -> Option<FlowId> {
         loop {
             let (flow, since) = self.quiet.quietest()?;
             if now.saturating_since(since) < idle_after {
@@ -162,50 +162,48 @@ impl Pacer {
 
     /// When the quietest flow was last active.
     #[inline]
-    pub fn quiet_since(&self) -> Option<Instant> {
+    pub(crate) fn quiet_since(&self) -> Option<Instant> {
         self.quiet.quietest().map(|(_, since)| since)
     }
 
     /// The rate of the stream from `now` on.
-    pub fn set_rate(&mut self, now: Instant, rate: BitRate) {
+    pub(crate) fn set_rate(&mut self, now: Instant, rate: BitRate) {
         if rate != self.pool.rate() {
             self.pool.set_rate(now, rate);
         }
     }
 
     /// The size of tokens from `now` on; the rests that flows hold shrink to it.
-    pub fn set_token_bytes(&mut self, now: Instant, bytes: Bytes) {
+    pub(crate) fn set_token_bytes(&mut self, now: Instant, bytes: Bytes) {
         self.pool.set_token_bytes(now, bytes);
     }
 
     /// Messages per second at the device's full rate, from `now` on.
-    pub fn set_messages_per_s(&mut self, now: Instant, messages_per_s: u64) {
+    pub(crate) fn set_messages_per_s(&mut self, now: Instant, messages_per_s: u64) {
         self.pool.set_messages_per_s(now, messages_per_s);
     }
 
-    /// The rate of the stream.
-    pub fn rate(&self) -> BitRate {
+    pub(crate) fn rate(&self) -> BitRate {
         self.pool.rate()
     }
 
-    /// A whole token.
-    pub fn token(&self) -> Token {
+    pub(crate) fn token(&self) -> Token {
         self.pool.token()
     }
 
     /// Tokens handed out since the start.
-    pub fn tokens_taken(&self) -> u64 {
+    pub(crate) fn tokens_taken(&self) -> u64 {
         self.pool.taken()
     }
 
     /// Flows that take turns: they wait for a token, can save one more, or are being slowed down.
-    pub fn waiting_flows(&self) -> u32 {
+    pub(crate) fn waiting_flows(&self) -> u32 {
         self.turns.waiting()
     }
 
     /// When to call [`Self::advance`]; `None` while no flow waits or the rate is zero.
     #[inline]
-    pub fn next_token(&self) -> Option<Instant> {
+    pub(crate) fn next_token(&self) -> Option<Instant> {
         if self.turns.waiting() == 0 {
             return None;
         }
@@ -214,7 +212,7 @@ impl Pacer {
 
     /// Hands out the tokens that are due.
     #[inline]
-    pub fn advance(&mut self, now: Instant, actions: &mut VecDeque<Action>) {
+    pub(crate) fn advance(&mut self, now: Instant, actions: &mut VecDeque<Action>) {
         self.pool.fill(now);
         while self.turns.waiting() > 0 {
             let Some(token) = self.pool.take() else {

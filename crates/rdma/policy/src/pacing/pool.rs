@@ -14,9 +14,8 @@ use isolane_common_quantities::units::{BitRate, Bytes, Duration, Instant};
 /// One byte in the pool's unit, bits per second times picoseconds.
 const UNITS_PER_BYTE: u128 = 8_000_000_000_000;
 
-/// What one token permits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Token {
+pub(crate) struct Token {
     /// Payload bytes.
     pub bytes: u64,
     /// Messages.
@@ -25,8 +24,7 @@ pub struct Token {
 
 /// The two resources of a device, at their most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capacity {
-    /// Payload rate.
+pub(crate) struct Capacity {
     pub rate: BitRate,
     /// Messages per second.
     pub messages_per_s: u64,
@@ -34,7 +32,7 @@ pub struct Capacity {
 
 /// A bucket of tokens.
 #[derive(Clone, Debug)]
-pub struct Pool {
+pub(crate) struct Pool {
     rate: BitRate,
     content: u128,
     limit: u128,
@@ -52,7 +50,7 @@ pub struct Pool {
 impl Pool {
     /// An empty pool that fills at `capacity.rate` from the start of the run, with tokens of `token_bytes`; it keeps
     /// `backlog_max` of them. Panics if `capacity.rate`, `token_bytes` or `backlog_max` is zero.
-    pub fn new(capacity: Capacity, token_bytes: Bytes, backlog_max: u32) -> Self {
+    pub(crate) fn new(capacity: Capacity, token_bytes: Bytes, backlog_max: u32) -> Self {
         assert!(capacity.rate > BitRate::ZERO, "a pool needs a rate");
         assert!(backlog_max > 0, "a pool holds at least one token");
         let mut pool = Self {
@@ -74,18 +72,17 @@ impl Pool {
     }
 
     /// The rate from `now` on.
-    pub fn set_rate(&mut self, now: Instant, rate: BitRate) {
+    pub(crate) fn set_rate(&mut self, now: Instant, rate: BitRate) {
         self.fill(now);
         self.rate = rate;
     }
 
-    /// The rate now.
-    pub fn rate(&self) -> BitRate {
+    pub(crate) fn rate(&self) -> BitRate {
         self.rate
     }
 
     /// The size of tokens from `now` on. What the pool holds beyond the new backlog is lost. Panics if `bytes` is zero.
-    pub fn set_token_bytes(&mut self, now: Instant, bytes: Bytes) {
+    pub(crate) fn set_token_bytes(&mut self, now: Instant, bytes: Bytes) {
         assert!(bytes > Bytes::ZERO, "a token permits at least one byte");
         if bytes.get() == self.token_bytes {
             return;
@@ -100,7 +97,7 @@ impl Pool {
 
     /// Messages per second at the device's full rate, from `now` on: tokens carry fewer or more of them. Panics if
     /// `messages_per_s` is zero.
-    pub fn set_messages_per_s(&mut self, now: Instant, messages_per_s: u64) {
+    pub(crate) fn set_messages_per_s(&mut self, now: Instant, messages_per_s: u64) {
         assert!(messages_per_s > 0, "a pool has messages to give");
         if messages_per_s == self.capacity.messages_per_s {
             return;
@@ -119,7 +116,7 @@ impl Pool {
 
     /// The whole token: bytes and, rounded down, operations.
     #[inline]
-    pub fn token(&self) -> Token {
+    pub(crate) fn token(&self) -> Token {
         Token {
             bytes: self.token_bytes,
             operations: self.operations,
@@ -127,13 +124,13 @@ impl Pool {
     }
 
     /// Tokens taken since the start.
-    pub fn taken(&self) -> u64 {
+    pub(crate) fn taken(&self) -> u64 {
         self.taken
     }
 
     /// Adds the tokens of the rate since the last call.
     #[inline]
-    pub fn fill(&mut self, now: Instant) {
+    pub(crate) fn fill(&mut self, now: Instant) {
         let elapsed = now.saturating_since(self.since);
         if elapsed.is_zero() {
             return;
@@ -145,7 +142,7 @@ impl Pool {
 
     /// Takes one token if there is one. Call [`Self::fill`] first.
     #[inline]
-    pub fn take(&mut self) -> Option<Token> {
+    pub(crate) fn take(&mut self) -> Option<Token> {
         self.content = self.content.checked_sub(self.token_units)?;
         self.taken += 1;
         let mut token = self.token();
@@ -159,7 +156,7 @@ impl Pool {
 
     /// Puts back what is left of a token: the part that is unused in both resources, in whole bytes rounded down.
     /// Returning more would grant operations twice.
-    pub fn give_back(&mut self, rest: Token) {
+    pub(crate) fn give_back(&mut self, rest: Token) {
         let by_operations = u128::from(rest.operations) * u128::from(self.token_bytes)
             / u128::from(self.operations.max(1));
         let bytes = u128::from(rest.bytes).min(by_operations);
@@ -168,7 +165,7 @@ impl Pool {
 
     /// When the next token will be there: now or earlier if it is; `None` at rate zero.
     #[inline]
-    pub fn next(&self) -> Option<Instant> {
+    pub(crate) fn next(&self) -> Option<Instant> {
         let missing = self.token_units.saturating_sub(self.content);
         if missing == 0 {
             return Some(self.since);

@@ -18,7 +18,7 @@ struct Link {
 
 /// Flows numbered from zero, in order of last activity.
 #[derive(Clone, Debug)]
-pub struct QuietList {
+pub(crate) struct QuietList {
     links: Vec<Link>,
     head: u32,
     tail: u32,
@@ -36,7 +36,7 @@ impl Default for QuietList {
 
 impl QuietList {
     /// One more flow exists; it is not listed.
-    pub fn join(&mut self) {
+    pub(crate) fn join(&mut self) {
         self.links.push(Link {
             previous: NONE,
             next: NONE,
@@ -46,13 +46,13 @@ impl QuietList {
     }
 
     /// True while `flow` is listed.
-    pub fn contains(&self, flow: u32) -> bool {
+    pub(crate) fn contains(&self, flow: u32) -> bool {
         self.links[flow as usize].listed
     }
 
     /// `flow` did something: it is listed, as the most active.
     #[inline]
-    pub fn touch(&mut self, now: Instant, flow: u32) {
+    pub(crate) fn touch(&mut self, now: Instant, flow: u32) {
         if self.tail != flow {
             self.remove(flow);
             let tail = self.tail;
@@ -69,7 +69,7 @@ impl QuietList {
 
     /// Takes `flow` off the list, if it is there.
     #[inline]
-    pub fn remove(&mut self, flow: u32) {
+    pub(crate) fn remove(&mut self, flow: u32) {
         let Link {
             previous,
             next,
@@ -92,7 +92,7 @@ impl QuietList {
 
     /// The quietest flow, and when it was last active.
     #[inline]
-    pub fn quietest(&self) -> Option<(u32, Instant)> {
+    pub(crate) fn quietest(&self) -> Option<(u32, Instant)> {
         let link = self.links.get(self.head as usize)?;
         Some((self.head, link.since))
     }

@@ -35,7 +35,7 @@ struct Turn {
 
 /// The turns of flows numbered from zero.
 #[derive(Clone, Debug, Default)]
-pub struct Turns {
+pub(crate) struct Turns {
     flows: Vec<Turn>,
     /// Waiting flows whose next token has started, by finish.
     started: BinaryHeap<Reverse<(u64, u32)>>,
@@ -50,10 +50,10 @@ pub struct Turns {
 
 impl Turns {
     /// The largest weight: a stride keeps 20 bits.
-    pub const WEIGHT_MAX: u32 = 1 << 20;
+    pub(crate) const WEIGHT_MAX: u32 = 1 << 20;
 
     /// The next flow has this weight; it does not wait yet. Panics if `weight` is zero or above [`Self::WEIGHT_MAX`].
-    pub fn join(&mut self, weight: u32) {
+    pub(crate) fn join(&mut self, weight: u32) {
         assert!(
             (1..=Self::WEIGHT_MAX).contains(&weight),
             "weight {weight} is outside 1..={}",
@@ -68,14 +68,13 @@ impl Turns {
         self.future.reserve(flows - self.future.len());
     }
 
-    /// Flows that wait.
-    pub fn waiting(&self) -> u32 {
+    pub(crate) fn waiting(&self) -> u32 {
         self.waiting
     }
 
     /// `flow` wants tokens from now on. A flow that paused takes no credit from the pause.
     #[inline]
-    pub fn start(&mut self, flow: u32) {
+    pub(crate) fn start(&mut self, flow: u32) {
         let turn = &mut self.flows[flow as usize];
         if turn.waiting {
             return;
@@ -98,7 +97,7 @@ impl Turns {
 
     /// `flow` wants none. Its entry goes when it comes up.
     #[inline]
-    pub fn stop(&mut self, flow: u32) {
+    pub(crate) fn stop(&mut self, flow: u32) {
         let turn = &mut self.flows[flow as usize];
         if turn.waiting {
             turn.waiting = false;
@@ -109,7 +108,7 @@ impl Turns {
 
     /// Gives the flow whose turn it is a token's worth of its share, and names it. It goes on waiting until [`Self::stop`].
     #[inline]
-    pub fn serve(&mut self) -> Option<u32> {
+    pub(crate) fn serve(&mut self) -> Option<u32> {
         if self.waiting == 0 {
             return None;
         }

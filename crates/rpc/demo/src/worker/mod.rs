@@ -1,4 +1,4 @@
-//! The client and the server in Rust, as programs with the protocol of [`crate::job`] on stdin and stdout.
+//! The client and the server in Rust, as programs with the protocol of `job` on stdin and stdout.
 //!
 //! * [`client`] - calls over tonic, through the library's layer, as an application's are;
 //! * [`server`] - answers them and counts;

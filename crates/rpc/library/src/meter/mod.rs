@@ -17,14 +17,14 @@
 
 mod tcp_info;
 
-pub use tcp_info::{TcpInfo, tcp_info};
+use tcp_info::tcp_info;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Metadata of a response: the time that the server had the request, in microseconds, from its last byte to the
 /// response's first.
-pub const SERVER_TIME: &str = "isolane-server-us";
+pub(crate) const SERVER_TIME: &str = "isolane-server-us";
 
 /// Source of acknowledgements: the kernel, or a test.
 pub trait Acknowledges: Send + Sync {
@@ -108,7 +108,7 @@ impl<A: Acknowledges> Wire<A> {
 
 /// Progress of a call on its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Progress {
+pub(crate) enum Progress {
     /// Its body has not ended or is not flushed.
     Sending,
     /// Its last byte is at most at this position and not acknowledged.
@@ -121,7 +121,7 @@ pub enum Progress {
 
 /// The measurement of one call.
 #[derive(Clone, Copy, Debug)]
-pub struct Passage {
+pub(crate) struct Passage {
     /// Bytes written before the call.
     begin: u64,
     progress: Progress,
@@ -129,7 +129,7 @@ pub struct Passage {
 
 impl Passage {
     /// Starts a call that is passed to the transport now.
-    pub fn new<A: Acknowledges>(wire: &Wire<A>) -> Self {
+    pub(crate) fn new<A: Acknowledges>(wire: &Wire<A>) -> Self {
         Self {
             begin: wire.written(),
             progress: Progress::Sending,
@@ -137,7 +137,7 @@ impl Passage {
     }
 
     /// A call that is the first on its connection.
-    pub fn from_start() -> Self {
+    pub(crate) fn from_start() -> Self {
         Self {
             begin: 0,
             progress: Progress::Sending,
@@ -145,7 +145,7 @@ impl Passage {
     }
 
     /// Reads the progress. `body` is the size of the call's body, once it has ended.
-    pub fn look<A: Acknowledges>(&mut self, wire: &Wire<A>, body: Option<u64>) -> Progress {
+    pub(crate) fn look<A: Acknowledges>(&mut self, wire: &Wire<A>, body: Option<u64>) -> Progress {
         if let (Progress::Sending, Some(body)) = (self.progress, body) {
             // A flush from before the body was written does not count, nor does one that left much of it out.
             let flushed = wire.flushed.load(Ordering::Relaxed);

@@ -15,7 +15,7 @@ const LENGTH: usize = 160;
 
 /// The used fields; `None` for fields that an older kernel does not have.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TcpInfo {
+pub(crate) struct TcpInfo {
     /// Segments in flight.
     pub unacked: u32,
     /// Smoothed round trip, microseconds.
@@ -27,7 +27,7 @@ pub struct TcpInfo {
 }
 
 /// Reads the data; `None` for a socket that is not TCP, or a system without TCP_INFO.
-pub fn tcp_info(socket: impl AsFd) -> Option<TcpInfo> {
+pub(crate) fn tcp_info(socket: impl AsFd) -> Option<TcpInfo> {
     let mut answer = [0u8; LENGTH];
     let mut length = LENGTH as libc::socklen_t;
     // SAFETY: the descriptor is open as long as the borrow; the kernel writes at most `length` bytes to `answer`.

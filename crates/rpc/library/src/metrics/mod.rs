@@ -9,8 +9,7 @@
 
 mod text;
 
-pub use isolane_common_text_output::openmetrics::CONTENT_TYPE;
-pub use text::render;
+pub(crate) use text::render;
 
 use crate::table::Counts;
 use isolane_rpc_policy::aequitas::Probability;

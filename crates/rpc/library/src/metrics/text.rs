@@ -73,7 +73,7 @@ impl Series<'_> {
 }
 
 /// The whole text with its end mark.
-pub fn render(report: &Report, settings: &Settings) -> String {
+pub(crate) fn render(report: &Report, settings: &Settings) -> String {
     let mut text = Families::default();
     head(&mut text, report, settings);
     let series = |destination, (index, counts)| Series {

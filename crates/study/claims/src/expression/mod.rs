@@ -21,9 +21,9 @@
 //!   has the names, [`NETWORK_FIELDS`] the fields), and `series(label, name, part)` with `first`, `last`, `mean`, `min`
 //!   or `max`, and `settled_us(label, name, part)`: when the series came within that part of the mean of its second
 //!   half for good;
-//! * of a run on a network card, `label:nic.field` with the fields of [`crate::nic::FIELDS`]; of one of the query planner,
-//!   `label:plan.field` with those of [`crate::planner::FIELDS`]; of tiered memory `label:app.field`, `label:tier.field`
-//!   and `label:machine.field` with those of [`crate::memory::FIELDS`];
+//! * of a run on a network card, `label:nic.field` with the fields of `nic::FIELDS`; of one of the query planner,
+//!   `label:plan.field` with those of `planner::FIELDS`; of tiered memory `label:app.field`, `label:tier.field`
+//!   and `label:machine.field` with those of `memory::FIELDS`;
 //! * `violations(label)`, `judged(label)`: cells of an `[[audit]]` that violate, and cells that have a verdict;
 //! * `harmonic(name, key=value, ...)`, `palos(name, key=value, ...)`: what that policy's own code gives without a
 //!   run, [`crate::models`] listing the names.

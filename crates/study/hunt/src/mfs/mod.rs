@@ -5,7 +5,7 @@
 //! `limits` then tests every feature by itself: a choice by all its alternatives, a number by both ends of its
 //! range and, where an end is sound, by bisection of the grid. `refine` runs random points inside and cuts off what does
 //! not show the symptom. `verify` repeats the result with fresh random numbers: the simplified point has to show the symptom, and a point just outside each condition must not.
-//! Decisions are sequential tests ([`crate::sprt`]); steps inside a bisection are single runs, whose outcome the
+//! Decisions are sequential tests (`sprt`); steps inside a bisection are single runs, whose outcome the
 //! sequential test of the last anomalous value confirms. It works alike for both symptoms.
 //!
 //! Limits: features are varied one at a time, so the region is a box through one point; [`FeatureSet::checks`] says how

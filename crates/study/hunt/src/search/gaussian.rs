@@ -80,11 +80,6 @@ impl Gaussian {
         fits.max_by(|left, right| left.likelihood.total_cmp(&right.likelihood))
     }
 
-    /// Logarithm of the samples' likelihood, of values scaled to variance 1.
-    pub fn likelihood(&self) -> f64 {
-        self.likelihood
-    }
-
     /// The length of its covariance.
     pub fn length(&self) -> f64 {
         self.length
@@ -202,7 +197,7 @@ mod tests {
         close(guess.deviation, (1.0 - known).sqrt());
         let determinant = d * d - k(0.5) * k(0.5);
         let expected = -weight - 0.5 * determinant.ln() - std::f64::consts::TAU.ln();
-        close(process.likelihood(), expected);
+        close(process.likelihood, expected);
     }
 
     #[test]
