@@ -63,8 +63,12 @@ pub enum Program {
         threads: u32,
         /// Threads of each server; client threads are dealt out to them in turn.
         server_threads: u32,
-        /// Requests of one client thread on their way.
+        /// Requests that one client thread has under way.
         window: u32,
+        /// Requests that a client sends together; the next batch follows when all of them are answered. Divides `window`.
+        batch: u32,
+        /// Requests that a client may have on their way to one server thread; others wait at the client. `None`: no limit.
+        credits: Option<u32>,
         /// Sizes of requests, in turn.
         request: Vec<Message>,
         /// Sizes of the answers to them.
@@ -82,6 +86,8 @@ pub enum Servers {
     First,
     /// All, and clients run on all: a client's thread asks the hosts in turn, its own too, through the RNIC.
     All,
+    /// All threads: each calls every other thread in turn, those of its own host too, through the RNIC.
+    Others,
 }
 
 /// How an allreduce passes vectors on.

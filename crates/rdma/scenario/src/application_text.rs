@@ -78,6 +78,8 @@ fn program(table: &Table<'_>) -> Result<Program, InputError> {
             "threads",
             "server_threads",
             "window",
+            "batch",
+            "credits",
             "request",
             "response",
             "service",
@@ -95,15 +97,38 @@ fn program(table: &Table<'_>) -> Result<Program, InputError> {
             reduce_rate: table.rate("reduce_rate")?.unwrap_or(CORE_RATE),
             copy_rate: table.rate("copy_rate")?.unwrap_or(CORE_RATE),
         },
-        false => Program::KeyValue {
-            servers: table.choice("servers")?.unwrap_or(Servers::First),
-            threads: table.count32("threads")?.unwrap_or(1),
-            server_threads: table.count32("server_threads")?.unwrap_or(1),
-            window: table.count32("window")?.unwrap_or(1),
-            request: sizes(table, "request")?,
-            response: sizes(table, "response")?,
-            service: table.duration("service")?.unwrap_or(SERVICE),
-        },
+        false => store(table)?,
+    })
+}
+
+fn store(table: &Table<'_>) -> Result<Program, InputError> {
+    let servers = table.choice("servers")?.unwrap_or(Servers::First);
+    let threads = table.count32("threads")?.unwrap_or(1);
+    let server_threads = match servers {
+        Servers::Others if table.has("server_threads") => {
+            let expected = "with servers = \"others\" every thread serves: drop it";
+            return Err(table.wrong("server_threads", expected));
+        }
+        Servers::Others => threads,
+        Servers::First | Servers::All => table.count32("server_threads")?.unwrap_or(1),
+    };
+    let window = table.count32("window")?.unwrap_or(1);
+    let batch = table.count32("batch")?.unwrap_or(1);
+    if !window.is_multiple_of(batch) {
+        let expected =
+            format!("a thread has whole batches under way: must divide window, {window}");
+        return Err(table.wrong("batch", expected));
+    }
+    Ok(Program::KeyValue {
+        servers,
+        threads,
+        server_threads,
+        window,
+        batch,
+        credits: table.count32("credits")?,
+        request: sizes(table, "request")?,
+        response: sizes(table, "response")?,
+        service: table.duration("service")?.unwrap_or(SERVICE),
     })
 }
 

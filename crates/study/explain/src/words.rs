@@ -227,7 +227,7 @@ fn program(application: &ApplicationTraffic) -> String {
         } => {
             let clients = match servers {
                 Servers::First => hosts - 1,
-                Servers::All => hosts,
+                Servers::All | Servers::Others => hosts,
             };
             format!(
                 "key-value requests from {clients} client {}, {threads} {} each, {window} on the way per thread",

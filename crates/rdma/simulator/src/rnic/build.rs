@@ -61,6 +61,7 @@ impl<const RECORDS: bool> World<RECORDS> {
             buffer_of_class: setup.buffer_of_class(),
             device,
             pairs: Vec::new(),
+            datagrams: Vec::new(),
             timers: Timers::default(),
             processes: Vec::new(),
             plans: Vec::new(),

@@ -7,7 +7,8 @@
 //! * Ring: worker r sends to r + 1; 2(n - 1) steps of an n-th of the vector each; the first n - 1 add. Every send
 //!   but an operation's first waits for the previous step's data.
 //! * Tree: binomial; whole vectors go up to worker 0, each added on arrival, and back down.
-//! * Store: a client thread keeps `window` requests on their way; the server's thread answers each in turn.
+//! * Store: a client thread keeps `window` requests under way, in batches: it sends the next batch when the last answer
+//!   of one has come. A request beyond the credits of its server's thread waits at the client. Servers answer in turn.
 //!
 //! Workers start the next operation when they have finished the last. Limits: no barrier, no failure, no datagram is
 //! lost (nothing in this model drops one that finds a receive); a step is one message, not pipelined.
@@ -23,6 +24,8 @@ pub(crate) struct Programs {
     programs: Vec<Program>,
     actors: Vec<Actor>,
     links: Vec<Link>,
+    /// What is unanswered of each link, in order.
+    asked: Vec<Asked>,
 }
 
 struct Program {
@@ -47,6 +50,17 @@ struct Actor {
     out: Vec<u32>,
     /// Store: which server the client asks next.
     turn: u32,
+    /// Store: unanswered requests of each batch.
+    batches: Vec<u32>,
+}
+
+/// Requests of a link that are not answered.
+#[derive(Default)]
+struct Asked {
+    /// The batch of each, and since when it waited for a credit, ps; `u64::MAX` if it did not.
+    requests: VecDeque<(u32, u64)>,
+    /// The last so many of them wait for a credit.
+    waiting: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -83,6 +97,7 @@ impl Programs {
             finished: 0,
             out: Vec::new(),
             turn: 0,
+            batches: Vec::new(),
         }));
     }
 }

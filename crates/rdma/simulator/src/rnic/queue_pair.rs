@@ -102,6 +102,8 @@ pub(crate) struct QueuePair {
     /// The place of its messages at its host, and at its peer.
     pub(crate) memory: MemoryPlace,
     pub(crate) remote_memory: MemoryPlace,
+    /// It is one peer's part of a datagram queue pair that sends to several (`peers_of_thread`).
+    pub(crate) shares: bool,
     /// Its work requests, by position. It grows up to `slots`, so that pairs that never use most of them leave no memory behind.
     pub(crate) ring: Box<[WorkRequest]>,
     /// Work requests wholly sent.
@@ -186,6 +188,9 @@ pub(crate) struct QueuePair {
     pub(crate) app_waiting: u64,
     /// When a paced pair tries to post again, ps; in the past when no such timer runs.
     pub(crate) post_timer: u64,
+
+    /// The datagram queue pair that it is a part of, if it shares one.
+    pub(crate) datagrams: u32,
 
     // A policy.
     /// Chunks of split messages it has in the NIC.

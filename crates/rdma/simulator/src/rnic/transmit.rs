@@ -148,7 +148,7 @@ impl<const RECORDS: bool> World<RECORDS> {
     }
 
     #[inline(always)]
-    fn request_ready(&self, now: u64, pair: u32) -> bool {
+    pub(super) fn request_ready(&self, now: u64, pair: u32) -> bool {
         let queue_pair = &self.pairs[pair as usize];
         queue_pair.sent < queue_pair.fetched
             && !queue_pair.parked
@@ -182,7 +182,11 @@ impl<const RECORDS: bool> World<RECORDS> {
             queue_pair.response_queued_at = now;
             host = usize::from(queue_pair.peer);
         } else {
-            if self.pairs[pair as usize].scheduled || !self.request_ready(now, pair) {
+            let state = &self.pairs[pair as usize];
+            if state.scheduled || !self.request_ready(now, pair) {
+                return;
+            }
+            if state.shares && self.another_part_waits(pair) {
                 return;
             }
             queue_pair = &mut self.pairs[pair as usize];
@@ -275,6 +279,10 @@ impl<const RECORDS: bool> World<RECORDS> {
         } else {
             self.send_request(now, host, pair, rank)
         };
+        let (served, context) = match self.pairs[pair as usize].shares && chunk.is_none() {
+            true => self.next_part(now, (host, lane, engine), pair, served),
+            false => (served, context),
+        };
         let ahead = self.device.pipeline;
         let mut nic = &mut self.nics[host];
         let mut charged = bytes;
@@ -287,7 +295,7 @@ impl<const RECORDS: bool> World<RECORDS> {
             nic = &mut self.nics[host];
             gone
         } else {
-            let queue_pair = &mut self.pairs[pair as usize];
+            let queue_pair = &mut self.pairs[context as usize / 2];
             let turn = (engine, context);
             let spent = self.device.spent(bytes);
             nic.lanes

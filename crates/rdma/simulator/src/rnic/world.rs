@@ -40,6 +40,8 @@ pub(crate) struct World<const RECORDS: bool = false> {
     /// The receive buffer of each class.
     pub(crate) buffer_of_class: Vec<u8>,
     pub(crate) pairs: Vec<QueuePair>,
+    /// The parts of each datagram queue pair that sends to several peers.
+    pub(crate) datagrams: Vec<Vec<u32>>,
     /// Of DCQCN.
     pub(crate) timers: Timers,
     pub(crate) processes: Vec<Process>,

@@ -112,6 +112,77 @@ fn a_client_asks_all_servers_in_turn_and_its_own_host_through_the_rnic() {
     }
 }
 
+/// Threads of two hosts that call each other, beside `tenants`.
+fn threads(servers: &str, more: &str, tenants: &str) -> RunResult {
+    run(&format!(
+        "topology = \"switch\"\nwarmup = \"1ms\"\nduration = \"4ms\"\n[[tenant]]\nname = \"t\"\n\
+         [[tenant.application]]\nkind = \"key-value\"\nhosts = \"a,b\"\nservers = \"{servers}\"\n{more}\n\
+         transport = \"ud\"\nrequest = [64]\nresponse = [64]\nservice = \"200ns\"\n{tenants}"
+    ))
+}
+
+/// Bulk data from host `a`, so that an answer from there comes late.
+const BULK: &str = "[[tenant]]\nname = \"bulk\"\n[[tenant.traffic]]\nverb = \"write\"\n\
+                    size = \"1MB\"\nqueue_pairs = 16\n";
+
+/// A client that sends eight requests together waits for the slowest answer of the eight; one that sends each request on
+/// its own goes on with the others meanwhile.
+#[test]
+fn a_batch_waits_for_its_slowest_answer() {
+    let rate = |batch: u32| {
+        let more = format!("threads = 2\nserver_threads = 2\nwindow = 32\nbatch = {batch}");
+        operations(&threads("all", &more, BULK))
+    };
+    let (single, eight) = (rate(1), rate(8));
+    assert!(eight < 0.9 * single, "{eight} {single}");
+    assert!(eight > 0.2 * single, "{eight} {single}");
+}
+
+/// With `others` and two threads on each of two hosts, each thread calls three: one of its own host, two of the other one.
+#[test]
+fn each_thread_calls_all_others_and_never_itself() {
+    let result = run(
+        "topology = \"switch\"\nwarmup = \"100us\"\nduration = \"2ms\"\n[[tenant]]\nname = \"t\"\n\
+         [[tenant.application]]\nkind = \"key-value\"\nhosts = \"a,b\"\nservers = \"others\"\nthreads = 2\n\
+         transport = \"ud\"\nwindow = 12\nbatch = 3\nrequest = [64]\nresponse = [64]\nservice = \"1us\"\n",
+    );
+    assert!(operations(&result) > 1e6, "{}", operations(&result));
+    for host in [Host::A, Host::B] {
+        let looped = counter(&result, host, "loopback_bytes") as f64;
+        let sent = counter(&result, host, "tx_vport_rdma_unicast_bytes") as f64;
+        assert!((looped / sent - 0.5).abs() < 0.05, "{looped} {sent}");
+    }
+}
+
+/// With one credit, the rate is that of one request in a round trip of some microseconds to each of three servers, each of
+/// which could serve one in 300 ns. What waits for a credit adds to an operation's time, not to the rate.
+#[test]
+fn credits_bound_what_is_on_its_way_to_a_server() {
+    let with = |more: &str| {
+        let more = format!("threads = 2\nwindow = 48\nbatch = 8\n{more}");
+        threads("others", &more, "")
+    };
+    let (bound, free) = (with("credits = 1"), with(""));
+    let (slow, fast) = (operations(&bound), operations(&free));
+    assert!(slow < 0.6 * fast, "{slow} {fast}");
+    assert_eq!(operations(&with("credits = 48")), operations(&free));
+    let time = |result: &RunResult| {
+        let application = of(result, "t").application.as_ref().expect("it runs one");
+        application
+            .operation_us
+            .as_ref()
+            .expect("it ended some")
+            .p50
+    };
+    // Little's law: the same requests are under way in both.
+    assert!(
+        time(&bound) > 1.5 * time(&free),
+        "{} {}",
+        time(&bound),
+        time(&free)
+    );
+}
+
 #[test]
 fn more_on_its_way_makes_a_saturated_store_slower_to_answer_not_faster() {
     let (few, many) = (store("rc", 8, 4), store("rc", 8, 16));

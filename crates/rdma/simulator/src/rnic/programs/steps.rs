@@ -1,6 +1,6 @@
 //! Applications start, and go on with each message that arrives.
 
-use super::{Link, Program, Role, steps};
+use super::{Asked, Link, Program, Role, steps};
 use crate::rnic::build::host_index;
 use crate::rnic::event::Event;
 use crate::rnic::queue_pair::NONE;
@@ -9,7 +9,7 @@ use crate::rnic::world::World;
 use isolane_common_quantities::units::{BitRate, Bytes};
 use isolane_rdma_scenario::application::{Algorithm, ApplicationTraffic, Program as Kind, Servers};
 use isolane_rdma_scenario::model::{DataTraffic, Message, Transport};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 impl<const RECORDS: bool> World<RECORDS> {
     /// Adds an application's processes and queue pairs.
@@ -42,6 +42,7 @@ impl<const RECORDS: bool> World<RECORDS> {
             } => hosts[1 + (actor / threads) as usize],
             Kind::KeyValue { threads, .. } => hosts[(actor / threads) as usize],
         };
+        let mut threads: BTreeMap<(u8, u32), Vec<u32>> = BTreeMap::new();
         for (from, to, role) in shape.joins {
             let join = Join {
                 tenant,
@@ -56,7 +57,22 @@ impl<const RECORDS: bool> World<RECORDS> {
                     &shape.asked
                 },
             };
-            self.connect(&join, regions);
+            let pair = self.connect(&join, regions);
+            let thread = match &application.program {
+                Kind::KeyValue { server_threads, .. } if from >= actors => {
+                    (from - actors) % server_threads
+                }
+                Kind::KeyValue { threads, .. } => from % threads,
+                Kind::Allreduce { .. } => continue,
+            };
+            if application.transport == Transport::Ud {
+                let parts = threads.entry((host_of(from), thread)).or_default();
+                parts.push(pair);
+            }
+        }
+        // A thread that calls and serves has one queue pair for all its datagrams.
+        for parts in threads.into_values().filter(|parts| parts.len() > 1) {
+            self.share_datagrams(parts);
         }
         self.programs.programs.push(Program {
             tenant,
@@ -68,7 +84,8 @@ impl<const RECORDS: bool> World<RECORDS> {
         });
     }
 
-    fn connect(&mut self, join: &Join<'_>, regions: &mut u64) {
+    /// Adds a link; its queue pair.
+    fn connect(&mut self, join: &Join<'_>, regions: &mut u64) -> u32 {
         let number = self.programs.links.len() as u32;
         let mut pair = NONE;
         // A store's client sends to its own host through the RNIC too, as FaSST's does.
@@ -87,8 +104,10 @@ impl<const RECORDS: bool> World<RECORDS> {
             bytes: join.sizes[0].bytes().get(),
             role: join.role,
         });
+        self.programs.asked.push(Asked::default());
         let out = &mut self.programs.actors[join.actors.0 as usize].out;
         out.push(number);
+        pair
     }
 
     /// Starts the applications of a tenant.
@@ -99,16 +118,17 @@ impl<const RECORDS: bool> World<RECORDS> {
                 continue;
             }
             let actors = program.first_actor..program.first_actor + program.actors;
-            let window = match program.kind {
-                Kind::KeyValue { window, .. } => window,
+            let batches = match program.kind {
+                Kind::KeyValue { window, batch, .. } => window / batch,
                 Kind::Allreduce { .. } => 0,
             };
             for actor in actors {
-                if window == 0 {
+                if batches == 0 {
                     self.begin_operation(now, actor);
                 }
-                for _ in 0..window {
-                    self.ask_next(now, actor);
+                self.programs.actors[actor as usize].batches = vec![0; batches as usize];
+                for batch in 0..batches {
+                    self.ask_batch(now, actor, batch);
                 }
             }
         }
@@ -181,12 +201,59 @@ impl<const RECORDS: bool> World<RECORDS> {
         self.begin_operation(done, actor);
     }
 
-    /// A client's thread asks the next of its servers.
-    fn ask_next(&mut self, now: u64, actor: u32) {
-        let state = &mut self.programs.actors[actor as usize];
-        let request = state.out[state.turn as usize];
-        state.turn = (state.turn + 1) % state.out.len() as u32;
-        self.send_on(now, request);
+    /// A client's thread asks the next of its servers, as often as a batch has requests.
+    fn ask_batch(&mut self, now: u64, actor: u32, batch: u32) {
+        let program = self.programs.actors[actor as usize].program as usize;
+        let Kind::KeyValue {
+            batch: size,
+            credits,
+            ..
+        } = self.programs.programs[program].kind
+        else {
+            unreachable!("only a store's clients ask");
+        };
+        self.programs.actors[actor as usize].batches[batch as usize] = size;
+        for _ in 0..size {
+            let state = &mut self.programs.actors[actor as usize];
+            let request = state.out[state.turn as usize];
+            state.turn = (state.turn + 1) % state.out.len() as u32;
+            let asked = &mut self.programs.asked[request as usize];
+            let waits = credits.is_some_and(|credits| asked.requests.len() >= credits as usize);
+            let since = if waits { now } else { u64::MAX };
+            asked.requests.push_back((batch, since));
+            asked.waiting += u32::from(waits);
+            if !waits {
+                self.send_on(now, request);
+            }
+        }
+    }
+
+    /// A client has polled an answer to a request of link `asked`, its message number `message`.
+    fn answered(&mut self, at: u64, asked: u32, message: u32) {
+        let Link { from, pair, .. } = self.programs.links[asked as usize];
+        let state = &mut self.programs.asked[asked as usize];
+        let (batch, waited) = state
+            .requests
+            .pop_front()
+            .expect("each answer has a request");
+        let gives_credit = state.waiting > 0;
+        state.waiting -= u32::from(gives_credit);
+        let actor = &mut self.programs.actors[from as usize];
+        let left = &mut actor.batches[batch as usize];
+        *left -= 1;
+        let is_complete = *left == 0;
+        let tenant = usize::from(self.programs.programs[actor.program as usize].tenant);
+        let since = self.pairs[pair as usize].post_time(u64::from(message));
+        self.meter.operation(at, tenant, at - since.min(waited));
+        if !self.running[tenant] {
+            return;
+        }
+        if gives_credit {
+            self.send_on(at, asked);
+        }
+        if is_complete {
+            self.ask_batch(at, from, batch);
+        }
     }
 
     /// An actor sends the next message of a link as soon as its core is free.
@@ -222,7 +289,7 @@ impl<const RECORDS: bool> World<RECORDS> {
         };
         let actor = &mut self.programs.actors[to as usize];
         let program = &self.programs.programs[actor.program as usize];
-        let (tenant, steps) = (program.tenant, steps(program.actors.max(2)));
+        let steps = steps(program.actors.max(2));
         let work = match (&program.kind, role) {
             (Kind::Allreduce { reduce_rate, .. }, Role::Ring)
                 if actor.received % steps < steps / 2 =>
@@ -253,14 +320,7 @@ impl<const RECORDS: bool> World<RECORDS> {
             Role::Down => self.spread(at, to),
             // A client's link for requests and the one for their answers follow each other.
             Role::Request => self.send_on(at, link + 1),
-            Role::Response => {
-                let asked = self.programs.links[link as usize - 1].pair;
-                let since = self.pairs[asked as usize].post_time(u64::from(message));
-                self.meter.operation(at, usize::from(tenant), at - since);
-                if self.running[usize::from(tenant)] {
-                    self.ask_next(at, to);
-                }
-            }
+            Role::Response => self.answered(at, link - 1, message),
         }
     }
 }
@@ -339,16 +399,22 @@ impl Shape {
             } => {
                 let (serving, calling) = match servers {
                     Servers::First => (1, hosts - 1),
-                    Servers::All => (hosts, hosts),
+                    Servers::All | Servers::Others => (hosts, hosts),
                 };
                 let clients = threads * calling;
                 asked.clone_from(request);
                 answered.clone_from(response);
                 for client in 0..clients {
-                    for host in 0..serving {
-                        let server = clients + host * server_threads + client % server_threads;
-                        joins.push((client, server, Role::Request));
-                        joins.push((server, client, Role::Response));
+                    let asks = |server: &u32| match servers {
+                        // A thread's own number as a server is that as a client.
+                        Servers::Others => *server != client,
+                        Servers::First | Servers::All => {
+                            server % server_threads == client % server_threads
+                        }
+                    };
+                    for server in (0..serving * server_threads).filter(asks) {
+                        joins.push((client, clients + server, Role::Request));
+                        joins.push((clients + server, client, Role::Response));
                     }
                 }
                 (clients, serving * server_threads)
