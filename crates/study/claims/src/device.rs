@@ -28,6 +28,11 @@ impl DeviceChanges {
             .extend(other.0.iter().map(|(path, value)| (path.clone(), *value)));
     }
 
+    /// The `section.name` of each parameter that is changed.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.0.keys().map(String::as_str)
+    }
+
     /// `profile` of an RDMA NIC with these values. Fails for a parameter that does not exist, or a value outside its
     /// range.
     pub fn of_rnic(&self, profile: &Profile) -> Result<Profile, String> {

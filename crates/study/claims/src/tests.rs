@@ -1,8 +1,11 @@
 //! The repository's own claims: all are embedded, all read, all runs can be written out.
 
-use crate::claim::ClaimRun;
+use crate::claim::{Claim, ClaimRun};
+use crate::device::DeviceChanges;
 use crate::plan::run_text;
 use isolane_common_toml_input::kind::ScenarioKind;
+use isolane_common_toml_input::sourced::{SourceKind, Sourced};
+use isolane_ethernet_scenario::profile::NicProfile;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
@@ -123,4 +126,111 @@ fn every_run_is_a_valid_scenario() {
         }
     }
     assert!(problems.is_empty(), "{problems}");
+}
+
+/// What `claim`'s check changes although a publication or a standard states it: `section.name`, with its source. What
+/// another paper states of the same device may be changed, since the claim's own experiment may differ from it.
+fn replaced_by_check(claim: &Claim) -> Vec<String> {
+    let library = isolane_rdma_scenario::library::Library::embedded();
+    let scenarios = crate::embedded_scenarios();
+    let Some(check) = &claim.check else {
+        return Vec::new();
+    };
+    let changed = check
+        .apply(claim)
+        .expect("a claim that reads has a valid check");
+    let mut found = Vec::new();
+    let mut look = |parameter: Option<&Sourced>, path: &str| {
+        let Some(parameter) = parameter else { return };
+        let stated = matches!(parameter.kind, SourceKind::Published | SourceKind::Standard);
+        let elsewhere = PAPERS.iter().any(|paper| {
+            *paper != claim.system && parameter.source.to_lowercase().starts_with(paper)
+        });
+        if stated && !elsewhere {
+            found.push(format!("{path} ({})", parameter.source));
+        }
+    };
+    let split = |path: &str| {
+        let (section, name) = path.split_once('.').expect("paths have a section");
+        (section.to_owned(), name.to_owned())
+    };
+    let own = |all: &DeviceChanges, before: &DeviceChanges| -> Vec<String> {
+        let before: Vec<&str> = before.paths().collect();
+        let new = all.paths().filter(|path| !before.contains(path));
+        new.map(str::to_owned).collect()
+    };
+    for (run, before) in changed.runs.iter().zip(&claim.runs) {
+        let paths = own(&run.device, &before.device);
+        let text = is_scenario(run).then(|| run_text(run, 1, &scenarios).expect("it is valid"));
+        let table: toml::Table =
+            text.map_or_else(toml::Table::new, |text| text.parse().expect("TOML"));
+        for path in paths {
+            let (section, name) = split(&path);
+            match table.get("profile").and_then(toml::Value::as_str) {
+                Some(profile) => {
+                    let profile = library.profile(profile).expect("shipped");
+                    look(
+                        profile.section(&section).and_then(|map| map.get(&name)),
+                        &path,
+                    );
+                }
+                None => {
+                    let card = NicProfile::of_paper();
+                    look(
+                        card.sections.get(&section).and_then(|map| map.get(&name)),
+                        &path,
+                    );
+                }
+            }
+        }
+    }
+    for (audit, before) in changed.audits.iter().zip(&claim.audits) {
+        let profile = library.profile(&audit.profile).expect("shipped");
+        for path in own(&audit.device, &before.device) {
+            let (section, name) = split(&path);
+            look(
+                profile.section(&section).and_then(|map| map.get(&name)),
+                &path,
+            );
+        }
+    }
+    found
+}
+
+/// The papers that sources of parameters name.
+const PAPERS: [&str; 6] = ["collie", "harmonic", "husky", "justitia", "palos", "titan"];
+
+#[test]
+fn no_reason_of_a_miss_replaces_what_its_paper_states() {
+    let claims = crate::embedded_claims().unwrap();
+    assert!(claims.iter().filter(|claim| claim.check.is_some()).count() > 50);
+    for claim in &claims {
+        assert_eq!(
+            replaced_by_check(claim),
+            Vec::<String>::new(),
+            "{}",
+            claim.file
+        );
+    }
+}
+
+/// The frame size of a ConnectX-5 is published by husky, so a claim of husky may not change it; one of palos may.
+#[test]
+fn a_check_that_replaces_a_published_parameter_is_found() {
+    let claim = |system: &str, check: &str| {
+        let text = format!(
+            "id = \"one\"\nsystem = \"{system}\"\npaper = \"a paper, 1\"\nstatement = \"It is fast.\"\n\
+             kind = \"prediction\"\nunit = \"Gb/s\"\nat_most = 7.0\nmiss_reason = \"Headers.\"\n\
+             metric = 'units:units.wire_gbps'\n[[run]]\nlabel = \"units\"\nscenario = \"husky-attackers.toml\"\n\
+             only = [\"units\"]\n[check]\n[[check.change]]\ndevice = {{ {check} }}\n"
+        );
+        replaced_by_check(&Claim::parse(&text, &format!("claims/{system}/one.toml")).unwrap())
+    };
+    let frame = claim("husky", "\"link.frame_bytes\" = 24");
+    assert!(
+        frame[0].starts_with("link.frame_bytes (husky 4.10"),
+        "{frame:?}"
+    );
+    assert!(claim("palos", "\"link.frame_bytes\" = 24").is_empty());
+    assert!(claim("husky", "\"cache.translation_miss_slots\" = 2").is_empty());
 }
