@@ -35,6 +35,7 @@ type StartPoll = unsafe extern "C" fn(*mut ibv_cq_ex, *mut ibv_poll_cq_attr) -> 
 type NextPoll = unsafe extern "C" fn(*mut ibv_cq_ex) -> c_int;
 type EndPoll = unsafe extern "C" fn(*mut ibv_cq_ex);
 type ReadBytes = unsafe extern "C" fn(*mut ibv_cq_ex) -> u32;
+pub(crate) type ReadOpcode = unsafe extern "C" fn(*mut ibv_cq_ex) -> ibv_wc_opcode;
 
 /// The provider's functions of an extended completion queue.
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +45,7 @@ pub(crate) struct Extended {
     pub(crate) end_poll: EndPoll,
     pub(crate) read_byte_len: Option<ReadBytes>,
     pub(crate) read_qp_num: Option<ReadBytes>,
+    pub(crate) read_opcode: Option<ReadOpcode>,
 }
 
 /// A completion and its queue pair.
@@ -213,6 +215,18 @@ impl CompletionQueue {
             self.stored.store(inner.store.len(), Ordering::Relaxed);
         }
         got
+    }
+
+    /// Drops the stored completions of a queue pair that was destroyed or reset, as providers drop those in their queue:
+    /// the application may have freed what their identifiers name.
+    pub fn forget(&self, qp_num: u32) {
+        if self.stored.load(Ordering::Relaxed) > 0 {
+            let mut inner = self.inner.lock();
+            inner
+                .store
+                .retain(|stored| stored.completion.qp_num != qp_num);
+            self.stored.store(inner.store.len(), Ordering::Relaxed);
+        }
     }
 
     /// Moves completions from the provider into the store. Returns whether there were any.

@@ -376,6 +376,9 @@ pub unsafe extern "C" fn ibv_modify_qp(
         }
         if let Some(state) = state.filter(|_| answer == 0) {
             known.state_changed(state);
+            if state == IBV_QPS_RESET {
+                process.forget_completions([(*qp).send_cq, (*qp).recv_cq], (*qp).qp_num);
+            }
             known.drive();
         }
         answer
@@ -433,23 +436,25 @@ pub unsafe extern "C" fn ibv_query_qp(
 /// See `ibv_destroy_qp(3)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
-    let ours = process().and_then(|process| Some((process, process.queue_pair(qp)?)));
-    let Some((process, known)) = ours else {
-        if let Some(process) = process() {
-            process.domains.leave(qp);
-        }
+    let Some(process) = process() else {
         return original!(destroy_qp(qp), else libc::ENOSYS);
     };
-    known.pause();
-    process.forget_queue_pair(qp);
+    // SAFETY: see the module.
+    let (queues, number) = unsafe { ([(*qp).send_cq, (*qp).recv_cq], (*qp).qp_num) };
+    let known = process.queue_pair(qp);
+    if let Some(known) = known {
+        known.pause();
+        process.forget_queue_pair(qp);
+    }
     // SAFETY: see the module.
     let answer = unsafe { (process.originals.destroy_qp)(qp) };
     if answer == 0 {
         process.domains.leave(qp);
-        if known.detach() {
+        process.forget_completions(queues, number);
+        if let Some(known) = known.filter(|known| known.detach()) {
             process.places.give_back(known);
         }
-    } else {
+    } else if let Some(known) = known {
         process.register_queue_pair(qp, known);
         known.resume();
     }

@@ -3,7 +3,7 @@
 //! Method: each function calls the provider's and translates the current completion as [`crate::completion_queue`]
 //! does. Limits: nothing is stored for extended queues, see there.
 
-use crate::completion_queue::{CompletionQueue, Extended};
+use crate::completion_queue::{CompletionQueue, Extended, ReadOpcode};
 use crate::places::Places;
 use crate::process::{Process, process};
 use crate::ring::Name;
@@ -28,6 +28,7 @@ pub(crate) unsafe fn extend(queue: &CompletionQueue, cq: *mut ibv_cq_ex) {
             end_poll,
             read_byte_len: (*cq).read_byte_len,
             read_qp_num: (*cq).read_qp_num,
+            read_opcode: (*cq).read_opcode,
         });
         (*cq).start_poll = Some(start);
         (*cq).next_poll = Some(next);
@@ -60,6 +61,12 @@ unsafe fn turn_back(
             queue.set_current_bytes(None);
             return true;
         };
+        let is_receive = |read: ReadOpcode| read(cq) & IBV_WC_RECV != 0;
+        if (*cq).status == IBV_WC_SUCCESS && extended.read_opcode.is_some_and(is_receive) {
+            // The application's identifier may look like one of ours.
+            queue.set_current_bytes(None);
+            return true;
+        }
         let number = extended.read_qp_num.map(|read| read(cq));
         let seen = places.get(name.place).and_then(|queue_pair| {
             Some((queue_pair, queue_pair.complete(name, number, (*cq).status)?))

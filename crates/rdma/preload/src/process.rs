@@ -67,6 +67,7 @@ pub fn install(process: Process) -> &'static Process {
         // with any other library that is not made for forks.
         unsafe { libc::pthread_atfork(None, None, Some(child_of_fork)) };
     });
+    process.base.settings.allow_threads();
     let new = Box::into_raw(Box::new(process));
     let empty = std::ptr::null_mut();
     match PROCESS.compare_exchange(empty, new, Ordering::AcqRel, Ordering::Acquire) {
@@ -278,6 +279,15 @@ impl Process {
     /// Removes a queue pair.
     pub fn forget_queue_pair(&self, qp: *mut ibv_qp) {
         self.queue_pairs.remove(qp.addr());
+    }
+
+    /// Drops the stored completions of a queue pair that was destroyed or reset.
+    pub fn forget_completions(&self, queues: [*mut ibv_cq; 2], qp_num: u32) {
+        for cq in queues {
+            if let Some(known) = self.completion_queue(cq) {
+                known.forget(qp_num);
+            }
+        }
     }
 
     /// Takes a place for a completion queue and registers it under its address.

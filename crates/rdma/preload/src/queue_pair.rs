@@ -114,6 +114,7 @@ pub(crate) struct Inner {
     pub(crate) number: u32,
     pub(crate) state: ibv_qp_state,
     pub(crate) failed: bool,
+    pub(crate) paused: bool,
     /// The class of its connection, once it is known.
     pub(crate) service: Option<Service>,
     pub(crate) ring: Ring,
@@ -154,6 +155,7 @@ impl QueuePair {
                 number: 0,
                 state: IBV_QPS_RESET,
                 failed: false,
+                paused: false,
                 service: None,
                 ring: Ring::default(),
                 queue: VecDeque::new(),
@@ -187,7 +189,7 @@ impl QueuePair {
         inner.tag = base.tag;
         inner.number = number;
         inner.state = IBV_QPS_RESET;
-        inner.failed = false;
+        (inner.failed, inner.paused) = (false, false);
         inner.service = None;
         inner.ring.reset(plan.depth);
         inner.since_signal = 0;
@@ -282,7 +284,7 @@ impl QueuePair {
     /// becomes debt. Returns whether no message waits now.
     pub fn flush(&'static self) -> bool {
         let mut inner = self.inner.lock();
-        while !inner.queue.is_empty() {
+        while !inner.paused && !inner.queue.is_empty() {
             let held = inner
                 .accounts
                 .map(|account| (account.credit, account.chunk));
@@ -365,6 +367,7 @@ impl QueuePair {
     /// Stops posting before the queue pair is destroyed, until [`Self::resume`].
     pub fn pause(&'static self) {
         let mut inner = self.inner.lock();
+        inner.paused = true;
         if let Some(plan) = inner.plan.take() {
             inner.strike(self, &plan);
             inner.plan = Some(plan);
@@ -374,6 +377,7 @@ impl QueuePair {
     /// Resumes posting after a failed destruction.
     pub fn resume(&'static self) {
         let mut inner = self.inner.lock();
+        inner.paused = false;
         if !inner.queue.is_empty() {
             inner.enlist(self);
         }
@@ -389,13 +393,13 @@ impl QueuePair {
         }
     }
 
-    /// Whether datagrams wait.
+    /// Whether datagrams wait that may be posted.
     pub fn holds_datagrams(&self) -> bool {
         let inner = self.inner.lock();
-        let Some(plan) = inner.plan.as_ref() else {
+        let Some(plan) = inner.plan.as_ref().filter(|_| !inner.paused) else {
             return false;
         };
-        // SAFETY: the queue pair lives while its plan does.
+        // SAFETY: a queue pair with a plan lives until [`Self::pause`].
         !inner.queue.is_empty() && unsafe { (*plan.qp).qp_type } == IBV_QPT_UD
     }
 

@@ -136,7 +136,11 @@ impl Ring {
             self.bytes = self.bytes.wrapping_sub(self.entry(self.head).total);
         }
         if self.signalled.is_some_and(|at| !self.is_ahead_of_tail(at)) {
-            self.signalled = (self.outstanding() > 0).then_some(self.head);
+            let mask = self.entries.len() - 1;
+            let newest = (0..self.outstanding())
+                .map(|back| self.head.wrapping_sub(back))
+                .find(|at| self.entries[at.wrapping_sub(1) as usize & mask].signalled);
+            self.signalled = newest;
         }
     }
 
@@ -308,6 +312,21 @@ mod tests {
         ring.forget_oldest();
         ring.push(99, 1, true);
         assert!(ring.is_full() && !ring.forget_oldest());
+    }
+
+    /// A queue whose only signalled message was rejected gets no completion, so its places must be reused.
+    #[test]
+    fn a_rejected_signal_does_not_hold_the_places_of_others() {
+        for earlier in [false, true] {
+            let mut ring = ring(3, u32::MAX);
+            ring.push(1, 1, earlier);
+            ring.push(2, 1, false);
+            ring.push(3, 1, true);
+            ring.take_back(1);
+            ring.push(4, 1, false);
+            assert!(ring.is_full());
+            assert_eq!(ring.forget_oldest(), !earlier, "earlier: {earlier}");
+        }
     }
 
     /// An application without signalled messages still gets errors, also of messages whose places were reused.

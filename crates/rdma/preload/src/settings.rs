@@ -12,6 +12,9 @@ use std::path::PathBuf;
 /// Enables splitting of WRITEs with immediate data; see [`Settings::split_immediate`].
 pub const SPLIT_IMMEDIATE: &str = "ISOLANE_SPLIT_IMMEDIATE";
 
+/// Tells libmlx5 that one thread alone uses its objects.
+const SINGLE_THREADED: &str = "MLX5_SINGLE_THREADED";
+
 /// Amount of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Talk {
@@ -98,6 +101,19 @@ impl Settings {
         }
         settings.tenant = variable(names::TENANT).unwrap_or_default();
         settings
+    }
+
+    /// Withdraws the promise of a single thread, by which libmlx5 takes no locks and ends the program when it sees two
+    /// threads: the pump is another thread. libmlx5 reads the variable when a device is opened.
+    pub fn allow_threads(&self) {
+        let promised = std::env::var_os(SINGLE_THREADED).is_some_and(|value| value == "1");
+        if promised && !self.disabled && self.class != Class::Latency {
+            // SAFETY: the variable says that no other thread runs which could read the environment now.
+            unsafe { std::env::set_var(SINGLE_THREADED, "0") };
+            self.say(&format!(
+                "{SINGLE_THREADED}=1 is replaced by 0, because this library posts from a thread of its own"
+            ));
+        }
     }
 
     /// Prints a line for the user.

@@ -372,3 +372,51 @@ fn places_are_forgotten_for_a_whole_batch_or_not_at_all() {
         assert_eq!(seen, if waiting { vec![] } else { vec![5] });
     }
 }
+
+/// An application's identifier of a receive may look like one of the library's.
+#[test]
+fn a_receive_of_an_extended_queue_keeps_any_identifier() {
+    let _serial = serial();
+    let shape = Shape {
+        extended: true,
+        ..Shape::default()
+    };
+    let rig = Rig::new(shape, &lease(RATE, 2_000, CHUNK));
+    let place = u64::from(u16::MAX) << 32;
+    let wr_id = rig::process().places.tag | place | 7;
+    let from = vec![5u8; 100];
+    let memory = vec![0u8; 100];
+    let mut attr = ibv_qp_init_attr {
+        send_cq: rig.recv_cq,
+        recv_cq: rig.send_cq,
+        cap: ibv_qp_cap {
+            max_send_wr: 4,
+            max_recv_wr: 4,
+            max_send_sge: 1,
+            max_recv_sge: 1,
+            ..Default::default()
+        },
+        qp_type: IBV_QPT_RC,
+        ..Default::default()
+    };
+    let mut pd = ibv_pd {
+        context: rig.context,
+        handle: 0,
+    };
+    unsafe {
+        let qp = isolane_shim::exports::ibv_create_qp(&raw mut pd, &raw mut attr);
+        null::join(rig.qp(), qp);
+        rig::set_state(qp, IBV_QPS_RTS);
+        receive(qp, wr_id, &memory);
+        let mut list = [sge(&from)];
+        let mut one = work(1, IBV_WR_SEND, &mut list, 0, 0);
+        rig.post(rig.qp(), &mut one).unwrap();
+        rig.step(rig.qp(), 1);
+        let cq: *mut ibv_cq_ex = rig.send_cq.cast();
+        assert_eq!(ibv_start_poll(cq, std::ptr::null_mut()), 0);
+        assert_eq!((*cq).wr_id, wr_id);
+        ibv_end_poll(cq);
+        null::join(rig.pairs[0].0, rig.pairs[0].1);
+        assert_eq!(isolane_shim::exports::ibv_destroy_qp(qp), 0);
+    }
+}
