@@ -1,8 +1,9 @@
 //! The server: a thread per client, one ledger.
 //!
-//! Method: time is the kernel's clock since boot, which counts suspension and cannot be set. The promise is stored
+//! Method: time is the kernel's clock since boot, which counts suspension and cannot be set; it is counted from the server's start. The promise is stored
 //! before its answer is sent. If the file names a key, clients must prove it before their requests are read
-//! ([`super::seal`]). Limits: at most [`CLIENTS_MAX`] clients at a time; further connections are closed at once, and
+//! ([`super::seal`]). Limits: promises do not expire in a server that runs for
+//! more than 213 days; at most [`CLIENTS_MAX`] clients at a time; further connections are closed at once, and
 //! the clients retry. A connection becomes a client with its first request (under a key, its first sealed one). Before
 //! that it has one of [`STRANGERS_MAX`] places ([`isolane_common_linux::pool`]) and [`PATIENCE`] for each line. Memory:
 //! per connection a line of at most 1 MiB, a stack of 256 KiB and three descriptors, so unauthenticated connections
@@ -18,10 +19,10 @@ use super::store::file::FileStore;
 use super::store::{Store, StoreError};
 use isolane_common_linux::key::{Key, KeyError};
 use isolane_common_linux::pool::{Entry, Pool, PoolLimits};
-use isolane_common_quantities::units::{Duration, Instant};
-use rustix::time::{ClockId, clock_gettime};
+use isolane_common_quantities::units::Instant;
+use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Largest number of clients.
 pub const CLIENTS_MAX: usize = 2_048;
@@ -141,10 +142,34 @@ fn talk(line: &mut Line, entry: &mut Entry, ledger: &Ledger, key: Option<&Key>) 
     Ok(())
 }
 
+/// Time since the first call: a machine may have run for longer than the 213 days that u64 picoseconds last.
 fn now() -> Instant {
+    static BEGUN: OnceLock<Timespec> = OnceLock::new();
     let time = clock_gettime(ClockId::Boottime);
-    let ns = Duration::from_ns(time.tv_nsec as u64);
-    Instant::ZERO
-        .saturating_add(Duration::from_secs(time.tv_sec as u64))
-        .saturating_add(ns)
+    since(*BEGUN.get_or_init(|| time), time)
+}
+
+/// At most [`Instant::MAX`].
+fn since(begun: Timespec, now: Timespec) -> Instant {
+    let ps = |time: Timespec| {
+        i128::from(time.tv_sec) * 1_000_000_000_000 + i128::from(time.tv_nsec) * 1_000
+    };
+    let passed = (ps(now) - ps(begun)).max(0);
+    Instant::from_ps(u64::try_from(passed).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_passes_on_a_machine_that_has_run_for_years() {
+        let at = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
+        let begun = at(3 * 365 * 86_400, 999_999_999);
+        assert_eq!(since(begun, begun), Instant::ZERO);
+        let later = at(begun.tv_sec + 2, 0);
+        assert_eq!(since(begun, later), Instant::from_ps(1_000_000_001_000));
+        assert_eq!(since(later, begun), Instant::ZERO);
+        assert_eq!(since(at(0, 0), at(214 * 86_400, 0)), Instant::MAX);
+    }
 }

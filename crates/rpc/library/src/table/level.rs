@@ -6,8 +6,8 @@
 //! channel and a port have a lock each, which a call holds for some 100 ns. A call that does not get a lock in
 //! [`TRIES`](super::TRIES) attempts does not wait: it is admitted, and its end is no evidence. Only the first call to a new
 //! destination waits. It empties its channels and, for a new host, its ports, so it waits for calls that still hold these
-//! locks for the place's last owner. It holds the roster's lock meanwhile. Units: nanoseconds of the caller's clock; gaps in picoseconds. Memory: 64 bytes for a destination and class, 80 for a host and class, allocated
-//! only with this algorithm. Limits: destinations without a slot have no level. Their calls are admitted, because one
+//! locks for the place's last owner. It holds the roster's lock meanwhile. Units: nanoseconds of the caller's clock; gaps in picoseconds. Memory: 72 bytes for a destination and class, 88 for a host and class, allocated
+//! only with this algorithm. Limits: levels are forgotten every 100 days of the machine's clock; destinations without a slot have no level. Their calls are admitted, because one
 //! rate for any number of destinations would fit none of them.
 
 use super::{BLOCK, roster::OVERFLOW, try_lock};
@@ -26,7 +26,7 @@ type Blocks<T> = Box<[OnceLock<Box<[T]>>]>;
 pub(super) struct Levels {
     classes: usize,
     /// By slot, then class.
-    channels: Blocks<Mutex<Channel>>,
+    channels: Blocks<Mutex<Aged<Channel>>>,
     /// By slot: its host's place in `ports`.
     port_of: Box<[AtomicU32]>,
     /// By place, then class. The first place is not used.
@@ -38,7 +38,29 @@ pub(super) struct Levels {
 #[derive(Debug)]
 struct Shared {
     gap: AtomicU64,
-    port: Mutex<Port>,
+    port: Mutex<Aged<Port>>,
+}
+
+/// A state with the epoch in which its times lie.
+#[derive(Debug)]
+struct Aged<T> {
+    state: T,
+    epoch: u32,
+}
+
+impl<T> Aged<T> {
+    fn new(state: T, now_ns: u64) -> Self {
+        let epoch = epoch(now_ns);
+        Self { state, epoch }
+    }
+
+    /// The state; one of another epoch is replaced by a new one.
+    fn at(&mut self, now_ns: u64, new: impl FnOnce() -> T) -> &mut T {
+        if self.epoch != epoch(now_ns) {
+            *self = Self::new(new(), now_ns);
+        }
+        &mut self.state
+    }
 }
 
 /// The places of hosts, with the number of each host's destinations.
@@ -75,12 +97,14 @@ impl Levels {
         self.port_of[slot as usize].store(place, Relaxed);
         for class in 0..self.classes {
             let channel = self.channel(slot, class);
-            *channel.lock().unwrap_or_else(PoisonError::into_inner) = Channel::default();
+            *channel.lock().unwrap_or_else(PoisonError::into_inner) =
+                Aged::new(Channel::default(), now_ns);
             if is_new {
                 let shared = self.port(place, class);
                 let mut port = shared.port.lock().unwrap_or_else(PoisonError::into_inner);
                 // A little earlier than the first call, so that this call is evidence.
-                *port = Port::new(instant(now_ns.saturating_sub(1)));
+                let port_since = instant((now_ns % EPOCH_NS).saturating_sub(1));
+                *port = Aged::new(Port::new(port_since), now_ns);
                 shared.gap.store(0, Relaxed);
             }
         }
@@ -108,6 +132,7 @@ impl Levels {
         let Some(mut channel) = try_lock(self.channel(slot, class)) else {
             return true;
         };
+        let channel = channel.at(now_ns, Channel::default);
         channel.decide(options, gap, instant(now_ns), mtus) == Decision::Admit
     }
 
@@ -124,24 +149,28 @@ impl Levels {
             return None;
         }
         let class = usize::from(class);
-        let channel = *try_lock(self.channel(slot, class))?;
+        let channel = *try_lock(self.channel(slot, class))?.at(now_ns, Channel::default);
         let (now, shared) = (instant(now_ns), self.shared(slot, class));
-        // No call is older than the clock.
-        let latency_ns = latency_ns.min(now_ns);
+        // No call is older than its epoch.
+        let latency = Duration::from_ns(latency_ns.min(now_ns % EPOCH_NS));
         let outcome = Outcome {
-            issued: instant(now_ns - latency_ns),
-            latency: Duration::from_ns(latency_ns),
+            issued: Instant::from_ps(now.as_ps() - latency.as_ps()),
+            latency,
             met,
             gap: channel.gap(options, now),
         };
         let mut port = try_lock(&shared.port)?;
+        // A little older than the call, so that this call is evidence.
+        let older = Instant::from_ps(outcome.issued.as_ps().saturating_sub(1));
+        let port = port.at(now_ns, || Port::new(older));
         port.on_outcome(options, now, outcome);
         shared.gap.store(port.gap(), Relaxed);
         Some(channel.probability(options, port.gap()))
     }
 
-    fn channel(&self, slot: u32, class: usize) -> &Mutex<Channel> {
-        &place(&self.channels, slot, self.classes, Mutex::default)[class]
+    fn channel(&self, slot: u32, class: usize) -> &Mutex<Aged<Channel>> {
+        let made = || Mutex::new(Aged::new(Channel::default(), 0));
+        &place(&self.channels, slot, self.classes, made)[class]
     }
 
     fn shared(&self, slot: u32, class: usize) -> &Shared {
@@ -151,7 +180,7 @@ impl Levels {
     fn port(&self, index: u32, class: usize) -> &Shared {
         let made = || Shared {
             gap: AtomicU64::new(0),
-            port: Mutex::new(Port::new(Instant::ZERO)),
+            port: Mutex::new(Aged::new(Port::new(Instant::ZERO), 0)),
         };
         &place(&self.ports, index, self.classes, made)[class]
     }
@@ -197,9 +226,17 @@ fn place<T>(blocks: &Blocks<T>, index: u32, classes: usize, made: impl Fn() -> T
     &block[begin..begin + classes]
 }
 
+/// Time since the begin of the epoch.
 fn instant(ns: u64) -> Instant {
-    Instant::ZERO.saturating_add(Duration::from_ns(ns))
+    Instant::from_ps(ns % EPOCH_NS * 1_000)
 }
+
+fn epoch(ns: u64) -> u32 {
+    (ns / EPOCH_NS) as u32
+}
+
+/// u64 picoseconds last 213 days, and a machine may run for longer: levels are learned again before that.
+const EPOCH_NS: u64 = 100 * 86_400 * 1_000_000_000;
 
 /// The host of a destination: its name without the port number. A name that is not `host:number` or `[host]:number` is
 /// a host as a whole.

@@ -125,6 +125,30 @@ fn destinations_of_a_host_share_their_level() {
     assert_eq!(classes(b"a:1"), [0, 0, 0]);
 }
 
+/// Goal: a machine that runs for longer than u64 picoseconds count still admits calls, and learns.
+#[test]
+fn levels_outlast_the_clock_of_the_policy() {
+    let table = Table::new(&settings("algorithm = \"aequitas-2\""), 3, 0);
+    let whole_ns = u64::MAX / 1_000;
+    let day_ns = 86_400 * SECOND;
+    for begin in [
+        whole_ns - SECOND,
+        whole_ns + SECOND,
+        whole_ns + 300 * day_ns,
+    ] {
+        let call = |now_ns| table.decide(ask(b"a:1", 0), now_ns, u32::MAX);
+        let first = call(begin);
+        assert_eq!(first.class, 0, "at {begin} ns");
+        let end = begin + 200_000;
+        table.complete(first.ticket, 200_000, end).unwrap();
+        let classes = [(); 3].map(|()| call(end + 100_000).class);
+        assert_eq!(classes, [0, 0, 2], "at {begin} ns");
+        // A caller may report any latency.
+        let last = call(end + SECOND / 2);
+        table.complete(last.ticket, u64::MAX, end + SECOND).unwrap();
+    }
+}
+
 /// Goal: with Aequitas 2, calls without a slot go to any number of hosts, so they share no level.
 #[test]
 fn destinations_without_a_slot_have_no_level() {
