@@ -32,7 +32,7 @@ const NEVER: Duration = Duration::from_secs(1_000_000);
 /// What each connection of a cluster sends unless a run says otherwise: a tenth of the paper's.
 const CLUSTER_BYTES: Bytes = Bytes::new(100_000_000);
 
-/// What a measurement may name of a card's run.
+/// What a measurement may name of a NIC's run.
 pub(crate) const FIELDS: [&str; 29] = [
     "throughput_gbps",
     "cpu_percent",
@@ -299,7 +299,7 @@ impl NicNumbers {
 
     /// The number `field` of what is called `name`, which is the card.
     pub(crate) fn value(&self, name: &str, field: &str) -> Result<f64, String> {
-        let value = number(&self.0, ("a card's run", NAME), (name, field))?;
+        let value = number(&self.0, ("a NIC's run", NAME), (name, field))?;
         value.ok_or_else(|| format!("the run measured no {field}"))
     }
 }

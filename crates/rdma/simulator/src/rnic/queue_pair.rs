@@ -102,7 +102,7 @@ pub(crate) struct QueuePair {
     /// The place of its messages at its host, and at its peer.
     pub(crate) memory: MemoryPlace,
     pub(crate) remote_memory: MemoryPlace,
-    /// It is one peer's part of a datagram queue pair that sends to several (`peers_of_thread`).
+    /// It is one peer's part of a datagram queue pair that sends to several (`share_datagrams`).
     pub(crate) shares: bool,
     /// Its work requests, by position. It grows up to `slots`, so that pairs that never use most of them leave no memory behind.
     pub(crate) ring: Box<[WorkRequest]>,

@@ -145,7 +145,7 @@ fn every_field_has_a_number_where_it_was_measured() {
     let wrong = ["r:host.nfm_1s", "r:nic.goodput_gbps", "state(r, p_admit)"];
     let errors = wrong.map(|text| evaluation.value(&parse(text).unwrap()).unwrap_err());
     expect![[r#"
-        a card's run has no "host", but nic: write label:nic.nfm_1s
+        a NIC's run has no "host", but nic: write label:nic.nfm_1s
         the run measured no goodput_gbps
         run "r" is one of a network card: it has no policy's figures"#]]
     .assert_eq(&errors.join("\n"));
