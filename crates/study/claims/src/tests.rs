@@ -128,9 +128,58 @@ fn every_run_is_a_valid_scenario() {
     assert!(problems.is_empty(), "{problems}");
 }
 
+/// What `claim`'s check changes although its paper states it: parameters, and settings of the experiment.
+fn replaced_by_check(claim: &Claim) -> Vec<String> {
+    let mut found = replaced_parameters(claim);
+    found.extend(replaced_settings(claim));
+    found
+}
+
+/// Keys of `nic` that Titan's paper states of each experiment.
+const STATED_OF_NIC: [&str; 5] = ["config", "flows", "hosts", "queues", "processors"];
+
+/// Settings that `claim`'s check changes although its paper states them: keys of `nic`, and Justitia's target where the
+/// paper of the claim publishes it for the profile.
+fn replaced_settings(claim: &Claim) -> Vec<String> {
+    let library = isolane_rdma_scenario::library::Library::embedded();
+    let scenarios = crate::embedded_scenarios();
+    let Some(check) = &claim.check else {
+        return Vec::new();
+    };
+    let changed = check.apply(claim).expect("a claim that reads");
+    let mut found = Vec::new();
+    for (run, before) in changed.runs.iter().zip(&claim.runs) {
+        let keys = |run: &ClaimRun| toml::Table::try_from(run.nic.as_ref()?).ok();
+        if let (Some(new), Some(old)) = (keys(run), keys(before)) {
+            let replaced = STATED_OF_NIC
+                .iter()
+                .filter(|key| new.get(**key) != old.get(**key));
+            found.extend(replaced.map(|key| format!("nic.{key}")));
+        }
+        if run.set.get(TARGET) == before.set.get(TARGET) {
+            continue;
+        }
+        let text = run_text(run, 1, &scenarios).expect("it is valid");
+        let table: toml::Table = text.parse().expect("TOML");
+        let profile = table.get("profile").and_then(toml::Value::as_str);
+        let target = profile.and_then(|profile| {
+            let sections = library.profile(profile).expect("shipped");
+            sections.section("justitia")?.get("target_us")
+        });
+        let target = target.filter(|target| target.kind == SourceKind::Published);
+        if let Some(target) = target.filter(|target| target.source.starts_with(&claim.system)) {
+            found.push(format!("{TARGET} ({})", target.source));
+        }
+    }
+    found
+}
+
+/// Justitia's latency target.
+const TARGET: &str = "policy.target_us";
+
 /// What `claim`'s check changes although a publication or a standard states it: `section.name`, with its source. What
 /// another paper states of the same device may be changed, since the claim's own experiment may differ from it.
-fn replaced_by_check(claim: &Claim) -> Vec<String> {
+fn replaced_parameters(claim: &Claim) -> Vec<String> {
     let library = isolane_rdma_scenario::library::Library::embedded();
     let scenarios = crate::embedded_scenarios();
     let Some(check) = &claim.check else {
@@ -200,6 +249,7 @@ fn replaced_by_check(claim: &Claim) -> Vec<String> {
 /// The papers that sources of parameters name.
 const PAPERS: [&str; 6] = ["collie", "harmonic", "husky", "justitia", "palos", "titan"];
 
+/// Other settings of a policy than Justitia's target are not compared, since no file has their sources.
 #[test]
 fn no_reason_of_a_miss_replaces_what_its_paper_states() {
     let claims = crate::embedded_claims().unwrap();
@@ -233,4 +283,26 @@ fn a_check_that_replaces_a_published_parameter_is_found() {
     );
     assert!(claim("palos", "\"link.frame_bytes\" = 24").is_empty());
     assert!(claim("husky", "\"cache.translation_miss_slots\" = 2").is_empty());
+}
+
+/// Figure 8 has 56 queues, and section 6.1 of Justitia a target of 2 us on ConnectX-3.
+#[test]
+fn a_check_that_replaces_a_stated_setting_is_found() {
+    let claim = |system: &str, run: &str, change: &str| {
+        let text = format!(
+            "id = \"one\"\nsystem = \"{system}\"\npaper = \"a paper, 1\"\nstatement = \"It is fast.\"\n\
+             kind = \"prediction\"\nunit = \"Gb/s\"\nat_most = 7.0\nmiss_reason = \"Queues.\"\n\
+             {run}\n[check]\n[[check.change]]\n{change}\n"
+        );
+        replaced_by_check(&Claim::parse(&text, &format!("claims/{system}/one.toml")).unwrap())
+    };
+    let nic = "metric = 'r:nic.throughput_gbps'\n[[run]]\nlabel = \"r\"\n\
+               nic = { config = \"C6\", hosts = 6, queues = 56 }";
+    assert_eq!(claim("titan", nic, "nic = { queues = 8 }"), ["nic.queues"]);
+    assert!(claim("titan", nic, "nic = { megabytes = 1000 }").is_empty());
+    let pacer = "metric = 'r:bulk.goodput_gbps'\n[[run]]\nlabel = \"r\"\n\
+                 scenario = \"latency-vs-bulk.toml\"\npolicy = \"justitia\"";
+    let target = claim("justitia", pacer, "set = { \"policy.target_us\" = 3.0 }");
+    assert_eq!(target, ["policy.target_us (justitia 6.1: 2 us)"]);
+    assert!(claim("justitia", pacer, "set = { \"policy.ref_count\" = 500 }").is_empty());
 }
