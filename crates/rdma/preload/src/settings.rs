@@ -107,7 +107,7 @@ impl Settings {
     /// threads: the pump is another thread. libmlx5 reads the variable when a device is opened.
     pub fn allow_threads(&self) {
         let promised = std::env::var_os(SINGLE_THREADED).is_some_and(|value| value == "1");
-        if promised && !self.disabled && self.class != Class::Latency {
+        if promised && !self.disabled {
             // SAFETY: the variable says that no other thread runs which could read the environment now.
             unsafe { std::env::set_var(SINGLE_THREADED, "0") };
             self.say(&format!(

@@ -5,6 +5,7 @@
 
 mod null;
 
+use isolane_rdma_session::message::Class;
 use isolane_rdma_verbs_sys::*;
 use isolane_shim::exports;
 use isolane_shim::process::{Process, install};
@@ -30,6 +31,8 @@ fn the_promise_of_a_single_thread_is_withdrawn_before_a_device_is_opened() {
         talk: Talk::Off,
         pump: false,
         disabled,
+        // A claim alone: the daemon grants this class later, so the pump runs first.
+        class: Class::Latency,
         ..Settings::default()
     };
     settings(true).allow_threads();
