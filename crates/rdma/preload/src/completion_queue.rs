@@ -21,7 +21,7 @@ use crate::ring::{Name, Seen};
 use isolane_rdma_verbs_sys::*;
 use std::collections::VecDeque;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, Ordering};
 
 /// Completions that the pump removes at once.
 const DRAIN: usize = 32;
@@ -71,7 +71,6 @@ pub struct CompletionQueue {
     context: AtomicPtr<Context>,
     /// Whether a paced queue pair has ever completed here, so completions of ours may be in the provider's queue.
     touched: AtomicBool,
-    stored: AtomicUsize,
     /// Extra entries that no queue pair has taken yet.
     room: AtomicI64,
     extra: AtomicI32,
@@ -92,7 +91,6 @@ impl CompletionQueue {
         let context: *const Context = context;
         self.context.store(context.cast_mut(), Ordering::Relaxed);
         self.touched.store(false, Ordering::Relaxed);
-        self.stored.store(0, Ordering::Relaxed);
         self.room.store(i64::from(spare), Ordering::Relaxed);
         self.extra.store(spare as i32, Ordering::Relaxed);
         self.armed.store(false, Ordering::Relaxed);
@@ -211,22 +209,17 @@ impl CompletionQueue {
             unsafe { *completions.add(got as usize) = stored.completion };
             got += 1;
         }
-        if got > 0 {
-            self.stored.store(inner.store.len(), Ordering::Relaxed);
-        }
         got
     }
 
     /// Drops the stored completions of a queue pair that was destroyed or reset, as providers drop those in their queue:
     /// the application may have freed what their identifiers name.
     pub fn forget(&self, qp_num: u32) {
-        if self.stored.load(Ordering::Relaxed) > 0 {
-            let mut inner = self.inner.lock();
-            inner
-                .store
-                .retain(|stored| stored.completion.qp_num != qp_num);
-            self.stored.store(inner.store.len(), Ordering::Relaxed);
-        }
+        // Also waits for a drain that has polled such completions but not stored them yet.
+        let mut inner = self.inner.lock();
+        inner
+            .store
+            .retain(|stored| stored.completion.qp_num != qp_num);
     }
 
     /// Moves completions from the provider into the store. Returns whether there were any.
@@ -272,7 +265,6 @@ impl CompletionQueue {
                 break;
             }
         }
-        self.stored.store(inner.store.len(), Ordering::Relaxed);
         (any, visible)
     }
 
@@ -328,7 +320,6 @@ impl Completions for CompletionQueue {
             let place = Some((queue_pair, seen));
             inner.store.push_back(Stored { completion, place });
         }
-        self.stored.store(inner.store.len(), Ordering::Relaxed);
     }
 
     fn detached(&self, room: u32) {

@@ -354,31 +354,34 @@ pub unsafe extern "C" fn ibv_modify_qp(
     attr: *mut ibv_qp_attr,
     mask: c_int,
 ) -> c_int {
-    let ours = process().and_then(|process| Some((process, process.queue_pair(qp)?)));
-    // SAFETY: see the module.
-    let service = unsafe { service_of(attr, mask) };
-    let Some((process, known)) = ours else {
-        let answer = original!(modify_qp(qp, attr, mask), else libc::ENOSYS);
-        if let (Some(process), Some(service), 0) = (process(), service, answer) {
-            process.base.show_service(service);
-        }
-        return answer;
+    let Some(process) = process() else {
+        return original!(modify_qp(qp, attr, mask), else libc::ENOSYS);
     };
+    let known = process.queue_pair(qp);
     // SAFETY: see the module.
     unsafe {
+        let service = service_of(attr, mask);
         let state = (mask as u32 & IBV_QP_STATE != 0).then_some((*attr).qp_state);
-        if state == Some(IBV_QPS_RESET) {
+        if let Some(known) = known.filter(|_| state == Some(IBV_QPS_RESET)) {
             known.state_changed(IBV_QPS_RESET);
         }
         let answer = (process.originals.modify_qp)(qp, attr, mask);
-        if let Some(service) = service.filter(|_| answer == 0) {
-            known.connected(service);
+        if answer != 0 {
+            return answer;
         }
-        if let Some(state) = state.filter(|_| answer == 0) {
-            known.state_changed(state);
-            if state == IBV_QPS_RESET {
-                process.forget_completions([(*qp).send_cq, (*qp).recv_cq], (*qp).qp_num);
+        if let Some(service) = service {
+            match known {
+                Some(known) => known.connected(service),
+                None => process.base.show_service(service),
             }
+        }
+        if let (Some(known), Some(state)) = (known, state) {
+            known.state_changed(state);
+        }
+        if state == Some(IBV_QPS_RESET) {
+            process.forget_completions([(*qp).send_cq, (*qp).recv_cq], (*qp).qp_num);
+        }
+        if let Some(known) = known.filter(|_| state.is_some()) {
             known.drive();
         }
         answer

@@ -42,6 +42,73 @@ fn stored_completions_end_with_their_queue_pair() {
     }
 }
 
+/// The same for a queue pair that is not paced, in a completion queue that it shares with one that is.
+#[test]
+fn stored_completions_of_an_unpaced_queue_pair_end_with_its_reset() {
+    let _serial = serial();
+    let rig = Rig::new(Shape::default(), &lease(0, 0, 1_000));
+    let (one, two) = rig.unpaced();
+    assert!(rig::process().queue_pair(one).is_none());
+    let known = rig::process().completion_queue(rig.send_cq).unwrap();
+    let (from, to) = (vec![1u8; 100], vec![0u8; 100]);
+    let mut list = [sge(&from)];
+    for is_reset in [false, true] {
+        let mut write = work(
+            7,
+            IBV_WR_RDMA_WRITE,
+            &mut list,
+            address(&to),
+            IBV_SEND_SIGNALED,
+        );
+        rig.post(one, &mut write).unwrap();
+        assert_eq!(rig.step(one, 1), 1);
+        assert!(known.drain(&rig::process().places));
+        if is_reset {
+            rig::set_state(one, IBV_QPS_RESET);
+        }
+        let seen = rig.poll(rig.send_cq, 8).len();
+        assert_eq!(seen, usize::from(!is_reset), "reset: {is_reset}");
+    }
+    for qp in [one, two] {
+        assert_eq!(unsafe { exports::ibv_destroy_qp(qp) }, 0);
+    }
+}
+
+/// Goal: completions that the pump has polled and not stored yet end with their queue pair too. Method: between the two,
+/// another thread ends the queue pair; it has time to finish, unless it waits for the pump.
+#[test]
+fn completions_between_poll_and_store_end_with_their_queue_pair() {
+    let _serial = serial();
+    let rig = Rig::new(Shape::default(), &lease(0, 0, 1_000));
+    let (from, to) = (vec![1u8; 100], vec![0u8; 100]);
+    let mut list = [sge(&from)];
+    let mut write = work(
+        7,
+        IBV_WR_RDMA_WRITE,
+        &mut list,
+        address(&to),
+        IBV_SEND_SIGNALED,
+    );
+    rig.post(rig.qp(), &mut write).unwrap();
+    assert_eq!(rig.step(rig.qp(), 1), 1);
+    let known = rig::process().completion_queue(rig.send_cq).unwrap();
+    let number = unsafe { (*rig.qp()).qp_num };
+    let (sender, receiver) = std::sync::mpsc::channel();
+    null::after_poll(move || {
+        let ending = std::thread::spawn(move || known.forget(number));
+        for _ in 0..20_000 {
+            if ending.is_finished() {
+                break;
+            }
+            std::thread::yield_now();
+        }
+        sender.send(ending).unwrap();
+    });
+    assert!(known.drain(&rig::process().places));
+    receiver.recv().unwrap().join().unwrap();
+    assert!(rig.poll(rig.send_cq, 8).is_empty());
+}
+
 /// Goal: while one thread destroys a queue pair, another thread's `ibv_destroy_ah` does not post to it. Method: the
 /// steps of both threads in order.
 #[test]

@@ -364,8 +364,15 @@ fn pop(cq: &mut NullCq) -> Option<ibv_wc> {
     Some(completion.wc)
 }
 
+static AFTER_POLL: Mutex<Option<Box<dyn FnOnce() + Send>>> = Mutex::new(None);
+
+/// Does this at the end of the next poll, before its caller sees the completions.
+pub fn after_poll(then: impl FnOnce() + Send + 'static) {
+    *AFTER_POLL.lock().unwrap() = Some(Box::new(then));
+}
+
 pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut ibv_wc) -> c_int {
-    let _world = WORLD.lock().unwrap();
+    let world = WORLD.lock().unwrap();
     let cq = unsafe { &mut *cq.cast::<NullCq>() };
     let mut got = 0;
     while got < count
@@ -373,6 +380,10 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut ibv_wc)
     {
         unsafe { *wc.add(got as usize) = completion };
         got += 1;
+    }
+    drop(world);
+    if let Some(then) = AFTER_POLL.lock().unwrap().take() {
+        then();
     }
     got
 }

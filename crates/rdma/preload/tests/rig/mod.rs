@@ -207,6 +207,28 @@ impl Rig {
         self.pairs[0].0
     }
 
+    /// Two connected queue pairs that are not paced, as a vendor's function makes them.
+    pub fn unpaced(&self) -> (*mut ibv_qp, *mut ibv_qp) {
+        let mut pd = ibv_pd {
+            context: self.context,
+            handle: 0,
+        };
+        let mut attr = ibv_qp_init_attr {
+            send_cq: self.send_cq,
+            recv_cq: self.recv_cq,
+            qp_type: IBV_QPT_RC,
+            ..Default::default()
+        };
+        attr.cap.max_send_wr = self.shape.depth;
+        attr.cap.max_recv_wr = 16;
+        attr.cap.max_send_sge = 1;
+        let pair = [(); 2].map(|()| unsafe { null::create_qp(&raw mut pd, &raw mut attr) });
+        null::join(pair[0], pair[1]);
+        set_state(pair[0], IBV_QPS_RTS);
+        set_state(pair[1], IBV_QPS_RTS);
+        (pair[0], pair[1])
+    }
+
     /// Posts like the header's inline function; on error with the address of the first request that was not posted.
     pub fn post(&self, qp: *mut ibv_qp, work: &mut ibv_send_wr) -> Result<(), (usize, c_int)> {
         if self.shape.calls == Calls::Extended {
