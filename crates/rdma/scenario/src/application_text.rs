@@ -6,6 +6,7 @@
 use crate::application::{Algorithm, ApplicationTraffic, Program, Servers};
 use crate::check::DeviceLimits;
 use crate::model::{Host, Message, Traffic, Transport, Verb, Workload};
+use crate::spec::THREAD_PAIRS_MAX;
 use isolane_common_quantities::units::{BitRate, Bytes, Duration};
 use isolane_common_toml_input::error::InputError;
 use isolane_common_toml_input::table::Table;
@@ -21,7 +22,7 @@ pub(crate) fn read(
     limits: &DeviceLimits,
 ) -> Result<Workload, InputError> {
     let hosts = hosts(table)?;
-    let program = program(table)?;
+    let program = program(table, hosts.len() as u64)?;
     let allreduce = matches!(program, Program::Allreduce { .. });
     let transport = table.choice("transport")?.unwrap_or(Transport::Rc);
     let verb = table.choice("verb")?.unwrap_or(Verb::Send);
@@ -70,7 +71,7 @@ pub(crate) fn read(
 }
 
 /// What the actors do, without keys that belong to another kind.
-fn program(table: &Table<'_>) -> Result<Program, InputError> {
+fn program(table: &Table<'_>, hosts: u64) -> Result<Program, InputError> {
     let allreduce = table.text("kind")? == Some("allreduce");
     let others: &[&str] = match allreduce {
         true => &[
@@ -97,13 +98,22 @@ fn program(table: &Table<'_>) -> Result<Program, InputError> {
             reduce_rate: table.rate("reduce_rate")?.unwrap_or(CORE_RATE),
             copy_rate: table.rate("copy_rate")?.unwrap_or(CORE_RATE),
         },
-        false => store(table)?,
+        false => store(table, hosts)?,
     })
 }
 
-fn store(table: &Table<'_>) -> Result<Program, InputError> {
+fn store(table: &Table<'_>, hosts: u64) -> Result<Program, InputError> {
     let servers = table.choice("servers")?.unwrap_or(Servers::First);
     let threads = table.count32("threads")?.unwrap_or(1);
+    let all = hosts * u64::from(threads);
+    let pairs = all * (all - 1);
+    if servers == Servers::Others && pairs > THREAD_PAIRS_MAX {
+        let expected = format!(
+            "with servers = \"others\" each thread on the {hosts} hosts calls all others, {pairs} pairs of threads: must be at \
+             most {THREAD_PAIRS_MAX}, so use fewer threads or hosts"
+        );
+        return Err(table.wrong("threads", expected));
+    }
     let server_threads = match servers {
         Servers::Others if table.has("server_threads") => {
             let expected = "with servers = \"others\" every thread serves: drop it";

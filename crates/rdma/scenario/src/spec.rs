@@ -12,6 +12,9 @@ pub(crate) const ELEMENTS_MAX: usize = 30;
 pub(crate) const PATTERN_MAX: usize = 1_024;
 /// Workers of one host, threads of one host.
 pub(crate) const THREADS_MAX: u64 = 64;
+/// Pairs of a client's and a server's thread in one application, each with queue pairs of its own: what 40 hosts with 64
+/// threads have with `servers = "all"`.
+pub(crate) const THREAD_PAIRS_MAX: u64 = 40 * 40 * THREADS_MAX;
 pub(crate) const PROCESSES_MAX: u64 = 1_024;
 /// Memory regions, control objects, protection domains: what one process can sensibly hold.
 pub(crate) const OBJECTS_MAX: u64 = 1 << 20;

@@ -75,6 +75,25 @@ fn datagrams_of_an_application_must_fit_the_device() {
     assert!(error.contains("3000 bytes"), "{error}");
 }
 
+#[test]
+fn threads_that_call_all_others_have_a_bounded_number_of_pairs() {
+    let application = |servers: &str, hosts: &str| {
+        let text = format!(
+            "profile = \"test-nic\"\ntopology = \"switch\"\n[[tenant]]\nname = \"one\"\n[[tenant.application]]\n\
+             kind = \"key-value\"\nhosts = \"{hosts}\"\nservers = \"{servers}\"\nthreads = 64\n\
+             request = [\"64B\"]\nresponse = [\"64B\"]\n"
+        );
+        parse(&text, "test.toml", &library()).map_err(|error| error.to_string())
+    };
+    // 320 x 319 pairs of threads.
+    application("others", "abcde").unwrap();
+    application("all", "abcdef").unwrap();
+    let error = application("others", "abcdef").unwrap_err();
+    for part in ["threads = 64", "6 hosts", "147072 pairs", "at most 102400"] {
+        assert!(error.contains(part), "{part}: {error}");
+    }
+}
+
 /// Goal: the page about the catalogue names every key and no other. Method: its table's first column.
 #[test]
 fn the_page_about_the_catalogue_names_every_key() {
