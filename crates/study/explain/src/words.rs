@@ -223,15 +223,22 @@ fn program(application: &ApplicationTraffic) -> String {
             servers,
             threads,
             window,
+            batch,
             ..
         } => {
-            let clients = match servers {
-                Servers::First => hosts - 1,
-                Servers::All | Servers::Others => hosts,
+            let clients =
+                |count: usize| format!("from {count} client {}", plural(count as u64, "host"));
+            let (way, each) = match servers {
+                Servers::First => (clients(hosts - 1), "each"),
+                Servers::All => (clients(hosts), "each"),
+                Servers::Others => (format!("among all threads of {hosts} hosts"), "per host"),
+            };
+            let batches = match batch {
+                1 => String::new(),
+                _ => format!(" in batches of {batch}"),
             };
             format!(
-                "key-value requests from {clients} client {}, {threads} {} each, {window} on the way per thread",
-                plural(clients as u64, "host"),
+                "key-value requests {way}, {threads} {} {each}, {window} on the way per thread{batches}",
                 plural(u64::from(*threads), "thread")
             )
         }
@@ -290,6 +297,8 @@ pub fn percent(ratio: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isolane_common_quantities::units::Duration;
+    use isolane_rdma_scenario::model::Transport;
 
     #[test]
     fn times_and_shares_keep_three_digits() {
@@ -304,6 +313,38 @@ mod tests {
             "0 %, below 0.1 %, 1.2 %, 93 %, 99.8 %, 100 %"
         );
         assert_eq!(bytes(65_536), "64 KiB");
+    }
+
+    #[test]
+    fn a_store_is_told_by_who_calls_whom() {
+        let told = |servers: Servers, batch: u32| {
+            program(&ApplicationTraffic {
+                hosts: vec![Host::A, Host::B],
+                program: Program::KeyValue {
+                    servers,
+                    threads: 4,
+                    server_threads: 4,
+                    window: 16,
+                    batch,
+                    credits: None,
+                    request: Vec::new(),
+                    response: Vec::new(),
+                    service: Duration::ZERO,
+                },
+                verb: Verb::Send,
+                transport: Transport::Rc,
+                inline_bytes: 0,
+                mtu: 1024,
+            })
+        };
+        assert_eq!(
+            told(Servers::First, 1),
+            "key-value requests from 1 client host, 4 threads each, 16 on the way per thread"
+        );
+        assert_eq!(
+            told(Servers::Others, 8),
+            "key-value requests among all threads of 2 hosts, 4 threads per host, 16 on the way per thread in batches of 8"
+        );
     }
 
     #[test]
