@@ -63,7 +63,8 @@ unsafe fn turn_back(
         };
         let is_receive = |read: ReadOpcode| read(cq) & IBV_WC_RECV != 0;
         if (*cq).status == IBV_WC_SUCCESS && extended.read_opcode.is_some_and(is_receive) {
-            // The application's identifier may look like one of ours.
+            // A successful receive, whose identifier may look like one of ours. A flushed one stays hidden: a failed
+            // completion has no opcode to tell it by.
             queue.set_current_bytes(None);
             return true;
         }
