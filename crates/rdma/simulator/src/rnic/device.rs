@@ -12,7 +12,7 @@ use isolane_rdma_scenario::profile::{LinkLayer, Profile};
 
 /// The device and its host, in picoseconds and bytes. Names follow the profile's parameters.
 #[derive(Clone, Debug)]
-pub struct Device {
+pub(crate) struct Device {
     /// Wire time per byte.
     pub link: ByteTime,
     /// Wire rate.
@@ -97,8 +97,6 @@ pub struct Device {
     pub receive_wqe_prefetch: u32,
     /// One miss, ps.
     pub miss: u64,
-    /// Receive buffer, bytes.
-    pub receive_buffer: u64,
     /// Pause threshold, bytes.
     pub pause_at: u64,
     /// Resume threshold, bytes.
@@ -157,7 +155,7 @@ pub struct Device {
 
 /// Index of a verb in cost tables.
 #[inline]
-pub const fn verb_index(verb: Verb) -> usize {
+pub(super) const fn verb_index(verb: Verb) -> usize {
     match verb {
         Verb::Write => 0,
         Verb::Send => 1,
@@ -169,7 +167,7 @@ pub const fn verb_index(verb: Verb) -> usize {
 
 impl Device {
     /// The device a profile describes.
-    pub fn of(profile: &Profile) -> Self {
+    pub(crate) fn of(profile: &Profile) -> Self {
         let value = |section: &str, name: &str| profile.value(section, name);
         let ns = |section: &str, name: &str| Duration::from_ns_f64(value(section, name)).as_ps();
         let us =
@@ -232,7 +230,6 @@ impl Device {
             receive_wqes: count("cache", "receive_wqe_entries") as usize,
             receive_wqe_prefetch: count("cache", "receive_wqe_prefetch") as u32,
             miss: ns("cache", "miss_ns"),
-            receive_buffer: count("receive", "buffer_bytes"),
             pause_at: count("receive", "pause_bytes"),
             resume_at: count("receive", "resume_bytes"),
             rnr_stall: us("errors", "rnr_stall_us"),
@@ -265,7 +262,7 @@ impl Device {
     }
 
     /// Puts a PCIe switch in front of the NIC that adds `latency`, ps, to every transaction.
-    pub const fn behind_switch(&mut self, latency: u64) {
+    pub(crate) const fn behind_switch(&mut self, latency: u64) {
         self.pcie_read += latency;
         self.pcie_write += latency;
         self.mmio += latency;
@@ -276,7 +273,7 @@ impl Device {
 
     /// Bytes of one work request of `elements` scatter-gather elements.
     #[inline]
-    pub const fn wqe_bytes(&self, transport: Transport, elements: u64) -> u64 {
+    pub(crate) const fn wqe_bytes(&self, transport: Transport, elements: u64) -> u64 {
         let base = match transport {
             Transport::Rc | Transport::Uc => self.wqe,
             Transport::Ud => self.wqe_ud,
@@ -295,7 +292,7 @@ impl Device {
 
     /// PCIe bytes that move `payload` bytes, TLP headers included; an empty transfer needs none.
     #[inline]
-    pub const fn pcie_bytes(&self, payload: u64) -> u64 {
+    pub(crate) const fn pcie_bytes(&self, payload: u64) -> u64 {
         // A division takes longer than the rest of a transfer.
         let packets = match self.tlp_payload_bits {
             Some(bits) => (payload + self.tlp_payload - 1) >> bits,
