@@ -182,6 +182,9 @@ proptest! {
     fn whatever_a_damaged_journal_says_can_be_undone(changes in changes()) {
         let bytes = damaged(journal().as_bytes(), &changes);
         if let Ok(mut journal) = Journal::parse(&String::from_utf8_lossy(&bytes)) {
+            for entry in &journal.entries {
+                assert_eq!(entry.application.check(), Ok(()));
+            }
             undo(&Tree::two_tiers().host(), &mut journal);
         }
     }

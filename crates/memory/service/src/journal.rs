@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 
 /// The name of the file.
 const FILE: &str = "journal.json";
-/// The form of the file.
+/// The form of the file. Form 1, of an earlier release, calls an application's objective `promise`; all else is equal.
 const VERSION: u32 = 2;
 /// The directory of the journal.
 pub const DIRECTORY: &str = "/run/isolane/mem";
@@ -142,17 +142,24 @@ impl Journal {
         }
     }
 
-    /// The journal in `text`, written by this version.
+    /// The journal in `text`, written in this form or an earlier one.
     pub fn parse(text: &str) -> Result<Self, String> {
-        let journal: Self = serde_json::from_str(text).map_err(|error| {
-            format!("is no journal of ours ({error}); remove it if nothing is under control")
-        })?;
-        if journal.version != VERSION {
+        #[derive(Deserialize)]
+        struct Form {
+            version: u32,
+        }
+        // Read alone: a later form may have fields that this one rejects.
+        if let Ok(Form { version }) = serde_json::from_str(text)
+            && !(1..=VERSION).contains(&version)
+        {
             return Err(format!(
-                "has form {}, not {VERSION}: use that release to end what it began",
-                journal.version
+                "has form {version}, not {VERSION}: use that release to end what it began"
             ));
         }
+        let mut journal: Self = serde_json::from_str(text).map_err(|error| {
+            format!("is no journal of ours ({error}); remove it if nothing is under control")
+        })?;
+        journal.version = VERSION;
         for entry in &journal.entries {
             let name = &entry.application.name;
             let checked = entry.application.check();
@@ -337,6 +344,25 @@ mod tests {
         assert_eq!(next.load().unwrap(), journal());
     }
 
+    /// The journal survives the service, so the next release finds the applications of this one under control.
+    #[test]
+    fn a_journal_of_form_1_is_read_and_saved_in_the_present_form() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut store = FileStore::open(directory.path(), "now").unwrap();
+        let before = r#"{"version":1,"boot":"now","backend":"cpuset","next_id":4,"entries":[{"id":3,
+            "application":{"name":"redis","promise":{"latency_ps":160000},"priority":3,"weight":1000},
+            "cgroup":"/isolane/redis","own":true,"cpu_before":"max 100000","cpu_ours":["50000 100000"],"mems_before":"",
+            "memory_bytes":1073741824,"trouble":"no"}]}"#;
+        fs::write(directory.path().join(FILE), before).unwrap();
+        let loaded = store.load().unwrap();
+        assert_eq!(loaded, journal());
+        store.save(&loaded).unwrap();
+        let saved = fs::read_to_string(directory.path().join(FILE)).unwrap();
+        assert!(saved.contains("\"version\":2"), "{saved}");
+        assert!(!saved.contains("promise"), "{saved}");
+        assert_eq!(store.load().unwrap(), journal());
+    }
+
     #[test]
     fn another_boot_is_void() {
         let directory = tempfile::tempdir().unwrap();
@@ -374,9 +400,9 @@ mod tests {
         assert!(said(&mut store, "").contains("is no journal of ours"));
         assert!(said(&mut store, "{\"boot\":\"now\"}").contains("remove it if"));
         let good = serde_json::to_string(&journal()).unwrap();
-        assert!(
-            said(&mut store, &good.replace("\"version\":2", "\"version\":9")).contains("form 9")
-        );
+        let later = "\"version\":9,\"of_a_later_release\":1";
+        let later = good.replace("\"version\":2", later);
+        assert!(said(&mut store, &later).contains("form 9"));
         assert!(
             said(&mut store, &good.replace("\"next_id\":4", "\"next_id\":3")).contains("future")
         );

@@ -46,7 +46,8 @@ pub const MEMORY_MAX: u64 = 1 << 50;
 pub struct Application {
     /// Unique name on a machine; letters, digits, `.`, `_` and `-`.
     pub name: String,
-    /// Its objective.
+    /// Its objective. Journals of form 1 call it `promise`.
+    #[serde(alias = "promise")]
     pub slo: Slo,
     /// Larger is more important; unique on a machine.
     pub priority: u32,

@@ -199,9 +199,10 @@ fn memory_documents() -> Vec<Vec<u8>> {
     let summary = r#"{"format":1,"at_unix_s":1000,"tiers":[{"capacity_bytes":8,"used_bytes":4}],"applications":[{"name":"a","priority":1,"held_bytes":[1,2],"cpu_per_mille":1000}]}"#;
     let machine = r#"{"format":1,"origin":{"machine":"a","processor":"b","kernel":"c","version":"d"},"near_latency_ns":100.0,"far_latency_ns":200.0,"near_bandwidth_bytes_per_s":2e11,"far_bandwidth_bytes_per_s":5e10,"local_threshold_bytes_per_s":1e11,"local_threshold_reached":true,"far_threshold_bytes_per_s":3e10,"hint_fault_threshold_per_s":3e4,"far_threshold_reached":true}"#;
     let profile = r#"{"format":1,"origin":{"machine":"a","processor":"b","kernel":"c","version":"d"},"command":"x","slo_latency_ns":160.0,"slo_bandwidth_bytes_per_s":null,"admissible":true,"local_bytes":1,"cpu_thousandths":1000,"bandwidth_bytes_per_s":1,"best_latency_ns":120.0,"best_bandwidth_bytes_per_s":null,"footprint_bytes":1,"measurements":3}"#;
-    let texts = [pod, summary, machine, profile].map(Vec::from);
-    let journal = serde_json::to_vec(&MemoryJournal::empty("boot")).expect("plain data");
-    texts.into_iter().chain([journal]).collect()
+    let journal = r#"{"version":2,"boot":"boot","backend":"cpuset","next_id":4,"entries":[{"id":3,"application":{"name":"redis","slo":{"latency_ps":160000},"priority":3,"weight":1000,"memory_bytes":1073741824,"caps":[{"tier":0,"most":{"bytes":8388608}}],"far_tiers":[1,2],"floors":{"low_bytes":4194304,"min_bytes":0},"profile":{"admissible":true,"local_bytes":1048576,"cpu_per_mille":1000,"bandwidth_bytes_per_s":1,"best":{"latency_ps":120000}}},"cgroup":"/isolane-mem/redis","inode":7,"own":true,"cpu_before":"max 100000","cpu_ours":["50000 100000"],"mems_before":"0-1","memory_bytes":1073741824,"trouble":"no","limited":true,"let_go":true}],"owed":[{"backend":"cpuset","name":"b","cgroup":"/b","inode":8,"mems_before":"0"}]}"#;
+    [pod, summary, machine, profile, journal]
+        .map(Vec::from)
+        .into()
 }
 
 /// A journal that is read, written again and read gives the same records.
@@ -225,4 +226,27 @@ fn nic_journals() -> Vec<Vec<u8>> {
         "sizes": {"gso_max_size_bytes": 65536, "gso_ipv4_max_size_bytes": 65536},
     });
     vec![journal.to_string().into_bytes()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A seed that a parser rejects leaves what follows the parser unchecked.
+    #[test]
+    fn the_seeds_of_the_memory_service_are_accepted() {
+        let seeds = memory_documents();
+        let journals = seeds.iter().map(|bytes| MemoryJournal::parse(&text(bytes)));
+        let journals: Vec<MemoryJournal> = journals.filter_map(Result::ok).collect();
+        let [journal] = &journals[..] else {
+            panic!("{journals:?}");
+        };
+        assert_eq!((journal.entries.len(), journal.owed.len()), (1, 1));
+        let texts = crate::target("settings-memory").unwrap().inputs();
+        let texts: Vec<String> = texts.iter().map(|bytes| text(bytes).into_owned()).collect();
+        let settings = |text: &&String| memory_settings::parse(text, "mem.toml").is_ok();
+        let applications = |text: &&String| application::parse(text, "app.toml").is_ok();
+        assert_eq!(texts.iter().filter(settings).count(), 2, "{texts:?}");
+        assert_eq!(texts.iter().filter(applications).count(), 2, "{texts:?}");
+    }
 }
