@@ -25,7 +25,8 @@ use std::path::{Path, PathBuf};
 
 mod checks;
 
-/// Version of the file's format.
+/// Version of the file's format. Version 1, of an earlier release, has other names for `weight_interface` and
+/// `weights_set`; all else is equal.
 const VERSION: u32 = 2;
 /// Longest journal, bytes. Two maps of 4 KiB for each of the most queues of a device would exceed it, but no device has
 /// such maps.
@@ -74,9 +75,10 @@ pub struct Journal {
     /// Original segment sizes; `None` while they are unchanged.
     pub sizes: Option<Sizes>,
     /// Interface that receives queue weights.
+    #[serde(alias = "weights_told_to")]
     pub weight_interface: Option<String>,
     /// Whether weights were set, so that they must be taken back.
-    #[serde(default)]
+    #[serde(default, alias = "weights_told")]
     pub weights_set: bool,
     /// Why the programs step aside; absent while they work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -286,11 +288,14 @@ fn read(directory: &PrivateDirectory, name: &str, boot: &str) -> Result<Option<J
 /// The journal in `text`, the content of the file `name` at `path`; `None` if it is of another boot. Fails if it is no
 /// journal, or a field has an invalid value.
 pub fn parse(path: &Path, name: &str, text: &str, boot: &str) -> Result<Option<Journal>, NicError> {
-    let journal: Journal = serde_json::from_str(text).map_err(|error| {
+    let mut journal: Journal = serde_json::from_str(text).map_err(|error| {
         let detail =
             format!("is not a journal of isolane ({error}); remove it if nothing is attached");
         NicError::file(path, detail)
     })?;
+    if journal.version == 1 {
+        journal.version = VERSION;
+    }
     match (journal.version == VERSION, journal.boot == boot) {
         (_, false) => Ok(None),
         (true, true) if journal.file() != name => {
@@ -394,6 +399,31 @@ mod tests {
         };
         other_namespace.save(&system).unwrap();
         assert_eq!(Journal::all(&system).unwrap(), []);
+    }
+
+    /// Programs stay attached when the release changes, and the next one must be able to detach them.
+    #[test]
+    fn a_journal_of_version_1_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let system = System::at(directory.path());
+        let saved = Journal {
+            weight_interface: Some("titan".to_owned()),
+            weights_set: true,
+            ..journal(&system, 3, "eth0")
+        };
+        saved.save(&system).unwrap();
+        let path = system.run().join(saved.file());
+        let mut before = fs::read_to_string(&path).unwrap();
+        for (present, old) in [
+            ("\"version\": 2", "\"version\": 1"),
+            ("weight_interface", "weights_told_to"),
+            ("weights_set", "weights_told"),
+        ] {
+            assert!(before.contains(present), "{present}: {before}");
+            before = before.replace(present, old);
+        }
+        fs::write(&path, before).unwrap();
+        assert_eq!(Journal::all(&system).unwrap(), [saved]);
     }
 
     #[test]
