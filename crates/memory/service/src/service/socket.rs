@@ -9,7 +9,7 @@
 use crate::protocol::REQUEST_MAX;
 use crate::protocol::line::Lines;
 use isolane_common_linux::pool::place_to_free;
-use isolane_common_linux::socket::listen_for_streams;
+use isolane_common_linux::socket::{listen_for_streams, make_client_folder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 use std::io::{ErrorKind, Read, Write};
@@ -79,7 +79,7 @@ fn listen(path: &Path, mode: u32) -> std::io::Result<UnixListener> {
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())
     {
-        std::fs::create_dir_all(folder)?;
+        make_client_folder(folder)?;
     }
     listen_for_streams(path, mode, BACKLOG)
 }
