@@ -102,7 +102,8 @@ pub struct PoolState {
     pub bound_bytes_per_s: u64,
     /// Computation of the capacity.
     pub arithmetic: String,
-    /// Sum of the valid leases, bytes per second.
+    /// Sum of the valid leases, bytes per second. Earlier servers call it `promised_bytes_per_s`.
+    #[serde(alias = "promised_bytes_per_s")]
     pub leased_bytes_per_s: u64,
     /// State of each tenant.
     pub tenants: Vec<TenantState>,
@@ -123,6 +124,24 @@ pub struct TenantState {
     pub demand_bytes_per_s: u64,
     /// The tenant's fair rate, bytes per second.
     pub target_bytes_per_s: u64,
-    /// Sum of its clients' valid leases, bytes per second.
+    /// Sum of its clients' valid leases, bytes per second. Earlier servers call it `promised_bytes_per_s`.
+    #[serde(alias = "promised_bytes_per_s")]
     pub leased_bytes_per_s: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_of_an_earlier_server_is_read() {
+        let state = r#"{"pools":[{"group":"rack1","class":"critical","bound_bytes_per_s":1000,"arithmetic":"sum","promised_bytes_per_s":300,
+            "tenants":[{"tenant":"search","weight":1,"guarantee_bytes_per_s":200,"clients":2,"demand_bytes_per_s":500,
+            "target_bytes_per_s":400,"promised_bytes_per_s":100}]}]}"#;
+        let Answer::Pools(pools) = serde_json::from_str(state).unwrap() else {
+            panic!("{state}");
+        };
+        assert_eq!(pools[0].leased_bytes_per_s, 300);
+        assert_eq!(pools[0].tenants[0].leased_bytes_per_s, 100);
+    }
 }
