@@ -9,6 +9,7 @@ use isolane_memory_service::protocol::client::Client;
 use isolane_memory_service::protocol::status::Status;
 use isolane_memory_service::protocol::{Answer, Request, Submission};
 use isolane_memory_service::service::settings::Settings;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -93,9 +94,13 @@ impl Drop for Cat {
 
 /// Retries the request until the daemon answers: a new daemon may not listen yet.
 fn ask(directory: &Path, request: &Request) -> Answer {
-    let socket = Settings::fake(directory).socket;
+    ask_at(&Settings::fake(directory).socket, request)
+}
+
+/// As [`ask`], at this socket.
+fn ask_at(socket: &Path, request: &Request) -> Answer {
     for _ in 0..2_400 {
-        if let Ok(answer) = Client::connect(&socket).and_then(|mut client| client.ask(request)) {
+        if let Ok(answer) = Client::connect(socket).and_then(|mut client| client.ask(request)) {
             return answer;
         }
         std::thread::sleep(Duration::from_millis(50));
@@ -191,6 +196,28 @@ fn a_daemon_that_is_killed_again_and_again_loses_and_leaves_nothing() {
             "max 100000"
         );
     }
+}
+
+/// The unit's umask is 077; users whom the mode of the socket admits must reach it.
+#[test]
+fn a_folder_that_is_made_for_the_socket_can_be_entered_whatever_the_umask() {
+    let directory = tempfile::tempdir().expect("the fixture works");
+    let directory = directory.path();
+    let socket = directory.join("clients/mem.sock");
+    let file = directory.join("mem.toml");
+    let settings = format!("fake = {directory:?}\nsocket = {socket:?}\n");
+    std::fs::write(&file, settings).expect("the fixture works");
+    let child = Command::new("sh")
+        .args(["-c", "umask 077; exec \"$0\" --mem --mem-config \"$1\""])
+        .arg(env!("CARGO_BIN_EXE_isolaned"))
+        .arg(&file)
+        .stderr(Stdio::null())
+        .spawn();
+    let daemon = Daemon(child.expect("the fixture works"));
+    ask_at(&socket, &Request::Status);
+    let folder = std::fs::metadata(directory.join("clients")).expect("the daemon made it");
+    assert_eq!(daemon.end(), Some(0));
+    assert_eq!(folder.permissions().mode() & 0o7777, 0o755);
 }
 
 #[test]
