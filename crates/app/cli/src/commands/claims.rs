@@ -88,7 +88,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     if arguments.cross_validate {
         return cross_validate(&selected, arguments);
     }
-    if let Some(file) = arguments.markdown.as_deref().filter(|_| !to_stdout) {
+    let markdown_file = arguments.markdown.as_deref().filter(|_| !to_stdout);
+    if let Some(file) = markdown_file {
         output::check_file(Path::new(file))?;
     }
     if let Some(file) = &arguments.outcomes {
@@ -108,25 +109,22 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         }
         directories => lab::check(&selected, directories)?,
     };
-    if let Some(file) = &arguments.markdown {
-        match to_stdout {
-            true => output::print(&text)?,
-            false => {
-                output::write_file(Path::new(file), &text)?;
-                output::note(&format!("wrote {file}"));
-            }
-        }
+    if to_stdout {
+        output::print(&text)?;
+    }
+    if let Some(file) = markdown_file {
+        write(Path::new(file), &text)?;
     }
     if let Some(file) = &arguments.outcomes {
-        output::write_file(file, &report::outcomes(&reports))?;
-        output::note(&format!("wrote {}", file.display()));
+        write(file, &report::outcomes(&reports))?;
     }
     if let Some(folder) = &arguments.report {
         output::make_directory(folder)?;
-        let file = folder.join("claims.html");
         let rows: Vec<ClaimRow> = reports.iter().map(row_of).collect();
-        output::write_file(&file, &isolane_app_report::claims(&rows))?;
-        output::note(&format!("wrote {}", file.display()));
+        write(
+            &folder.join("claims.html"),
+            &isolane_app_report::claims(&rows),
+        )?;
     }
     if arguments.why {
         return reasons(&reports, arguments);
@@ -141,6 +139,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         true => Status::No,
         false => Status::Done,
     })
+}
+
+fn write(file: &Path, text: &str) -> Result<()> {
+    output::write_file(file, text)?;
+    output::note(&format!("wrote {}", file.display()));
+    Ok(())
 }
 
 /// The claims of `folder`, which holds a folder for each system.
