@@ -384,8 +384,18 @@ pub(crate) fn library() -> Library {
     Library::embedded()
 }
 
-/// A scenario's text and the name that messages call it by; `-` reads stdin.
+/// A scenario's text and the name that messages call it by; `-` reads stdin. For commands with `--profile`.
 pub(crate) fn scenario_text(path: &Path) -> Result<(String, String)> {
+    text_without_profile(path, "; give a profile with --profile")
+}
+
+/// As [`scenario_text`], for commands without `--profile`.
+pub(crate) fn document_text(path: &Path) -> Result<(String, String)> {
+    text_without_profile(path, "")
+}
+
+/// The text; an RDMA NIC's profile is an error that ends with `remedy`.
+fn text_without_profile(path: &Path, remedy: &str) -> Result<(String, String)> {
     if path == Path::new("-") {
         let mut text = String::new();
         let read = std::io::stdin().read_to_string(&mut text);
@@ -396,7 +406,7 @@ pub(crate) fn scenario_text(path: &Path) -> Result<(String, String)> {
     let text = read(path)?;
     match Profile::parse(&text, file) {
         Ok(_) => Err(bad(format!(
-            "{file}: is the profile of an RDMA NIC, and this command takes another kind of file there; give a profile with --profile"
+            "{file}: is the profile of an RDMA NIC, and this command takes another kind of file there{remedy}"
         ))),
         Err(_) => Ok((text, file.to_owned())),
     }

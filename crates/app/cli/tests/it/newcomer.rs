@@ -237,6 +237,14 @@ fn a_scenario_in_place_of_another_file_is_named() {
     ] {
         refuses(words, &[&ours, "give a profile with --profile"]);
     }
+    // Commands without the option do not advise it.
+    let others = "sweep,net plan,mem plan,mem submit,rdma plan,rdma pods --dry-run --from";
+    for command in others.split(',') {
+        let words: Vec<&str> = command.split(' ').chain([&profile[..]]).collect();
+        let (_, stderr) = check(&words, 2);
+        assert!(stderr.contains(&ours), "{command}: {stderr}");
+        assert!(!stderr.contains("--profile"), "{command}: {stderr}");
+    }
 }
 
 #[test]

@@ -33,7 +33,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
             ));
         }
         (Some(file), false) => {
-            let (text, name) = inputs::scenario_text(file)?;
+            let (text, name) = inputs::document_text(file)?;
             inputs::refuse_scenario(&text, &name, APPLICATION)?;
             application::parse(&text, &name)?.application
         }

@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Status> {
-    let (text, name) = inputs::scenario_text(&arguments.file)?;
+    let (text, name) = inputs::document_text(&arguments.file)?;
     let (submission, command) = match arguments.pod {
         true => {
             let (application, place) =

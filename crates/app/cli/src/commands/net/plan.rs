@@ -82,7 +82,7 @@ struct Class {
 }
 
 pub(super) fn run(arguments: &Arguments) -> Result<Status> {
-    let (text, file) = inputs::scenario_text(&arguments.file)?;
+    let (text, file) = inputs::document_text(&arguments.file)?;
     inputs::refuse_scenario(
         &text,
         &file,

@@ -99,7 +99,7 @@ fn sweep(arguments: &Arguments) -> Result<Option<Document>> {
             "a sweep is of one scenario; --merge takes several files"
         ));
     };
-    let (text, name) = inputs::scenario_text(file)?;
+    let (text, name) = inputs::document_text(file)?;
     if ScenarioKind::of(&text, &name)? != ScenarioKind::Network {
         bail!(bad(format!(
             "{name} is no network, and sweeps are of networks (files with [fabric]); isolane audit and recommend \

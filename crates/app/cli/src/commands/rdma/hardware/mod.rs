@@ -44,7 +44,7 @@ impl PolicyArguments {
 }
 
 fn read_policy(path: &Path, device: Option<&String>) -> Result<Policy> {
-    let (text, file) = inputs::scenario_text(path)?;
+    let (text, file) = inputs::document_text(path)?;
     if text.len() as u64 > policy::FILE_MAX {
         let size = text.len();
         let most = policy::FILE_MAX;

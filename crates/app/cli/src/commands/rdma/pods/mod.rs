@@ -77,7 +77,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         weight_max: arguments.weight_max,
     };
     if let Some(path) = &arguments.from {
-        let (text, name) = inputs::scenario_text(path)?;
+        let (text, name) = inputs::document_text(path)?;
         let pods = serde_json::from_str(&text).map_err(|error| {
             inputs::bad(format!("{name}: must be a list of pods in JSON: {error}"))
         })?;
