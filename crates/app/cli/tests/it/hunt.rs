@@ -478,8 +478,8 @@ fn victims_that_cannot_be_hunted_for_are_named() {
     refuses(&["--victim", VICTIM, "--alpha", "2"], "0 to below 1");
     refuses(&["--victim", "nowhere.toml"], "nowhere.toml");
     refuses(&["--victim", VICTIM, "--latency"], "--latency");
-    let wrong = ["advise", VICTIM, "--profile", "cx5"];
-    let (_, stderr) = check(&wrong, 2);
+    let app = restriction(directory.path());
+    let (_, stderr) = check(&["advise", &app, "--profile", "cx5"], 2);
     assert!(
         stderr.contains("did you mean") && !stderr.contains("sim:cx5"),
         "{stderr}"
