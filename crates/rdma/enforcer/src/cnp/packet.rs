@@ -95,20 +95,6 @@ impl Writer {
 impl Notification {
     /// The frame. Panics if the queue pair does not fit 24 bits or the code point 6: the caller has them from the
     /// kernel.
-    ///
-    /// ```
-    /// use isolane_rdma_enforcer::cnp::packet::{Addresses, Notification};
-    /// use std::net::Ipv4Addr;
-    /// let notification = Notification {
-    ///     source_hardware: [2, 0, 0, 0, 0, 1],
-    ///     destination_hardware: [2, 0, 0, 0, 0, 2],
-    ///     addresses: Addresses::V4 { source: Ipv4Addr::new(10, 7, 0, 2), destination: Ipv4Addr::new(10, 7, 0, 1) },
-    ///     source_port: 0xc000,
-    ///     queue_pair: 17,
-    ///     code_point: 48,
-    /// };
-    /// assert_eq!(notification.frame().bytes().len(), 74);
-    /// ```
     pub(crate) fn frame(&self) -> Frame {
         assert!(self.queue_pair < 1 << 24, "queue pair {}", self.queue_pair);
         assert!(self.code_point < 1 << 6, "code point {}", self.code_point);

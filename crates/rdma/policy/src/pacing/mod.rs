@@ -50,23 +50,6 @@ impl Slot {
 }
 
 /// One stream of tokens and the flows that share it.
-///
-/// ```
-/// use isolane_rdma_policy::pacing::{Capacity, Pacer};
-/// use isolane_rdma_policy::{Action, FlowId};
-/// use isolane_common_quantities::units::{BitRate, Bytes, Instant};
-/// use std::collections::VecDeque;
-///
-/// let device = Capacity { rate: BitRate::from_gbps(48), messages_per_s: 30_000_000 };
-/// let mut pacer = Pacer::new(device, Bytes::new(5_000), 5);
-/// let mut actions = VecDeque::new();
-/// pacer.join(1);
-/// pacer.want(Instant::ZERO, FlowId(0), Bytes::new(8_000), 1, &mut actions);
-/// let due = pacer.next_token().expect("a flow waits");
-/// pacer.advance(due, &mut actions);
-/// let grant = Action::Grant { flow: FlowId(0), bytes: Bytes::new(5_000), operations: 1 };
-/// assert_eq!(actions.pop_front(), Some(grant));
-/// ```
 #[derive(Clone, Debug)]
 pub(crate) struct Pacer {
     pool: Pool,
