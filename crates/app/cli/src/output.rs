@@ -235,7 +235,7 @@ mod tests {
             assert!(error.to_string().contains(reason), "{error}");
             assert_eq!(crate::status::exit_code(&error), crate::status::BAD_INPUT);
         }
-        // No directory can be made there, whoever asks.
+        // The kernel makes no directory there, also not for root.
         let error = check_directory(Path::new("/proc/isolane")).unwrap_err();
         assert!(error.to_string().contains("choose another"), "{error}");
         assert_ne!(crate::status::exit_code(&error), crate::status::BAD_INPUT);

@@ -332,7 +332,7 @@ fn places_that_cannot_be_written_are_named_before_anything_runs() {
         assert!(stderr.starts_with(wanted), "{words:?}: {stderr}");
         assert_eq!(stderr.lines().count(), 1, "{words:?}: {stderr}");
     }
-    // The kernel makes no directory there, whoever asks: the place is at fault, not the words.
+    // The kernel makes no directory there, also not for root. The command line is right, so the exit code is not 2.
     let (_, stderr) = check(&["sim", scenario, "--report", "/proc/isolane"], 3);
     assert!(stderr.contains("choose another"), "{stderr}");
     assert_eq!(fs::read_to_string(file).unwrap(), "kept");
