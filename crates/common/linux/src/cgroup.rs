@@ -14,7 +14,8 @@ use crate::error::HostError;
 use crate::root::Root;
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fmt;
+use std::os::unix::fs::MetadataExt;
+use std::{fmt, fs};
 
 /// The cgroup (version 2) of a process; `None` if the process has ended.
 pub fn of_process(root: &Root, process: u32) -> Option<String> {
@@ -202,6 +203,13 @@ pub fn mount(root: &Root) -> Option<String> {
         let has_controllers = |place: &&str| root.exists(&format!("{place}/cgroup.controllers"));
         usual.into_iter().find(has_controllers).map(str::to_owned)
     })
+}
+
+/// The kernel's number of the cgroup `path` below `mount`; `None` if there is no such cgroup. A cgroup that is removed
+/// and made again under the same path has another number: the kernel reuses none before the next boot.
+pub fn number(root: &Root, mount: &str, path: &str) -> Option<u64> {
+    let folder = root.path(&format!("{mount}/{}", path.trim_matches('/')));
+    Some(fs::metadata(folder).ok()?.ino())
 }
 
 /// A count or none.

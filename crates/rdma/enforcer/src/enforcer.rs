@@ -137,7 +137,7 @@ impl Enforcer {
             source,
         })?;
         let (link, table) = Link::open(&options.directory, &options.guardian, file.on_death)?;
-        let tenants = Tenants::new(file.tenants);
+        let tenants = Tenants::new(root.clone(), file.tenants);
         let supervisor = Supervisor::start(tenants.supervised(), options.mode, Some(table));
         let supervisor = supervisor.map_err(|source| EnforceError::System {
             action: "start the thread that holds control verbs",
@@ -171,12 +171,11 @@ impl Enforcer {
     /// The thread that takes listeners from the guardian.
     fn receive_arrivals(&self) -> Result<JoinHandle<()>, EnforceError> {
         let (link, supervisor) = (Arc::clone(&self.link), Arc::clone(&self.supervisor));
-        let (tenants, root) = (Arc::clone(&self.tenants), self.root.clone());
-        let guarded = Arc::clone(&self.guarded);
+        let (tenants, guarded) = (Arc::clone(&self.tenants), Arc::clone(&self.guarded));
         let receive = move || {
             while let Ok(Some(handed)) = link.receive() {
                 let mut tenants = tenants.lock().unwrap_or_else(PoisonError::into_inner);
-                let (place, _) = tenants.of_arrival(&root, &handed);
+                let (place, _) = tenants.of_arrival(&handed);
                 drop(tenants);
                 supervisor.watch(handed.listener, place, Some(handed.slot));
             }
@@ -201,6 +200,9 @@ impl Enforcer {
         }
         if self.looked.is_none_or(|looked| now - looked >= INVENTORY) {
             self.looked = Some(now);
+            let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+            tenants.forget_ended();
+            drop(tenants);
             self.look()?;
         }
         if let Some(pacing) = &mut self.pacing {

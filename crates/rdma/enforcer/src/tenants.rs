@@ -3,14 +3,16 @@
 //! Method: conditions that a tenant cannot forge are tried first, from the most to the least specific (see
 //! [`isolane_rdma_scenario::enforcement`]): pod, container, container annotation, cgroup, user. The kernel supplies
 //! these facts about the process. Only the runtime's message carries annotations; a container that was matched by an
-//! annotation is remembered, and its other processes are found by its cgroup. A claimed name counts only for tenants
-//! without conditions.
+//! annotation is remembered, and its other processes are found by its cgroup. A container is forgotten when its cgroup
+//! is gone: the next container under the same path inherits no tenant. A claimed name counts only for tenants without
+//! conditions.
 //!
 //! **Trust.** A sender with authority over this host ([`isolane_common_linux::peer`]), such as a container runtime, may
 //! send another process's listener. For any other sender, including root inside a container, the process is the sender
 //! itself, as the kernel reports it.
 //!
-//! Limits: the tenant of a process is found once, when its listener arrives; its children keep the tenant.
+//! Limits: the tenant of a process is found once, when its listener arrives; its children keep the tenant. A container
+//! is remembered only if the enforcer sees its cgroup below its own mount of version 2.
 
 use crate::arrival::Arrival;
 use crate::control::pace::Limits;
@@ -18,6 +20,7 @@ use crate::control::supervisor::Tenant;
 use crate::guardian::Handed;
 use crate::seccomp::call::Class;
 use isolane_common_linux::Root;
+use isolane_common_linux::cgroup;
 use isolane_common_linux::process::Process;
 use isolane_rdma_inventory::inventory::TenantRule;
 use isolane_rdma_scenario::enforcement::{EnforcedTenant, Selector};
@@ -32,13 +35,25 @@ pub(crate) struct Tenants {
     tenants: Vec<EnforcedTenant>,
     /// Places with conditions, most specific first.
     order: Vec<(usize, TenantRule)>,
-    /// Places by cgroup, of containers matched by annotation.
-    learnt: BTreeMap<String, usize>,
+    /// Containers matched by annotation, by path of their cgroup.
+    learnt: BTreeMap<String, Learnt>,
+    root: Root,
+    /// Where cgroups of version 2 are mounted.
+    mount: Option<String>,
+}
+
+/// A container that was matched by an annotation.
+#[derive(Debug)]
+struct Learnt {
+    /// The kernel's number of its cgroup.
+    cgroup: u64,
+    /// Place of its tenant.
+    place: usize,
 }
 
 impl Tenants {
-    /// Sorts the tenants' conditions.
-    pub(crate) fn new(tenants: Vec<EnforcedTenant>) -> Self {
+    /// Sorts the tenants' conditions. Processes and cgroups are read below `root`.
+    pub(crate) fn new(root: Root, tenants: Vec<EnforcedTenant>) -> Self {
         let conditions = |(place, tenant): (usize, &EnforcedTenant)| {
             let selector = &tenant.selector;
             (!selector.is_empty()).then(|| (place, rule(&tenant.name, selector)))
@@ -50,6 +65,8 @@ impl Tenants {
             tenants,
             order,
             learnt: BTreeMap::new(),
+            mount: cgroup::mount(&root),
+            root,
         }
     }
 
@@ -85,7 +102,7 @@ impl Tenants {
     }
 
     /// The tenant's place and the process of a received listener.
-    pub(crate) fn of_arrival(&mut self, root: &Root, handed: &Handed) -> (usize, u32) {
+    pub(crate) fn of_arrival(&mut self, handed: &Handed) -> (usize, u32) {
         let said = handed.arrival.clone().unwrap_or_default();
         let believed = handed.has_authority && said.process > 0;
         let process = if believed {
@@ -93,7 +110,7 @@ impl Tenants {
         } else {
             handed.sender
         };
-        let known = Process::read(root, process).unwrap_or(Process {
+        let known = Process::read(&self.root, process).unwrap_or(Process {
             id: process,
             user: Some(handed.user),
             ..Process::default()
@@ -110,18 +127,15 @@ impl Tenants {
             // A tenant matched only by its label has no other condition; a rule without conditions matches nothing.
             let only_label = *rule == bare(&rule.tenant);
             if labelled && (rule.matches(process) || (only_label && label.is_some())) {
-                if let (Some(_), Some(cgroup)) = (label, &process.cgroup) {
-                    self.learnt.insert(cgroup.clone(), *place);
+                let place = *place;
+                if label.is_some() {
+                    self.learn(process, place);
                 }
-                return *place;
+                return place;
             }
         }
-        let learnt = process
-            .cgroup
-            .as_ref()
-            .and_then(|cgroup| self.learnt.get(cgroup));
-        if let Some(place) = learnt {
-            return *place;
+        if let Some(place) = self.recall(process) {
+            return place;
         }
         let named = said.tenant.as_deref().and_then(|name| {
             let reachable = |tenant: &EnforcedTenant| {
@@ -132,6 +146,32 @@ impl Tenants {
         named
             .or_else(|| self.tenants.iter().position(|tenant| tenant.others))
             .unwrap_or(self.unlisted())
+    }
+
+    fn learn(&mut self, process: &Process, place: usize) {
+        let Some(path) = &process.cgroup else { return };
+        if let Some(cgroup) = self.cgroup(path) {
+            self.learnt.insert(path.clone(), Learnt { cgroup, place });
+        }
+    }
+
+    /// The tenant's place of a process in a container that was matched by an annotation.
+    fn recall(&self, process: &Process) -> Option<usize> {
+        let path = process.cgroup.as_ref()?;
+        let learnt = self.learnt.get(path)?;
+        (self.cgroup(path) == Some(learnt.cgroup)).then_some(learnt.place)
+    }
+
+    /// Forgets the containers whose cgroups are gone.
+    pub(crate) fn forget_ended(&mut self) {
+        let mut learnt = std::mem::take(&mut self.learnt);
+        learnt.retain(|path, learnt| self.cgroup(path) == Some(learnt.cgroup));
+        self.learnt = learnt;
+    }
+
+    /// The kernel's number of the cgroup at `path`.
+    fn cgroup(&self, path: &str) -> Option<u64> {
+        cgroup::number(&self.root, self.mount.as_deref()?, path)
     }
 }
 
@@ -177,8 +217,22 @@ pub(crate) fn limits(tenant: &EnforcedTenant) -> Limits {
 mod tests {
     use super::*;
     use isolane_rdma_scenario::enforcement::parse;
+    use std::fs;
+
+    /// A machine with a cgroup of version 2 for the container `/c1`.
+    fn machine() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        let mount = folder.path().join("sys/fs/cgroup");
+        fs::create_dir_all(mount.join("c1")).unwrap();
+        fs::write(mount.join("cgroup.controllers"), "").unwrap();
+        folder
+    }
 
     fn tenants() -> Tenants {
+        tenants_of(Root::at("/nowhere"))
+    }
+
+    fn tenants_of(root: Root) -> Tenants {
         let text = r#"
             [[tenant]]
             name = "user"
@@ -195,7 +249,7 @@ mod tests {
             name = "rest"
             others = true
         "#;
-        Tenants::new(parse(text, "p.toml").unwrap().tenants)
+        Tenants::new(root, parse(text, "p.toml").unwrap().tenants)
     }
 
     fn process(user: u32, cgroup: &str) -> Process {
@@ -245,7 +299,8 @@ mod tests {
 
     #[test]
     fn annotations_count_from_a_runtime_only_and_are_remembered() {
-        let mut tenants = tenants();
+        let machine = machine();
+        let mut tenants = tenants_of(Root::at(machine.path()));
         let container = process(7, "/c1");
         let place = tenants.of(&container, false, &labelled("db"));
         assert_eq!(tenants.name(place), "rest");
@@ -257,9 +312,36 @@ mod tests {
     }
 
     #[test]
+    fn the_next_container_under_the_same_path_inherits_no_tenant() {
+        let machine = machine();
+        let mut tenants = tenants_of(Root::at(machine.path()));
+        let place = tenants.of(&process(7, "/c1"), true, &labelled("db"));
+        assert_eq!(tenants.name(place), "database");
+        // The first container's directory stays elsewhere, so the file system cannot give its inode to the second one.
+        let path = machine.path().join("sys/fs/cgroup/c1");
+        fs::rename(&path, machine.path().join("ended")).unwrap();
+        fs::create_dir(&path).unwrap();
+        let place = tenants.of(&process(7, "/c1"), false, &Arrival::default());
+        assert_eq!(tenants.name(place), "rest");
+    }
+
+    #[test]
+    fn a_container_is_forgotten_when_its_cgroup_is_gone() {
+        let machine = machine();
+        let mut tenants = tenants_of(Root::at(machine.path()));
+        tenants.of(&process(7, "/c1"), true, &labelled("db"));
+        tenants.forget_ended();
+        assert_eq!(tenants.learnt.len(), 1);
+        fs::remove_dir(machine.path().join("sys/fs/cgroup/c1")).unwrap();
+        tenants.forget_ended();
+        assert!(tenants.learnt.is_empty());
+    }
+
+    #[test]
     fn a_process_without_a_tenant_is_unlisted_and_unlimited() {
         let text = "[[tenant]]\nname = \"a\"\nguarantee = { control_requests_per_s = 9 }";
-        let mut tenants = Tenants::new(parse(text, "p.toml").unwrap().tenants);
+        let parsed = parse(text, "p.toml").unwrap().tenants;
+        let mut tenants = Tenants::new(Root::at("/nowhere"), parsed);
         let place = tenants.of(&process(1, "/"), true, &Arrival::default());
         assert_eq!((place, tenants.name(place)), (1, UNLISTED));
         let supervised = tenants.supervised();
