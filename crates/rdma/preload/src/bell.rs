@@ -1,7 +1,8 @@
 //! The pump's bell: an event counter that wakes the pump. It is rung only while the pump sleeps.
 
+use crate::descriptor::Descriptor;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub struct Bell {
     asleep: AtomicBool,
     calls: AtomicU64,
-    counter: OnceLock<OwnedFd>,
+    counter: OnceLock<Descriptor>,
 }
 
 impl Bell {
@@ -29,7 +30,7 @@ impl Bell {
         let Ok(counter) = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK) else {
             return false;
         };
-        let _ = self.counter.set(counter);
+        let _ = self.counter.set(Descriptor::new(counter));
         true
     }
 

@@ -11,7 +11,7 @@
 //! Each file uses only files further down: `lookup` (look-ups at run time), [`exports`] (what the loader finds), `creation` (paced queue pairs), `extended` and `extended_queue`
 //! (functions in extended objects), [`process`] (state of the process), [`pump`] (the thread), `domains` (thread domains), `completion_queue`
 //! (polling), `places` (queue pairs by number), `queue_pair` with `posting` and `progress`, `context` (tables of
-//! an open device), `meter` (credit and turns), `base` (shared parts), [`session`] (the daemon); `credit`,
+//! an open device), `meter` (credit and turns), `base` (shared parts), [`session`] (the daemon), `descriptor` (what a forked child closes); `credit`,
 //! `ring`, `split` and `queue` are arithmetic. Units: bytes, operations (messages), nanoseconds of
 //! CLOCK_MONOTONIC. Limits: see `docs/internals/shim.md`. Source: justitia 4 and appendix E, without its hidden queue
 //! pairs.
@@ -25,6 +25,7 @@ mod completion_queue;
 mod context;
 mod creation;
 mod credit;
+mod descriptor;
 mod domains;
 pub mod exports;
 mod extended;

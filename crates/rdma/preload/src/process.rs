@@ -46,10 +46,12 @@ pub struct Process {
     session: Mutex<Option<Session>>,
     socket: AtomicI32,
     lost_at_ns: AtomicU64,
+    /// The process before this one, once this one has forked.
+    parent: AtomicPtr<Process>,
 }
 
 static PROCESS: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
-/// The process before a fork: its contexts still contain our pointers.
+/// The process before the last fork: its contexts still contain our pointers.
 static PARENT: AtomicPtr<Process> = AtomicPtr::new(std::ptr::null_mut());
 
 /// The process's state, if it exists.
@@ -83,34 +85,27 @@ pub fn install(process: Process) -> &'static Process {
     }
 }
 
-/// Runs in a child of `fork`, where only async-signal-safe calls are allowed. Closes our descriptors, so the parent's
-/// session ends with the parent, and clears the state.
+/// Runs in a child of `fork`, where only async-signal-safe calls are allowed and other threads may have held any lock.
+/// Closes our descriptors, so the parent's session ends with the parent, and clears the state.
 pub extern "C" fn child_of_fork() {
     let parent = PROCESS.swap(std::ptr::null_mut(), Ordering::AcqRel);
     // SAFETY: null, or a leaked allocation.
     if let Some(process) = unsafe { parent.as_ref() } {
-        PARENT.store(parent, Ordering::Release);
-        let descriptors = process
-            .session
-            .try_lock()
-            .ok()
-            .and_then(|session| session.as_ref().map(Session::descriptors));
-        let descriptors = descriptors.unwrap_or([None; 2]);
-        for descriptor in descriptors.into_iter().flatten() {
-            // SAFETY: a descriptor of ours, which the child uses no more: its owner is never dropped here.
-            unsafe { libc::close(descriptor) };
-        }
+        let before = PARENT.swap(parent, Ordering::AcqRel);
+        process.parent.store(before, Ordering::Release);
     }
+    crate::descriptor::close_all();
 }
 
-/// The provider's tables of a context of this process or of the process that it was forked from.
+/// The provider's tables of a context of this process or of a process that it was forked from.
 pub fn context_of(context: *mut ibv_context) -> Option<&'static Context> {
-    let found = process().and_then(|process| process.contexts.find(context.addr()));
-    found.or_else(|| {
-        // SAFETY: null, or a leaked allocation.
-        let parent = unsafe { PARENT.load(Ordering::Acquire).as_ref() };
-        parent?.contexts.find(context.addr())
-    })
+    // SAFETY: null, or a leaked allocation, here and below.
+    let parents = std::iter::successors(
+        unsafe { PARENT.load(Ordering::Acquire).as_ref() },
+        |child| unsafe { child.parent.load(Ordering::Acquire).as_ref() },
+    );
+    let mut processes = process().into_iter().chain(parents);
+    processes.find_map(|process| process.contexts.find(context.addr()))
 }
 
 impl Process {
@@ -131,6 +126,7 @@ impl Process {
             session: Mutex::default(),
             socket: AtomicI32::new(-1),
             lost_at_ns: AtomicU64::new(0),
+            parent: AtomicPtr::new(std::ptr::null_mut()),
         }
     }
 

@@ -4,6 +4,7 @@
 //! SEQPACKET messages of [`isolane_rdma_session::message`]. Every wait for the daemon is bounded by
 //! [`ANSWER_TIMEOUT_MS`], and after any failure the application runs unpaced.
 
+use crate::descriptor::Descriptor;
 use crate::settings::Settings;
 use crate::table::lock;
 use isolane_rdma_session::message::{
@@ -29,7 +30,7 @@ pub struct Shared {
     pub region: Region,
     /// Whether the daemon has ended or closed the session.
     pub lost: AtomicBool,
-    wake: Option<OwnedFd>,
+    wake: Option<Descriptor>,
     slots: Mutex<Slots>,
 }
 
@@ -45,7 +46,7 @@ impl Shared {
         Self {
             region,
             lost: AtomicBool::new(false),
-            wake,
+            wake: wake.map(Descriptor::new),
             slots: Mutex::default(),
         }
     }
@@ -82,10 +83,6 @@ impl Shared {
             lock(&self.slots).free.push(index as u16);
         }
     }
-
-    fn wake_fd(&self) -> Option<RawFd> {
-        self.wake.as_ref().map(|wake| wake.as_raw_fd())
-    }
 }
 
 /// The socket, and the class that the daemon assigned.
@@ -97,7 +94,7 @@ pub struct Session {
     pub class: Class,
     /// Session number at the daemon.
     pub number: u64,
-    socket: Option<OwnedFd>,
+    socket: Option<Descriptor>,
 }
 
 impl Session {
@@ -121,6 +118,7 @@ impl Session {
             SocketFlags::CLOEXEC,
             None,
         )
+        .map(Descriptor::new)
         .map_err(|error| problem("cannot make a socket for", error))?;
         let patience = Some(Duration::from_millis(ANSWER_TIMEOUT_MS));
         for which in [Timeout::Send, Timeout::Recv] {
@@ -203,12 +201,8 @@ impl Session {
 
     /// The socket, for `ppoll`.
     pub fn socket(&self) -> Option<RawFd> {
-        self.socket.as_ref().map(|socket| socket.as_raw_fd())
-    }
-
-    /// All file descriptors of the session, for a child process to close.
-    pub fn descriptors(&self) -> [Option<RawFd>; 2] {
-        [self.socket(), self.shared.wake_fd()]
+        let socket = self.socket.as_ref();
+        socket.map(|socket| socket.as_fd().as_raw_fd())
     }
 }
 

@@ -137,16 +137,19 @@ fn a_session_from_hello_to_the_daemons_return() {
     );
 
     // A child by fork has no session: inherited objects pass.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
+    let passes = in_child(|| {
         let before = null::provider_requests(qp);
         write(qp, &from, &to);
         let whole = null::provider_requests(qp) == before + 1;
-        unsafe { libc::_exit(if whole { 0 } else { 1 }) };
-    }
-    let mut status = 0;
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0, "the child's work passed whole");
+        // And so they do in its own child, when it has a state of its own.
+        install(Process::new(null::originals(), Settings::default(), clock));
+        whole
+            && in_child(|| {
+                write(qp, &from, &to);
+                null::provider_requests(qp) == before + 2
+            })
+    });
+    assert!(passes, "the children's work passed whole");
 
     // The death of the daemon releases everything.
     let mut slow = lease;
@@ -172,6 +175,18 @@ fn a_session_from_hello_to_the_daemons_return() {
         write(qp, &from, &to);
         region.slots[0].chunks.load(Ordering::Relaxed) > 0
     });
+}
+
+/// Runs `check` in a child by fork and returns its result; false after a panic.
+fn in_child(check: impl FnOnce() -> bool) -> bool {
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        let passed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check));
+        unsafe { libc::_exit(i32::from(!passed.unwrap_or(false))) };
+    }
+    let mut status = 0;
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    status == 0
 }
 
 /// Executes the provider's work. Returns whether a completion is still missing.
