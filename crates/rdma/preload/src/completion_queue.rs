@@ -6,7 +6,8 @@
 //! Completions that the pump removes from a full queue are stored; the application's next poll returns them first.
 //!
 //! Events: a completion of ours may consume the event that the application requested. [`CompletionQueue::is_quiet`]
-//! detects such events: it requests another event and polls again before the event is suppressed.
+//! detects such events: it requests another event and polls again before the event is suppressed. A work request that
+//! the provider rejects late still makes an event, since an empty request completes in its place (`progress`).
 //!
 //! Room: a completion queue is created larger than requested ([`spare_for`]). Every queue pair that splits takes its
 //! spare send places from that room, so even the simultaneous failure of all work requests does not overflow it.
@@ -26,9 +27,12 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, Ordering};
 /// Completions that the pump removes at once.
 const DRAIN: usize = 32;
 
-/// Number of entries by which a requested queue is enlarged.
+/// Number of entries by which a requested queue is enlarged. A queue without entries is the provider's to reject.
 pub(crate) fn spare_for(asked: u32, max: u32) -> u32 {
-    asked.clamp(1_024, 65_536).min(max.saturating_sub(asked))
+    match asked {
+        0 => 0,
+        _ => asked.clamp(1_024, 65_536).min(max.saturating_sub(asked)),
+    }
 }
 
 type StartPoll = unsafe extern "C" fn(*mut ibv_cq_ex, *mut ibv_poll_cq_attr) -> c_int;
@@ -106,9 +110,25 @@ impl CompletionQueue {
         unsafe { self.context.load(Ordering::Relaxed).as_ref() }
     }
 
-    /// Number of extra entries.
-    pub fn extra(&self) -> i32 {
-        self.extra.load(Ordering::Relaxed)
+    /// Number of extra entries that a queue of `asked` ones gets: at least those that queue pairs have taken, as far as
+    /// the device's maximum permits.
+    pub(crate) fn spare_at(&self, asked: u32) -> u32 {
+        let max = self.context().map_or(0, |context| context.max_cqe);
+        let extra = i64::from(self.extra.load(Ordering::Relaxed));
+        let taken = (extra - self.room.load(Ordering::Relaxed)).clamp(0, extra) as u32;
+        match asked {
+            0 => 0,
+            _ => taken
+                .max(spare_for(asked, max))
+                .min(max.saturating_sub(asked)),
+        }
+    }
+
+    /// Records that the queue now has `spare` extra entries. Returns whether the queue pairs' places still fit.
+    pub(crate) fn resized(&self, spare: u32) -> bool {
+        let before = self.extra.swap(spare as i32, Ordering::Relaxed);
+        let change = i64::from(spare) - i64::from(before);
+        self.room.fetch_add(change, Ordering::Relaxed) + change >= 0
     }
 
     /// Reserves up to `wish` extra entries for a queue pair's hidden work requests; returns the reserved number.
@@ -130,10 +150,19 @@ impl CompletionQueue {
         self.touched.store(true, Ordering::Relaxed);
     }
 
-    /// Records that the application requested an event.
-    pub fn arms(&self, solicited_only: c_int) {
+    /// `ibv_req_notify_cq`.
+    ///
+    /// # Safety
+    /// As for `ibv_req_notify_cq`; the queue is this one.
+    pub(crate) unsafe fn arm(&self, cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
+        let Some(arm) = self.context().and_then(|context| context.ops.req_notify_cq) else {
+            return libc::EOPNOTSUPP;
+        };
+        let _inner = self.inner.lock();
         self.solicited_only.store(solicited_only, Ordering::Relaxed);
         self.armed.store(true, Ordering::Relaxed);
+        // SAFETY: passed on.
+        unsafe { arm(cq, solicited_only) }
     }
 
     /// Posts waiting messages of this device, as far as credit permits; called in polls, when the application has time.
@@ -314,6 +343,20 @@ impl CompletionQueue {
 }
 
 impl Completions for CompletionQueue {
+    fn expect_success(&self) -> bool {
+        let Some(inner) = self.inner.try_lock() else {
+            return false;
+        };
+        let waits =
+            self.armed.load(Ordering::Relaxed) && self.solicited_only.load(Ordering::Relaxed) != 0;
+        let arm = self.context().and_then(|context| context.ops.req_notify_cq);
+        if let (true, true, Some(arm)) = (waits, inner.open, arm) {
+            // SAFETY: the queue is open, which its destruction waits for.
+            unsafe { arm(self.queue(), 0) };
+        }
+        true
+    }
+
     fn store(&self, completions: Vec<(ibv_wc, Seen)>, queue_pair: &'static QueuePair) {
         let mut inner = self.inner.lock();
         for (completion, seen) in completions {
@@ -351,6 +394,7 @@ fn translate(
         false => queue_pair.complete(name, number, status)?,
     };
     completion.wr_id = seen.entry.wr_id;
+    completion.status = seen.entry.status(status);
     if u64::from(completion.byte_len) == seen.entry.last_chunk {
         completion.byte_len = seen.entry.total as u32;
     }

@@ -206,16 +206,29 @@ unsafe extern "C" fn create_cq_ex(
     }
 }
 
-/// Changes the size of a completion queue, keeping the room for completions of ours.
+/// Changes the size of a completion queue, with room for completions of ours as far as the device's maximum permits.
 ///
 /// # Safety
 /// See `ibv_resize_cq(3)`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
-    let extra = process()
-        .and_then(|process| process.completion_queue(cq))
-        .map_or(0, crate::completion_queue::CompletionQueue::extra);
-    original!(resize_cq(cq, cqe.saturating_add(extra)), else libc::ENOSYS)
+    let resize = |cqe| original!(resize_cq(cq, cqe), else libc::ENOSYS);
+    let ours = process().and_then(|process| Some((process, process.completion_queue(cq)?)));
+    let (Some((process, known)), Ok(asked)) = (ours, u32::try_from(cqe)) else {
+        return resize(cqe);
+    };
+    let mut spare = known.spare_at(asked);
+    let mut answer = resize((asked + spare) as c_int);
+    if answer != 0 && spare > 0 {
+        spare = 0;
+        answer = resize(cqe);
+    }
+    if answer == 0 && !known.resized(spare) {
+        for queue_pair in process.places.all() {
+            queue_pair.stop_splitting(cq);
+        }
+    }
+    answer
 }
 
 /// Destroys a completion queue.
@@ -515,7 +528,7 @@ unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_
     // SAFETY: see the module.
     unsafe {
         if let Some(known) = process().and_then(|process| process.completion_queue(cq)) {
-            known.arms(solicited_only);
+            return known.arm(cq, solicited_only);
         }
         match context_of((*cq).context).and_then(|context| context.ops.req_notify_cq) {
             Some(req_notify_cq) => req_notify_cq(cq, solicited_only),

@@ -77,6 +77,7 @@ unsafe fn turn_back(
         };
         queue_pair.deliver(&seen);
         (*cq).wr_id = seen.entry.wr_id;
+        (*cq).status = seen.entry.status((*cq).status);
         queue.set_current_bytes(Some((
             seen.entry.last_chunk as u32,
             seen.entry.total as u32,

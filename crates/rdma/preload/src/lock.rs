@@ -45,6 +45,11 @@ impl<T> Lock<T> {
         Held { lock: self }
     }
 
+    /// The lock, unless another thread holds it.
+    pub(crate) fn try_lock(&self) -> Option<Held<'_, T>> {
+        self.take().then_some(Held { lock: self })
+    }
+
     #[inline]
     fn take(&self) -> bool {
         self.taken
@@ -123,8 +128,8 @@ mod tests {
     fn a_held_lock_is_not_given_twice() {
         let lock = Lock::new(());
         let held = lock.lock();
-        assert!(!lock.take());
+        assert!(lock.try_lock().is_none());
         drop(held);
-        assert!(lock.take());
+        assert!(lock.try_lock().is_some());
     }
 }

@@ -152,6 +152,8 @@ impl Inner {
     pub(crate) unsafe fn post_list(&mut self, first: *mut ibv_send_wr) -> Result<(), Refusal> {
         let plan = self.plan.as_ref().expect("the caller looked");
         let (signal_all, splitting, cap) = (plan.signal_all, plan.splitting, plan.cap);
+        // SAFETY: a queue pair with a plan lives until it is paused.
+        let kind = unsafe { (*plan.qp).qp_type };
         let latency = self.is_latency();
         let mut current = first;
         let mut blocked = false;
@@ -169,7 +171,10 @@ impl Inner {
             let shape = shape(work, list, splitting);
             let inline = work.send_flags & IBV_SEND_INLINE != 0;
             let long_list = work.num_sge < 0 || work.num_sge as u32 > cap.max_send_sge;
-            if long_list || (inline && shape.total > u64::from(cap.max_inline_data)) {
+            if foreign(kind, work.opcode)
+                || long_list
+                || (inline && shape.total > u64::from(cap.max_inline_data))
+            {
                 self.send_batch()?;
                 match self.judged_by_provider(work, shape) {
                     0 => current = work.next,
@@ -408,5 +413,19 @@ impl Inner {
             self.went(pending, 0);
             self.ring.take_back(1);
         }
+    }
+}
+
+/// Whether an operation is not one of the transport's, so that the provider rejects it.
+fn foreign(kind: ibv_qp_type, opcode: ibv_wr_opcode) -> bool {
+    let atomic = matches!(
+        opcode,
+        IBV_WR_ATOMIC_CMP_AND_SWP | IBV_WR_ATOMIC_FETCH_AND_ADD
+    );
+    let write = matches!(opcode, IBV_WR_RDMA_WRITE | IBV_WR_RDMA_WRITE_WITH_IMM);
+    match kind {
+        IBV_QPT_UC => atomic || opcode == IBV_WR_RDMA_READ,
+        IBV_QPT_UD => atomic || write || opcode == IBV_WR_RDMA_READ,
+        _ => false,
     }
 }

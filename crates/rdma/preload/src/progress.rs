@@ -2,9 +2,56 @@
 
 use crate::meter::{Outcome, Request, clamp};
 use crate::queue::{Pending, Shape};
-use crate::queue_pair::{BATCH, Inner, Plan, Step, bump};
+use crate::queue_pair::{BATCH, Inner, Plan, QueuePair, Step, bump};
 use isolane_rdma_verbs_sys::*;
 use std::ffi::c_int;
+
+/// Credit for messages that must go at once.
+const AHEAD: i64 = i64::MAX / 4;
+
+impl QueuePair {
+    /// Posts all waiting messages ahead of their credit, before an operation that must not overtake them; the credit
+    /// becomes debt. Returns whether no message waits now.
+    pub fn flush(&'static self) -> bool {
+        let mut inner = self.inner.lock();
+        while !inner.paused && !inner.queue.is_empty() {
+            let held = inner
+                .accounts
+                .map(|account| (account.credit, account.chunk));
+            for account in &mut inner.accounts {
+                account.credit = [AHEAD; 2];
+                account.chunk = account.chunk.max(1 << 20);
+            }
+            let outcome = inner.progress(u64::MAX);
+            let mut spent = [[0; 2]; 2];
+            for ((account, held), spent) in inner.accounts.iter_mut().zip(held).zip(&mut spent) {
+                *spent = account.credit.map(|left| AHEAD - left);
+                (account.credit, account.chunk) = held;
+            }
+            inner.owe(spent);
+            if !matches!(outcome, Ok(Outcome::More)) {
+                break;
+            }
+        }
+        inner.queue.is_empty()
+    }
+
+    /// Splits no further message if its sends complete in `cq`, which has lost the room for chunks.
+    pub(crate) fn stop_splitting(&self, cq: *mut ibv_cq) {
+        let mut inner = self.inner.lock();
+        let inner = &mut *inner;
+        if let Some(plan) = inner
+            .plan
+            .as_mut()
+            .filter(|plan| plan.send_cq.queue() == cq)
+        {
+            plan.splitting.possible = false;
+            for pending in &mut inner.queue {
+                pending.shape.splittable = false;
+            }
+        }
+    }
+}
 
 impl Inner {
     /// Posts about `quantum` bytes from the front of the queue. Fails with the provider's error for the front request,
@@ -213,13 +260,24 @@ impl Inner {
         self.unused.push(pending);
     }
 
-    /// The provider rejects the front request permanently: it gets an error completion after all earlier messages have
-    /// completed.
+    /// The provider rejects the front request permanently. An empty request takes its place and completes as an error,
+    /// in order and with an event. If the provider rejects this one too, the error completion goes to the store after all
+    /// earlier messages have completed, without an event.
     pub(crate) fn refuse(&mut self) -> Outcome {
         let Some(front) = self.queue.front() else {
             return Outcome::Empty;
         };
         let (sequence, offset) = (front.sequence, front.offset);
+        match self.post_in_place(sequence) {
+            Ok(()) => {
+                if let Some(pending) = self.queue.pop_front() {
+                    self.went(pending, self.now_ns());
+                }
+                return Outcome::More;
+            }
+            Err(libc::ENOMEM) => return Outcome::Blocked,
+            Err(_refused) => {}
+        }
         if !self.failed && (offset > 0 || !self.ring.is_next(sequence)) {
             return Outcome::Blocked;
         }
@@ -240,6 +298,43 @@ impl Inner {
             self.went(pending, self.now_ns());
         }
         Outcome::More
+    }
+
+    /// Posts an empty request with the name of the front message: a WRITE of no bytes, which needs no key and changes no
+    /// memory. An empty datagram would use a receive of its destination, so it is posted only where the provider flushes
+    /// it. Returns the provider's errno.
+    fn post_in_place(&mut self, sequence: u32) -> Result<(), c_int> {
+        let (Some(plan), Some(front)) = (self.plan.as_ref(), self.queue.front()) else {
+            return Err(libc::EINVAL);
+        };
+        // SAFETY: a queue pair with a plan lives until it is paused.
+        let is_datagram = unsafe { (*plan.qp).qp_type } == IBV_QPT_UD;
+        if is_datagram && !self.failed {
+            return Err(libc::EINVAL);
+        }
+        if !self.failed && !plan.send_cq.expect_success() {
+            return Err(libc::ENOMEM);
+        }
+        let mut work = ibv_send_wr {
+            wr_id: self.name(sequence, false),
+            opcode: IBV_WR_RDMA_WRITE,
+            send_flags: IBV_SEND_SIGNALED,
+            qp_type: front.work.qp_type,
+            ..ibv_send_wr::default()
+        };
+        if is_datagram {
+            work.opcode = IBV_WR_SEND;
+            work.wr = front.work.wr;
+        }
+        self.batch.works[0] = work;
+        match self.provider_takes(1) {
+            (_, 0) => {
+                self.ring.entry(sequence).refused = true;
+                self.since_signal = 0;
+                Ok(())
+            }
+            (_, error) => Err(error),
+        }
     }
 
     pub(crate) fn drop_waiting(&mut self, plan: &Plan) {

@@ -10,8 +10,8 @@
 //! 3. Before the queue pair can send (RESET, INIT, RTR), requests go to the provider unchanged.
 //!
 //! Errors: after a completion reports that the queue pair failed, waiting messages are posted whole and without credit,
-//! so the provider flushes them in order. If the provider rejects a request after `ibv_post_send` has returned, the
-//! request gets an error completion from the shim. Locks: a queue pair's lock is taken after a completion queue's,
+//! so the provider flushes them in order. If the provider rejects a request after `ibv_post_send` has returned, an empty
+//! request completes in its place, and the application sees an error. Locks: a queue pair's lock is taken after a completion queue's,
 //! before a meter's. Limits: vendor transports (`IBV_QPT_DRIVER`) and raw packets are not paced.
 
 use crate::base::Base;
@@ -39,11 +39,11 @@ pub(crate) const BATCH: usize = 16;
 /// Fewest spare places in the provider's queue for which splitting pays.
 pub(crate) const SPARE_MIN: u32 = 8;
 
-/// Credit for messages that must go at once.
-const AHEAD: i64 = i64::MAX / 4;
-
 /// The queue pairs' view of a completion queue.
 pub trait Completions: std::fmt::Debug + Sync {
+    /// Makes a successful completion wake an application that requested an event. False: another thread uses the queue;
+    /// retry later.
+    fn expect_success(&self) -> bool;
     /// Stores completions that the provider will not make.
     fn store(&self, completions: Vec<(ibv_wc, Seen)>, queue_pair: &'static QueuePair);
     /// Returns the `room` of a queue pair that ended.
@@ -278,32 +278,6 @@ impl QueuePair {
         if let Some((slot, _)) = inner.slot() {
             slot.service.store(service.word(), Ordering::Relaxed);
         }
-    }
-
-    /// Posts all waiting messages ahead of their credit, before an operation that must not overtake them; the credit
-    /// becomes debt. Returns whether no message waits now.
-    pub fn flush(&'static self) -> bool {
-        let mut inner = self.inner.lock();
-        while !inner.paused && !inner.queue.is_empty() {
-            let held = inner
-                .accounts
-                .map(|account| (account.credit, account.chunk));
-            for account in &mut inner.accounts {
-                account.credit = [AHEAD; 2];
-                account.chunk = account.chunk.max(1 << 20);
-            }
-            let outcome = inner.progress(u64::MAX);
-            let mut spent = [[0; 2]; 2];
-            for ((account, held), spent) in inner.accounts.iter_mut().zip(held).zip(&mut spent) {
-                *spent = account.credit.map(|left| AHEAD - left);
-                (account.credit, account.chunk) = held;
-            }
-            inner.owe(spent);
-            if !matches!(outcome, Ok(Outcome::More)) {
-                break;
-            }
-        }
-        inner.queue.is_empty()
     }
 
     /// Charges one operation for a request that the provider posts by itself.

@@ -11,6 +11,8 @@
 //! ([`Ring::forget_oldest`]) may be behind `tail` and not behind `done`; if they fail, the application gets the error.
 //! Limits: 65,536 queue pairs and 2^31 outstanding messages per queue pair.
 
+use isolane_rdma_verbs_sys::{IBV_WC_LOC_QP_OP_ERR, IBV_WC_WR_FLUSH_ERR, ibv_wc_status};
+
 /// A message of the application.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Entry {
@@ -24,6 +26,18 @@ pub struct Entry {
     pub bytes_after: u64,
     /// Whether it requests a completion.
     pub signalled: bool,
+    /// Whether the provider rejected it after the application's post had returned.
+    pub refused: bool,
+}
+
+impl Entry {
+    /// The status that the application should see where the provider reports `status`.
+    pub(crate) fn status(&self, status: ibv_wc_status) -> ibv_wc_status {
+        match self.refused && status != IBV_WC_WR_FLUSH_ERR {
+            true => IBV_WC_LOC_QP_OP_ERR,
+            false => status,
+        }
+    }
 }
 
 /// The outstanding messages.
@@ -121,6 +135,7 @@ impl Ring {
             last_chunk: total,
             bytes_after,
             signalled,
+            refused: false,
         };
         self.head = sequence.wrapping_add(1);
         if signalled {

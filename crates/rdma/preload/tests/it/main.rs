@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::undocumented_unsafe_blocks)]
 
 mod behaviour;
+mod completion_queues;
 mod endings;
 mod extended;
 #[path = "../null/mod.rs"]

@@ -17,6 +17,9 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Mutex;
 pub use work::*;
 
+/// Largest completion queue, entries.
+pub const MAX_CQE: c_int = 1 << 20;
+
 /// One lock: the provider's functions may be called from several threads.
 static WORLD: Mutex<()> = Mutex::new(());
 
@@ -38,6 +41,8 @@ pub struct NullQp {
     peer: *mut NullQp,
     failed: bool,
     pub refuse: c_int,
+    /// As `refuse`, for requests with a payload only.
+    pub refuse_payload: c_int,
     /// Whether it behaves like siw, see [`like_siw`].
     pub siw: bool,
     pub chunks: u64,
@@ -71,7 +76,8 @@ pub struct NullCq {
     cq: ibv_cq_ex,
     entries: VecDeque<Completion>,
     pub overflowed: bool,
-    armed: bool,
+    /// Whether an event was requested, and whether for errors and solicited completions only.
+    armed: Option<bool>,
     current: Option<ibv_wc>,
 }
 
@@ -186,7 +192,7 @@ unsafe extern "C" fn close_device(context: *mut ibv_context) -> c_int {
 
 unsafe extern "C" fn query_device(_: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int {
     unsafe {
-        (*attr).max_cqe = 1 << 20;
+        (*attr).max_cqe = MAX_CQE;
         (*attr).max_qp_wr = 1 << 14;
     }
     0
@@ -202,7 +208,7 @@ fn new_cq(
         cq: ibv_cq_ex::default(),
         entries: VecDeque::new(),
         overflowed: false,
-        armed: false,
+        armed: None,
         current: None,
     };
     cq.cq.context = context;
@@ -219,6 +225,9 @@ pub unsafe extern "C" fn create_cq(
     channel: *mut ibv_comp_channel,
     _vector: c_int,
 ) -> *mut ibv_cq {
+    if !(1..=MAX_CQE).contains(&cqe) {
+        return std::ptr::null_mut();
+    }
     new_cq(cqe, context, user, channel).cast()
 }
 
@@ -240,6 +249,9 @@ unsafe extern "C" fn create_cq_ex(
 }
 
 unsafe extern "C" fn resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    if !(1..=MAX_CQE).contains(&cqe) {
+        return libc::EINVAL;
+    }
     unsafe { (*cq).cqe = cqe };
     0
 }
@@ -313,6 +325,7 @@ fn new_qp(context: *mut ibv_context, attr: &ibv_qp_init_attr) -> *mut NullQp {
         peer: std::ptr::null_mut(),
         failed: false,
         refuse: 0,
+        refuse_payload: 0,
         siw: false,
         chunks: 0,
         log: Vec::new(),

@@ -47,6 +47,8 @@ impl SendEntry {
             || self.inline.len() > null.cap.max_inline_data as usize;
         if null.refuse != 0 {
             null.refuse
+        } else if null.refuse_payload != 0 && self.total() > 0 {
+            null.refuse_payload
         } else if null.qp.qp_base.state < IBV_QPS_RTS || unfit {
             libc::EINVAL
         } else if null.posted - null.freed >= u64::from(null.cap.max_send_wr) {
@@ -179,12 +181,15 @@ fn scatter(list: &[ibv_sge], mut bytes: &[u8]) {
 
 fn complete(cq: *mut ibv_cq, completion: Completion) {
     let cq = unsafe { &mut *cq.cast::<NullCq>() };
+    let is_failed = completion.wc.status != IBV_WC_SUCCESS;
     if cq.entries.len() as c_int >= cq.cq.cqe {
         cq.overflowed = true;
     }
     cq.entries.push_back(completion);
-    if cq.armed && !cq.cq.channel.is_null() {
-        cq.armed = false;
+    // No test solicits an event.
+    let wakes = |solicited_only: bool| !solicited_only || is_failed;
+    if cq.armed.is_some_and(wakes) && !cq.cq.channel.is_null() {
+        cq.armed = None;
         let channel = unsafe { &mut *cq.cq.channel.cast::<NullChannel>() };
         channel.events.push_back((&raw mut *cq).cast());
     }
@@ -388,9 +393,9 @@ pub unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, count: c_int, wc: *mut ibv_wc)
     got
 }
 
-pub(super) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, _solicited_only: c_int) -> c_int {
+pub(super) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     let _world = WORLD.lock().unwrap();
-    unsafe { (*cq.cast::<NullCq>()).armed = true };
+    unsafe { (*cq.cast::<NullCq>()).armed = Some(solicited_only != 0) };
     0
 }
 
@@ -446,6 +451,11 @@ pub fn executed(qp: *mut ibv_qp) -> Vec<Done> {
 /// Makes every post fail with this errno; 0 ends that.
 pub fn refuse(qp: *mut ibv_qp, errno: c_int) {
     unsafe { (*qp.cast::<NullQp>()).refuse = errno };
+}
+
+/// Makes every post of a request with a payload fail with this errno.
+pub fn refuse_payload(qp: *mut ibv_qp, errno: c_int) {
+    unsafe { (*qp.cast::<NullQp>()).refuse_payload = errno };
 }
 
 /// Makes a queue pair behave like siw: memory lists may be longer than its attributes say, errors are negative, and a
