@@ -3,12 +3,15 @@
 //! A server runs jobs of every client that can connect. It uses its own device and rejects jobs beyond its memory
 //! limit, but it sends what a job requires. Run it where you would run perftest's server. A connection has no place
 //! among the clients until its job has arrived ([`isolane_common_linux::pool`]), so silent connections block no client.
+//! A connection that loses its place to a newcomer is closed, unless a job waits in its socket: on a busy machine
+//! connections may come faster than their threads start.
 
 use crate::coordinator::Link;
 use crate::engine::{Outcome, Overrides, serve};
-use crate::worker::{Failure, FailureKind, FromWorker, LINE_MAX, ToWorker, write_line};
+use crate::worker::{Failure, FailureKind, FromWorker, ToWorker, write_line};
 use isolane_common_linux::pool::{Entry, Pool, PoolLimits};
 use isolane_common_linux::timed::Timed;
+use rustix::net::{RecvFlags, recv};
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
@@ -23,12 +26,16 @@ const VANISHED: Duration = Duration::from_secs(5);
 
 /// Longest time until a client's job has arrived.
 const JOB: Duration = Duration::from_secs(10);
+/// How far the end of a job is looked for in a socket, bytes.
+const PEEK: usize = 16 << 10;
 /// Pause after a failed accept: a descriptor may become free.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Places of a server: each client may use the server's memory limit, and each connection without a job holds a line of
-/// at most [`LINE_MAX`] bytes.
+/// Longest job, bytes: 256 ends, the most of a job, take less than 4 KiB each.
+const JOB_MAX: u64 = 1 << 20;
+/// Places of a server: each client may use the server's memory limit, and each connection without a job holds at most
+/// [`JOB_MAX`] bytes of it.
 const PLACES: PoolLimits = PoolLimits {
-    strangers: 32,
+    strangers: 64,
     sessions: 16,
 };
 
@@ -70,17 +77,15 @@ pub fn serve_clients(
     let say = Arc::new(say);
     loop {
         let begun = listener.accept().and_then(|(stream, from)| {
-            let other = stream.try_clone()?;
-            let entry = pool.enter(Some(from.ip()), move || {
-                // It may have ended meanwhile.
-                let _ = other.shutdown(Shutdown::Both);
-            });
+            let stream = Arc::new(stream);
+            let other = Arc::clone(&stream);
+            let entry = pool.enter(Some(from.ip()), move || hang_up(&other));
             let (overrides, say) = (overrides.clone(), Arc::clone(&say));
             let thread = std::thread::Builder::new().name("client".to_owned());
             thread.spawn(move || {
                 // A connection without a job is not reported, because such connections could fill the log.
                 let Ok(first) = job(&stream) else { return };
-                match client(stream, first, entry, &overrides) {
+                match client(&stream, first, entry, &overrides) {
                     Ok(Outcome::Done) => {}
                     Ok(Outcome::Abandoned) => say(&format!("client {from} left early")),
                     Ok(Outcome::Failed(failure)) => {
@@ -97,9 +102,21 @@ pub fn serve_clients(
     }
 }
 
+/// Closes a connection for which its thread would have to wait. Where a line is in the socket, the thread reads it and
+/// decides without waiting.
+fn hang_up(stream: &TcpStream) {
+    let mut bytes = [0; PEEK];
+    let peeked = recv(stream, &mut bytes, RecvFlags::PEEK | RecvFlags::DONTWAIT);
+    let count = peeked.map_or(0, |(count, _)| count);
+    if !bytes[..count].contains(&b'\n') {
+        // It may have ended meanwhile.
+        let _ = stream.shutdown(Shutdown::Both);
+    }
+}
+
 /// Serves a connection whose job has arrived: `first` is what was read of it.
 fn client(
-    mut stream: TcpStream,
+    mut stream: &TcpStream,
     first: Vec<u8>,
     mut entry: Entry,
     overrides: &Overrides,
@@ -113,7 +130,7 @@ fn client(
         write_line(&mut stream, &FromWorker::Failed(failure))?;
         return Err(io::Error::other(full));
     }
-    tune(&stream)?;
+    tune(stream)?;
     let reader = BufReader::new(stream.try_clone()?);
     let outcome = serve(Cursor::new(first).chain(reader), &mut stream, overrides);
     // Also ends the reading thread.
@@ -126,7 +143,7 @@ fn job(stream: &TcpStream) -> io::Result<Vec<u8>> {
     let mut reader = BufReader::new(Timed::new(stream, Instant::now(), JOB));
     let mut line = Vec::new();
     (&mut reader)
-        .take(LINE_MAX as u64)
+        .take(JOB_MAX)
         .read_until(b'\n', &mut line)?;
     match serde_json::from_slice(&line) {
         Ok(ToWorker::Job(_)) if line.ends_with(b"\n") => {
@@ -170,4 +187,38 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
         stream,
         VANISHED.as_millis() as u32,
     )?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+
+    /// Both ends of a connection, the server's first, after the client has sent `bytes`.
+    fn connection(bytes: &[u8]) -> (TcpStream, TcpStream) {
+        let listener = listen("127.0.0.1", 0).unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.write_all(bytes).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        if !bytes.is_empty() {
+            server.peek(&mut [0]).unwrap();
+        }
+        (server, client)
+    }
+
+    #[test]
+    fn a_connection_that_loses_its_place_is_closed_unless_a_line_waits() {
+        for sent in ["", "{\"job"] {
+            let (server, mut client) = connection(sent.as_bytes());
+            hang_up(&server);
+            client
+                .set_read_timeout(Some(Duration::from_secs(60)))
+                .unwrap();
+            assert_eq!(client.read(&mut [0]).unwrap(), 0, "{sent:?}");
+        }
+        let (server, _client) = connection(b"{\"job\n");
+        hang_up(&server);
+        assert_eq!(server.peek(&mut [0; 8]).unwrap(), 6);
+        assert!((&server).write_all(b"answer").is_ok());
+    }
 }

@@ -246,8 +246,8 @@ fn server_of_traffic() {
         place: Place::Tcp(port(&running)),
         request: clients::job(),
         crowd: 200,
-        // Each connection without a job holds a line of up to 4 MiB, and a line grows by half.
-        memory_max: 192 << 20,
+        // Each of 64 connections without a job holds a line of up to 1 MiB, and a line doubles when it grows.
+        memory_max: 160 << 20,
         descriptors_max: 120,
     };
     judge(&running, &target, &|| has(shown(port(&running)), "failed"));
