@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Registers and deregisters a page for ever, as husky's control-verb attacker does; says how often and how it went.
 
-    control_loop.py DEVICE FILE
+    control_loop.py DEVICE FILE [CALLERS]
 
-FILE gets three numbers of 8 bytes, little-endian: pairs done, errors seen, nanoseconds of the longest pair since the last
-time the reader set that number to 0. Ends by itself after two minutes.
+CALLERS processes do so (1), each with a context of its own. Each writes three numbers of 8 bytes, little-endian, into its
+part of FILE, which has 24 bytes for each: pairs done, errors seen, nanoseconds of the longest pair since the last time the
+reader set that number to 0. All end by themselves after two minutes.
 """
 import mmap
+import os
 import struct
 import sys
 import time
@@ -19,8 +21,11 @@ from pyverbs.pyverbs_error import PyverbsError
 
 SECONDS_MAX = 120
 
+callers = int(sys.argv[3]) if len(sys.argv) > 3 else 1
 with open(sys.argv[2], "r+b") as file:
-    shared = mmap.mmap(file.fileno(), 24)
+    shared = mmap.mmap(file.fileno(), 24 * callers)
+# The first process is a caller too.
+mine = next((caller for caller in range(1, callers) if os.fork() == 0), 0)
 context = Context(name=sys.argv[1])
 domain = PD(context)
 pairs = errors = 0
@@ -33,5 +38,5 @@ while time.monotonic() < end:
     except PyverbsError as error:
         errors += 1
         print(error, flush=True)
-    longest = struct.unpack_from("<Q", shared, 16)[0]
-    struct.pack_into("<QQQ", shared, 0, pairs, errors, max(longest, time.monotonic_ns() - begin))
+    longest = struct.unpack_from("<Q", shared, 24 * mine + 16)[0]
+    struct.pack_into("<QQQ", shared, 24 * mine, pairs, errors, max(longest, time.monotonic_ns() - begin))

@@ -142,9 +142,7 @@ fn client(
 fn job(stream: &TcpStream) -> io::Result<Vec<u8>> {
     let mut reader = BufReader::new(Timed::new(stream, Instant::now(), JOB));
     let mut line = Vec::new();
-    (&mut reader)
-        .take(JOB_MAX)
-        .read_until(b'\n', &mut line)?;
+    (&mut reader).take(JOB_MAX).read_until(b'\n', &mut line)?;
     match serde_json::from_slice(&line) {
         Ok(ToWorker::Job(_)) if line.ends_with(b"\n") => {
             line.extend_from_slice(reader.buffer());
