@@ -149,6 +149,14 @@ func TestAConfigHasNoParameterOfTheOtherAlgorithm(t *testing.T) {
 			t.Errorf("%+v: %v", wrong.Classes[0], err)
 		}
 	}
+	for _, lowest := range []Class{{Percentile: 99}, {Alpha: 0.5}, {Beta: 0.5}, {Floor: 0.5}, {Cut: 0.5}} {
+		wrong := config(Aequitas, Class{})
+		lowest.Name, lowest.DSCP = "low", 8
+		wrong.Classes[1] = lowest
+		if _, err := New(wrong); err == nil || !strings.Contains(err.Error(), "has no effect in the lowest class") {
+			t.Errorf("%+v: %v", lowest, err)
+		}
+	}
 	for _, algorithm := range []Algorithm{Aequitas, Aequitas2} {
 		a, err := New(config(algorithm, Class{}))
 		if err != nil {

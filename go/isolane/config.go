@@ -116,7 +116,8 @@ func (c Config) withDefaults() Config {
 		quota := *c.Quota
 		c.Quota = &quota
 	}
-	for i := range c.Classes {
+	// The lowest class has no objective, so its parameters stay as they are: another value than zero is an error.
+	for i := range max(len(c.Classes)-1, 0) {
 		class := &c.Classes[i]
 		orFloat(&class.Percentile, 99.9)
 		// A parameter of the other algorithm stays zero: another value is an error.
@@ -179,6 +180,14 @@ func (c Class) check(lowest bool, algorithm Algorithm) error {
 	if lowest {
 		if c.TargetPerMTU != 0 {
 			return errors.New("the lowest class has an objective; it carries what the others may not, so leave it out")
+		}
+		for _, unused := range []struct {
+			name  string
+			value float64
+		}{{"Percentile", c.Percentile}, {"Alpha", c.Alpha}, {"Beta", c.Beta}, {"Floor", c.Floor}, {"Cut", c.Cut}} {
+			if unused.value != 0 {
+				return fmt.Errorf("%s is %v, which has no effect in the lowest class; leave it zero", unused.name, unused.value)
+			}
 		}
 		return nil
 	}

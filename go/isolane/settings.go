@@ -109,6 +109,9 @@ func (c fileClass) class(read file, lowest bool) (Class, error) {
 		return Class{}, fmt.Errorf("isolane: settings: the last class, %q, has no target; it takes name and dscp only", c.Name)
 	}
 	class := Class{Name: c.Name, DSCP: *c.DSCP, TargetPerMTU: target, Percentile: c.Percentile}
+	if lowest {
+		return class, nil
+	}
 	steps := []struct {
 		key         string
 		own, common *float64
