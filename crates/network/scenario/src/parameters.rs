@@ -182,6 +182,7 @@ const AEQUITAS: &[PolicyParameter] = &[
     parameter("idle_after_us", (1.0, 1e9), "silence after which what was learned is forgotten (60000000)"),
     parameter("window_us", (0.0, 1e9), "time between two increases (target / (1 - percentile / 100))"),
     parameter("window_restarts_on_miss", (0.0, 1.0), "1 restarts the window at a miss, as the public simulator does (0)"),
+    parameter("processes", (1.0, 256.0), "processes of a calling host, which learn apart (1)"),
 ];
 
 #[rustfmt::skip]
@@ -189,7 +190,9 @@ const AEQUITAS_2: &[PolicyParameter] = &[
     parameter("cut", (1e-9, 1.0), "relative change of the time between two packets of a channel at a cut (0.0625)"),
     parameter("floor", (1e-9, 1.0), "least level: a part of one packet in each objective (0.01)"),
     parameter("idle_after_us", (1.0, 1e9), "silence after which what was learned is forgotten (60000000)"),
-    parameter("shared", (0.0, 1.0), "1 shares evidence among the callers of a host, 0 lets each caller learn alone (1)"),
+    parameter("shared", (0.0, 2.0), "who has evidence in common: 1 all callers of a host, 2 the processes of a calling host, 0 nobody (1)"),
+    parameter("exchange_us", (0.0, 1e9), "with shared = 2: time between two exchanges of evidence (10000)"),
+    parameter("processes", (1.0, 256.0), "processes of a calling host, each a caller with equal parts (1)"),
 ];
 
 #[rustfmt::skip]

@@ -159,6 +159,12 @@ impl Channel {
         self.rate.gap(now.as_ps(), options.rate_window())
     }
 
+    /// The time between two requested MTUs of late, ps; `u64::MAX` without a request.
+    #[inline]
+    pub fn requested_gap(&self, options: &Aequitas2Options, now: Instant) -> u64 {
+        self.asked.gap(now.as_ps(), options.rate_window())
+    }
+
     /// The part of its calls that the channel admits, estimated from the asked rate of the last whole window.
     pub fn probability(&self, options: &Aequitas2Options, gap: u64) -> Probability {
         let asked = u128::from(gap) * u128::from(self.asked.before);

@@ -143,3 +143,47 @@ fn two_channels_get_equal_parts_within_20_ms_under_aequitas_2() {
         "{one} {other}"
     );
 }
+
+/// The calls of the high class on 33 hosts under `aequitas-2`, after a short warm-up: issued, and the part that missed.
+fn high_class_of_processes(settings: &[(&str, &str)]) -> (u64, f64) {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../scenarios/aequitas");
+    let text = std::fs::read_to_string(format!("{folder}/33-node.toml")).expect("a scenario");
+    let time = [("warmup", "\"20ms\""), ("duration", "\"5ms\"")];
+    let settings = time.iter().chain(settings);
+    let overrides = FabricOverrides {
+        policy: Some("aequitas-2".to_owned()),
+        settings: settings
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect(),
+        ..FabricOverrides::default()
+    };
+    let scenario = parse_with(&text, "33-node.toml", &overrides).expect("a valid scenario");
+    let outcome = run(&scenario, Observers::default()).expect("a valid run");
+    let high = &outcome.result.classes[0];
+    (
+        high.issued,
+        1.0 - high.ran_met_slo_share.expect("calls ran"),
+    )
+}
+
+#[test]
+fn processes_that_exchange_evidence_miss_less_than_processes_alone() {
+    let (issued, alone) = high_class_of_processes(&[("shared", "0"), ("processes", "8")]);
+    let exchange = [("shared", "2"), ("processes", "8"), ("exchange_us", "1000")];
+    let (as_many, together) = high_class_of_processes(&exchange);
+    assert_eq!(issued, as_many, "processes do not change the calls");
+    assert!(together < 0.9 * alone, "{together} {alone}");
+}
+
+#[test]
+fn a_part_of_a_process_is_refused() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../scenarios/aequitas");
+    let text = std::fs::read_to_string(format!("{folder}/33-node.toml")).expect("a scenario");
+    let overrides = FabricOverrides {
+        settings: [("processes".to_owned(), "1.5".to_owned())].into(),
+        ..FabricOverrides::default()
+    };
+    let scenario = parse_with(&text, "33-node.toml", &overrides).expect("a number in its range");
+    let error = run(&scenario, Observers::default()).expect_err("no whole number");
+    assert!(error.to_string().contains("give a whole number"), "{error}");
+}

@@ -1,11 +1,11 @@
 //! Admission of calls by measured latency, for each caller, called host and class (Aequitas algorithm 2).
 //!
-//! Problem: the scenario's policy and promises as the library's options, and one state for each pair and class.
+//! Problem: the scenario's policy and promises as the library's options, and one state for each caller and class.
 //! Method: [`isolane_rpc_policy::aequitas`] decides; here are the table of states and the random stream of each
-//! caller. The lowest class is never gated, and calls that are not admitted run there, never in a class between.
+//! calling host. The lowest class is never gated, and calls that are not admitted run there, never in a class between.
 //! Choice: a promise for a whole call is judged here, and its window is that of the whole call's target
 //! (`target / (1 - percentile)`), as the published simulator has it; one per MTU has the window of the paper's line 4.
-//! Limits: 24 bytes for each pair and class with a promise.
+//! Limits: 24 bytes for each caller and class with a promise.
 
 use super::super::objective::Objective;
 use super::{idle_after, parameter};
@@ -20,7 +20,7 @@ use isolane_rpc_policy::aequitas::{AdmitState, AequitasOptions, Decision, Probab
 pub(in crate::rpc) struct Probabilities {
     /// By class; none for classes that are not gated.
     options: Vec<Option<AequitasOptions>>,
-    /// By pair, then class.
+    /// By caller, then class.
     states: Vec<AdmitState>,
     /// By generator.
     streams: Vec<Stream>,
@@ -32,7 +32,7 @@ impl Probabilities {
     pub(super) fn new(
         scenario: &FabricScenario,
         objectives: &[Option<Objective>],
-        pairs: usize,
+        callers: usize,
         generators: usize,
     ) -> Result<Self, OptionError> {
         let lowest = scenario.classes.len() - 1;
@@ -45,7 +45,7 @@ impl Probabilities {
         }
         let stream = |index| Stream::indexed(scenario.seed, "calls/admission", index as u64);
         Ok(Self {
-            states: vec![AdmitState::new(Instant::ZERO); pairs * lowest],
+            states: vec![AdmitState::new(Instant::ZERO); callers * lowest],
             streams: (0..generators).map(stream).collect(),
             lowest: lowest as u8,
             options,
@@ -54,12 +54,12 @@ impl Probabilities {
 
     /// The class in which a call runs that requests `class`.
     #[inline]
-    pub(super) fn decide(&mut self, now: Instant, generator: u32, pair: u32, class: u8) -> u8 {
+    pub(super) fn decide(&mut self, now: Instant, generator: u32, caller: u32, class: u8) -> u8 {
         let Some(Some(options)) = self.options.get(class as usize) else {
             return class;
         };
         let random = (self.streams[generator as usize].next_u64() >> 32) as u32;
-        let state = &mut self.states[pair as usize * self.lowest as usize + class as usize];
+        let state = &mut self.states[caller as usize * self.lowest as usize + class as usize];
         match state.decide(options, now, random) {
             Decision::Admit => class,
             Decision::Downgrade => self.lowest,
@@ -71,22 +71,22 @@ impl Probabilities {
     pub(super) fn on_completion(
         &mut self,
         now: Instant,
-        pair: u32,
+        caller: u32,
         class: u8,
         met: bool,
         mtus: u32,
     ) {
         if let Some(Some(options)) = self.options.get(class as usize) {
-            let state = &mut self.states[pair as usize * self.lowest as usize + class as usize];
+            let state = &mut self.states[caller as usize * self.lowest as usize + class as usize];
             state.on_outcome(options, now, met, mtus);
         }
     }
 
-    /// The admit probability of a pair and class; none where nothing is gated.
+    /// The admit probability of a caller and class; none where nothing is gated.
     #[inline]
-    pub(super) fn probability(&self, pair: u32, class: u8) -> Option<f64> {
+    pub(super) fn probability(&self, caller: u32, class: u8) -> Option<f64> {
         self.options.get(class as usize)?.as_ref()?;
-        let state = &self.states[pair as usize * self.lowest as usize + class as usize];
+        let state = &self.states[caller as usize * self.lowest as usize + class as usize];
         Some(state.probability().as_f64())
     }
 }

@@ -4,23 +4,23 @@
 //! Method: [`isolane_rpc_policy::aequitas2`] decides. A caller keeps the outcomes of its calls to a host until its next
 //! call to this host, whatever the class, and the end of each call brings the gaps of the host's port. So evidence
 //! needs no packets of its own, and a caller's knowledge is as old as its last call. With `shared = 0` each caller has a
-//! port of its own for each called host, and nothing is sent.
+//! port of its own for each called host, and nothing is sent. A caller is a process ([`super`]).
 //! Choice: the evidence arrives when the call is issued, and the gap is that of the call's end: each is too early by a
 //! one-way delay, microseconds where a cut takes milliseconds to come again.
 //! Limits: a caller sends the number of its met and missed calls and the latest issue time of a miss, so several misses
-//! between two calls count for one cut. 112 bytes for each pair and class.
+//! between two calls count for one cut. 112 bytes for each caller and class.
 
-use super::super::groups::Peer;
 use super::super::objective::Objective;
 use super::super::slab::Call;
 use super::{idle_after, parameter};
+use crate::packet::HostId;
 use isolane_common_quantities::OptionError;
 use isolane_common_quantities::units::{Duration, Instant};
 use isolane_network_scenario::model::FabricScenario;
 use isolane_rpc_policy::aequitas::{Decision, Probability};
 use isolane_rpc_policy::aequitas2::{Aequitas2Options, Channel, Outcome, Port};
 
-/// A caller's side of a pair and class.
+/// A caller's side for a called host and class.
 #[derive(Clone, Copy, Debug, Default)]
 struct Caller {
     channel: Channel,
@@ -37,9 +37,9 @@ struct Caller {
 pub(in crate::rpc) struct Ports {
     /// By class; none for classes that are not gated.
     options: Vec<Option<Aequitas2Options>>,
-    /// By pair, then class.
+    /// By caller, then class.
     callers: Vec<Caller>,
-    /// By called host (by pair if nothing is shared), then class.
+    /// By called host (by caller if nothing is shared), then class.
     ports: Vec<Port>,
     shared: bool,
     lowest: usize,
@@ -50,42 +50,44 @@ impl Ports {
         scenario: &FabricScenario,
         objectives: &[Option<Objective>],
         pairs: &[(u16, u16)],
+        (processes, shared): (u32, bool),
     ) -> Result<Self, OptionError> {
         let lowest = scenario.classes.len() - 1;
-        let mut options = vec![None; lowest];
-        for (place, objective) in options.iter_mut().zip(objectives) {
-            if let Some(objective) = objective {
-                *place = Some(options_of(scenario, objective)?);
-            }
-        }
-        let shared = parameter(scenario, "shared").unwrap_or(1.0) != 0.0;
+        let options = all_options(scenario, objectives)?;
+        let callers = pairs.len() * processes as usize;
         let hosts = pairs.iter().map(|pair| usize::from(pair.1) + 1).max();
         let ports = match shared {
             true => hosts.unwrap_or(0),
-            false => pairs.len(),
+            false => callers,
         };
         Ok(Self {
             options,
-            callers: vec![Caller::default(); pairs.len() * lowest],
+            callers: vec![Caller::default(); callers * lowest],
             ports: vec![Port::new(Instant::ZERO); ports * lowest],
             shared,
             lowest,
         })
     }
 
-    /// The first place of a pair's port.
-    fn port(&self, pair: u32, to: u16) -> usize {
+    /// The first place of a caller's port.
+    fn port(&self, caller: u32, to: u16) -> usize {
         self.lowest
             * match self.shared {
                 true => usize::from(to),
-                false => pair as usize,
+                false => caller as usize,
             }
     }
 
     #[inline]
-    pub(super) fn decide(&mut self, now: Instant, peer: Peer, class: u8, mtus: u32) -> u8 {
-        let port = self.port(peer.pair, peer.to.0);
-        let first = peer.pair as usize * self.lowest;
+    pub(super) fn decide(
+        &mut self,
+        now: Instant,
+        (caller, to): (u32, HostId),
+        class: u8,
+        mtus: u32,
+    ) -> u8 {
+        let port = self.port(caller, to.0);
+        let first = caller as usize * self.lowest;
         let callers = &mut self.callers[first..first + self.lowest];
         for (index, caller) in callers.iter_mut().enumerate() {
             if let Some(options) = &self.options[index] {
@@ -103,9 +105,9 @@ impl Ports {
     }
 
     #[inline]
-    pub(super) fn on_completion(&mut self, now: Instant, call: &Call, met: bool) {
-        let port = self.port(call.pair, call.to.0);
-        let first = call.pair as usize * self.lowest;
+    pub(super) fn on_completion(&mut self, now: Instant, caller: u32, call: &Call, met: bool) {
+        let port = self.port(caller, call.to.0);
+        let first = caller as usize * self.lowest;
         if let Some(Some(options)) = self.options.get(usize::from(call.ran)) {
             let index = usize::from(call.ran);
             let caller = &mut self.callers[first + index];
@@ -120,9 +122,9 @@ impl Ports {
     }
 
     #[inline]
-    pub(super) fn probability(&self, pair: u32, class: u8) -> Option<f64> {
+    pub(super) fn probability(&self, caller: u32, class: u8) -> Option<f64> {
         let options = self.options.get(usize::from(class))?.as_ref()?;
-        let caller = &self.callers[pair as usize * self.lowest + usize::from(class)];
+        let caller = &self.callers[caller as usize * self.lowest + usize::from(class)];
         Some(caller.channel.probability(options, caller.gap).as_f64())
     }
 }
@@ -156,6 +158,19 @@ impl Caller {
         }
         (self.met, self.missed) = (0, 0);
     }
+}
+
+/// The options of the classes above the lowest one.
+pub(super) fn all_options(
+    scenario: &FabricScenario,
+    objectives: &[Option<Objective>],
+) -> Result<Vec<Option<Aequitas2Options>>, OptionError> {
+    let gated = &objectives[..objectives.len() - 1];
+    let one = |objective: &Option<Objective>| {
+        let options = objective.as_ref().map(|some| options_of(scenario, some));
+        options.transpose()
+    };
+    gated.iter().map(one).collect()
 }
 
 fn options_of(
