@@ -9,7 +9,7 @@
 use crate::HuntError;
 use crate::experiment::Measured;
 use crate::vocabulary::Names;
-pub use crate::vocabulary::{DIAGNOSTIC, PERFORMANCE};
+pub use crate::vocabulary::{DIAGNOSTIC, OCCUPANCY, PERFORMANCE};
 
 /// Random points that order counters.
 pub const RANKING_POINTS: usize = 10;
@@ -24,10 +24,14 @@ pub struct Counter {
 }
 
 /// The words of `--counters` that stand for several counters, and these.
-const GROUPS: [(&str, &[Names]); 2] = [("perf", &PERFORMANCE), ("diag", &DIAGNOSTIC)];
+const GROUPS: [(&str, &[Names]); 3] = [
+    ("perf", &PERFORMANCE),
+    ("diag", &DIAGNOSTIC),
+    ("occupancy", &OCCUPANCY),
+];
 
-/// The counters that `--counters` asks for: `perf`, `diag` or names, of which `known` is what `target` has. Of `perf` and
-/// `diag` those are taken that the target has. Fails for a name or a group of names that the target does not have.
+/// The counters that `--counters` asks for: `perf`, `diag`, `occupancy` or names, of which `known` is what `target` has. Of a
+/// group those are taken that the target has. Fails for a name or a group of names that the target does not have.
 pub fn choose(asked: &[String], target: &str, known: &[String]) -> Result<Vec<Counter>, HuntError> {
     let has = |name: &str| known.iter().any(|other| other == name);
     let mut counters: Vec<Counter> = Vec::new();
@@ -175,6 +179,10 @@ mod tests {
         assert_eq!(names("perf"), ["rx_packets"]);
         assert_eq!(usual("verbs:r0,r1", &known), "diag");
         assert_eq!(usual("verbs:r0,r1", &known[2..]), "perf");
+        let simulated = ["icm_cache_miss", "gpu_path_utilisation"].map(str::to_owned);
+        let chosen = choose(&["occupancy".to_owned()], "sim:x", &simulated).unwrap();
+        assert_eq!(chosen, [counter("gpu_path_utilisation", true)]);
+        assert!(choose(&["occupancy".to_owned()], "verbs:r0,r1", &known).is_err());
     }
 
     #[test]

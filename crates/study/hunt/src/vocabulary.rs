@@ -33,6 +33,16 @@ pub const DIAGNOSTIC: [Names; 9] = [
     &["responder_unit_utilisation"],
 ];
 
+/// How full finite resources are, at most or in use of their time: what a resource says before it runs out.
+pub const OCCUPANCY: [Names; 6] = [
+    &["receive_buffer_peak_ratio"],
+    &["receive_cache_peak_ratio"],
+    &["request_cache_peak_ratio"],
+    &["packet_memory_ratio"],
+    &["remote_socket_utilisation"],
+    &["gpu_path_utilisation"],
+];
+
 /// Longest pause that one frame can ask for: 65,535 quanta of 512 bits.
 const PAUSE_BITS: f64 = 65_535.0 * 512.0;
 

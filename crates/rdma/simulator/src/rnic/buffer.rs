@@ -159,6 +159,7 @@ impl<const RECORDS: bool> World<RECORDS> {
         let nic = &mut self.nics[host];
         let state = &mut nic.buffers[usize::from(buffer)];
         state.free(now);
+        state.peak = state.peak.max(state.buffered);
         if state.buffered > state.pause_at && nic.pausing & bit(buffer) == 0 {
             self.begin_pause(now, host, buffer);
         }

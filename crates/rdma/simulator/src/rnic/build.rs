@@ -368,6 +368,7 @@ fn buffers(device: &Device, setup: &Setup) -> Vec<Buffer> {
             classes,
             packets: VecDeque::with_capacity(1024),
             buffered: 0,
+            peak: 0,
             pause_at,
             resume_at: of(device.resume_at).min(pause_at - packet),
             held: VecDeque::new(),

@@ -118,8 +118,10 @@ pub(crate) struct MicroNic {
     pub(super) receives: u64,
     /// Requests kept, bytes.
     pub(super) kept: u64,
+    /// Most of both since measuring began.
+    pub(super) peak: Kept,
     /// Packet memory that connections have reserved, bytes.
-    reserved: u64,
+    pub(super) reserved: u64,
     /// Packets that passed the packet processor.
     packets: u64,
     /// Paths to the other socket and to GPU memory: when each is free for reads, and for writes after them, ps.
@@ -133,12 +135,22 @@ impl MicroNic {
         Self {
             receives: 0,
             kept: 0,
+            peak: Kept::default(),
             reserved: 0,
             packets: 0,
             paths: [(0, 0); 2],
             slots: MissSlots::new(micro.miss_slots, micro.miss),
         }
     }
+}
+
+/// What a NIC keeps, bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Kept {
+    /// Receives posted and unused.
+    pub(super) receives: u64,
+    /// Requests.
+    pub(super) requests: u64,
 }
 
 /// What one pair keeps for these mechanisms.

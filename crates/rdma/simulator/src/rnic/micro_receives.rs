@@ -208,7 +208,9 @@ impl<const RECORDS: bool> World<RECORDS> {
         let queue_pair = &self.pairs[pair as usize];
         let host = usize::from(queue_pair.peer);
         let bytes = queue_pair.micro.receive;
-        self.nics[host].micro.receives += u64::from(count) * bytes;
+        let kept = &mut self.nics[host].micro;
+        kept.receives += u64::from(count) * bytes;
+        kept.peak.receives = kept.peak.receives.max(kept.receives);
         if self.reads_bursts(pair) {
             let room = self.device.micro.receive_window / bytes.max(1);
             let queue_pair = &mut self.pairs[pair as usize];
@@ -248,7 +250,9 @@ impl<const RECORDS: bool> World<RECORDS> {
     pub(crate) fn keep_request(&mut self, host: usize, pair: u32) {
         let queue_pair = &self.pairs[pair as usize];
         if queue_pair.transport == Transport::Rc {
-            self.nics[host].micro.kept += queue_pair.micro.request;
+            let kept = &mut self.nics[host].micro;
+            kept.kept += queue_pair.micro.request;
+            kept.peak.requests = kept.peak.requests.max(kept.kept);
         }
     }
 

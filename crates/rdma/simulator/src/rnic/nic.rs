@@ -125,6 +125,8 @@ pub(crate) struct Buffer {
     /// Arrived packets: when each leaves the buffer, ps, and its bytes.
     pub(crate) packets: VecDeque<(u64, u32)>,
     pub(crate) buffered: u64,
+    /// Most of it since measuring began.
+    pub(crate) peak: u64,
     /// Above this many bytes the link partner is paused, below `resume_at` it goes on.
     pub(crate) pause_at: u64,
     pub(crate) resume_at: u64,
@@ -188,6 +190,8 @@ pub(crate) struct Counts {
     pub(crate) registrations: u64,
     pub(crate) deregistrations: u64,
     pub(crate) translation_prefetches: u64,
+    /// Time for which the paths to the other socket's and to GPU memory worked, ps.
+    pub(crate) paths_busy: [u64; 2],
 }
 
 /// What was true when measuring began.

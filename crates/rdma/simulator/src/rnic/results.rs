@@ -2,6 +2,7 @@
 
 use super::cache::MissSlots;
 use super::event::Event;
+use super::micro::Kept;
 use super::nic::{Baseline, Counts};
 use super::world::World;
 use isolane_common_quantities::stats::Histogram;
@@ -24,6 +25,16 @@ impl<const RECORDS: bool> World<RECORDS> {
                 .collect(),
             grants: self.daemon_sums(|daemon| daemon.grants),
         };
+        for nic in &mut self.nics {
+            let micro = &mut nic.micro;
+            micro.peak = Kept {
+                receives: micro.receives,
+                requests: micro.kept,
+            };
+            for buffer in &mut nic.buffers {
+                buffer.peak = buffer.buffered;
+            }
+        }
         let at = now + self.sample_interval;
         self.schedule(at, Event::Sample);
     }
@@ -228,7 +239,7 @@ impl<const RECORDS: bool> World<RECORDS> {
         host: usize,
         (now, then): (&Counts, &Counts),
         duration: u64,
-    ) -> [(&'static str, f64); 17] {
+    ) -> [(&'static str, f64); 23] {
         let since = |of: fn(&Counts) -> u64| of(now).saturating_sub(of(then));
         let share = |time: u64| (time as f64 / duration as f64).min(1.0);
         let of_time = |of: fn(&Counts) -> u64| share(since(of));
@@ -246,6 +257,9 @@ impl<const RECORDS: bool> World<RECORDS> {
         let slots = |of: fn(&Counts) -> u64, slots: &MissSlots| {
             of_time_slots(since(of), duration, slots.len())
         };
+        let micro = &self.device.micro;
+        let buffers = nic.buffers.iter();
+        let fullest = buffers.map(|buffer| part(buffer.peak, buffer.pause_at));
         [
             ("link_tx_utilisation", link(|c| c.tx_bytes)),
             ("link_rx_utilisation", link(|c| c.rx_bytes)),
@@ -270,6 +284,21 @@ impl<const RECORDS: bool> World<RECORDS> {
             ),
             ("tx_pause_ratio", of_time(|c| c.pausing_ps)),
             ("rx_pause_ratio", of_time(|c| c.paused_ps)),
+            ("receive_buffer_peak_ratio", fullest.fold(0.0, f64::max)),
+            (
+                "receive_cache_peak_ratio",
+                part(nic.micro.peak.receives, micro.receive_cache),
+            ),
+            (
+                "request_cache_peak_ratio",
+                part(nic.micro.peak.requests, micro.request_cache),
+            ),
+            (
+                "packet_memory_ratio",
+                part(nic.micro.reserved, micro.staging),
+            ),
+            ("remote_socket_utilisation", of_time(|c| c.paths_busy[0])),
+            ("gpu_path_utilisation", of_time(|c| c.paths_busy[1])),
         ]
     }
 }
@@ -312,6 +341,14 @@ fn values(now: &Counts, then: &Counts) -> [(&'static str, u64); 32] {
         ("regions_registered", since(|c| c.registrations)),
         ("regions_deregistered", since(|c| c.deregistrations)),
     ]
+}
+
+/// Part of `size` that `used` is, at most 1; 0 of a resource that the device does not have.
+fn part(used: u64, size: u64) -> f64 {
+    match size {
+        0 => 0.0,
+        _ => (used as f64 / size as f64).min(1.0),
+    }
 }
 
 fn of_time_slots(busy: u64, duration: u64, slots: usize) -> f64 {

@@ -350,3 +350,66 @@ fn payload_is_read_twice_where_connections_reserve_more_than_the_packet_memory()
         read(&without)
     );
 }
+
+/// Fewer pairs than fill each resource, twice and eight times as many: its occupancy rises, and is 1 where it runs out.
+#[test]
+fn occupancies_rise_before_a_resource_runs_out() {
+    let reads =
+        "verb = \"read\"\npattern = [[32, 32, 32, 32]]\ndepth = 128\npost_list = 128\nmtu = 4096";
+    let writes = "verb = \"write\"\nsize = 4096\nmtu = 4096\ndepth = 2";
+    let sends = "verb = \"send\"\nsize = 64\ndepth = 64\nreceive_depth = 512";
+    let of = |traffic: &str, pairs: u32, host, names: &[&str], occupancy: &str| {
+        let (without, with) = without_and_with(&text(H, pairs, false, traffic), names);
+        assert_eq!(ratio(&without, host, occupancy), 0.0, "{occupancy}");
+        ratio(&with, host, occupancy)
+    };
+    let kept = [
+        "request_cache_bytes",
+        "receive_miss_slots",
+        "receive_miss_ns",
+    ];
+    let memory = ["staging_bytes", "staging_element_bytes"];
+    for (traffic, few, host, names, occupancy) in [
+        (reads, 20, A, &kept[..], "request_cache_peak_ratio"),
+        (writes, 512, A, &memory, "packet_memory_ratio"),
+        (sends, 6, B, &KEPT, "receive_cache_peak_ratio"),
+    ] {
+        let [some, twice, all] =
+            [1, 2, 8].map(|times| of(traffic, times * few, host, names, occupancy));
+        assert!(some > 0.1 && some < 0.6, "{occupancy}: {some}");
+        assert!(twice > 1.3 * some, "{occupancy}: {some} {twice}");
+        assert_eq!(all, 1.0, "{occupancy}");
+    }
+}
+
+#[test]
+fn a_path_that_is_a_bottleneck_works_all_the_time_and_its_writes_fill_the_buffer() {
+    for (place, name, use_of) in [
+        (
+            "remote-socket",
+            "remote_socket_gbps",
+            "remote_socket_utilisation",
+        ),
+        ("gpu", "gpu_gbps", "gpu_path_utilisation"),
+    ] {
+        let traffic = |queue_pairs: u32| {
+            let far = format!("memory = \"{place}\"\nremote_memory = \"{place}\"");
+            let data = "verb = \"write\"\nsize = 65536\nregion = \"64KiB\"\ndepth = 64";
+            text(F, queue_pairs, true, &format!("{data}\n{far}"))
+        };
+        let (without, with) = without_and_with(&traffic(8), &[name]);
+        assert_eq!(ratio(&without, B, use_of), 0.0, "{place}");
+        assert!(
+            ratio(&with, B, use_of) > 0.97,
+            "{place}: {}",
+            ratio(&with, B, use_of)
+        );
+        let peak = |result: &RunResult| ratio(result, B, "receive_buffer_peak_ratio");
+        assert!(
+            peak(&without) < 0.5 && peak(&with) > 0.9,
+            "{} {}",
+            peak(&without),
+            peak(&with)
+        );
+    }
+}

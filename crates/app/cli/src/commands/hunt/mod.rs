@@ -86,8 +86,12 @@ pub(crate) struct Arguments {
     /// How to search: anneal is the paper's, factors and screen are ours [default: factors; with --victim anneal]
     #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(NAMES))]
     searcher: Option<String>,
-    /// Counters to follow: perf, diag, or names of counters [default: diag, of a victim what it kept and diag]
-    #[arg(long, value_delimiter = ',', value_name = "perf|diag|NAME,...")]
+    /// Counters to follow: perf, diag, occupancy, or names of counters [default: diag, of a victim what it kept and diag]
+    #[arg(
+        long,
+        value_delimiter = ',',
+        value_name = "perf|diag|occupancy|NAME,..."
+    )]
     counters: Option<Vec<String>>,
     /// Search only workloads that this file allows (TOML)
     #[arg(long, value_name = "FILE")]

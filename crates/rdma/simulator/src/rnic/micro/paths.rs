@@ -98,8 +98,10 @@ impl<const RECORDS: bool> World<RECORDS> {
         let Some((index, time)) = self.path(place) else {
             return at;
         };
-        let (reads, all) = &mut self.nics[host].micro.paths[index];
+        let nic = &mut self.nics[host];
+        let (reads, all) = &mut nic.micro.paths[index];
         let time = time.of(bytes);
+        nic.count.paths_busy[index] += time;
         *reads = at.max(*reads) + time;
         *all = (*all).max(at) + time;
         *reads
@@ -116,8 +118,11 @@ impl<const RECORDS: bool> World<RECORDS> {
         let Some((index, time)) = self.path(place) else {
             return at;
         };
-        let all = &mut self.nics[host].micro.paths[index].1;
-        *all = (*all).max(at) + time.of(bytes);
+        let nic = &mut self.nics[host];
+        let time = time.of(bytes);
+        nic.count.paths_busy[index] += time;
+        let all = &mut nic.micro.paths[index].1;
+        *all = (*all).max(at) + time;
         *all
     }
 
