@@ -1,13 +1,17 @@
 //! Mechanisms of a simulated device, and which of them a finding belongs to: the one whose removal ends its symptom.
 //!
-//! Problem: published conditions say that a finding meets them, not that it is the same anomaly, and a searcher may be tuned to
-//! them. Method: every mechanism of the model is a finite resource with parameters in the profile. A device *without* a
-//! mechanism has so much of the resource that it never runs out. The path inside the device has no such parameter: without it the
-//! same traffic arrives from the other host alone. An experiment is repeated on each of these devices with the
-//! same random numbers and the same bounds; the mechanisms whose removal ends the symptom are its causes. A finding
-//! with one cause belongs to that mechanism. One with several needs them together, and one with none is either explained
-//! by several mechanisms that each suffice, or by none of the list. Limits: mechanisms of the model, not of a real device.
-//! Source: ours; the same is done with genes.
+//! Problem: published conditions say that a finding meets them, not that it is the same anomaly, and a searcher may be
+//! tuned to them. Method: every mechanism of the model is a finite resource with parameters in the profile. A device
+//! *without* a mechanism has so much of the resource that it never runs out. The path inside the device has no such
+//! parameter: without it the same traffic arrives from the other host alone. An experiment is repeated on each of these
+//! devices with the same random numbers and the same bounds; the mechanisms whose removal ends the symptom are its
+//! causes. A finding with one cause belongs to that mechanism. A finding with several causes needs them together. Where no
+//! single removal ends the symptom, all mechanisms are removed at once: if that ends it, several suffice each; otherwise
+//! none explains the finding.
+//!
+//! Packet memory acts only by loading the bus, so a wider bus ends what packet memory causes. The bus is therefore no cause
+//! where packet memory is one. Limits: mechanisms of the model, not of a real device. Source: ours; the same is done with
+//! genes.
 
 use crate::HuntError;
 use crate::bounds::Bounds;
@@ -42,6 +46,12 @@ const AMPLE: Removal = Removal::Times(1e4);
 
 /// The path from a host to itself, which shares the receive buffer with the wire.
 const LOOPBACK_PATH: &str = "loopback";
+/// The cache of receive queues. A device with `receive_cache_bytes` never looks into it.
+const RECEIVE_QUEUES: &str = "receive-queue-cache";
+/// The bus.
+const BUS: &str = "pcie";
+/// Where packet memory does not suffice, payload crosses the bus twice, and nothing else changes.
+const PACKET_MEMORY: &str = "packet-memory";
 
 /// All mechanisms of the model that a workload alone may run into.
 pub const MECHANISMS: [Mechanism; 14] = [
@@ -89,7 +99,7 @@ pub const MECHANISMS: [Mechanism; 14] = [
         removal: &[("microarchitecture", "hot_contexts", AMPLE)],
     },
     Mechanism {
-        name: "packet-memory",
+        name: PACKET_MEMORY,
         remedy: "a device with more packet memory; or a smaller MTU",
         removal: &[("microarchitecture", "staging_bytes", AMPLE)],
     },
@@ -104,12 +114,12 @@ pub const MECHANISMS: [Mechanism; 14] = [
         removal: &[("microarchitecture", "gpu_gbps", AMPLE)],
     },
     Mechanism {
-        name: "receive-queue-cache",
+        name: RECEIVE_QUEUES,
         remedy: "a device that caches more work requests of receive queues; or shorter receive queues",
         removal: &[("cache", "receive_wqe_entries", AMPLE)],
     },
     Mechanism {
-        name: "pcie",
+        name: BUS,
         remedy: "a wider PCIe slot",
         removal: &[("pcie", "rate_gbps", Removal::Times(8.0))],
     },
@@ -123,6 +133,9 @@ pub const MECHANISMS: [Mechanism; 14] = [
 impl Mechanism {
     /// The device without it; none where `profile` does not have it.
     fn removed(&self, profile: &Profile) -> Option<Profile> {
+        if self.name == RECEIVE_QUEUES && profile.micro("receive_cache_bytes") > 0.0 {
+            return None;
+        }
         let mut without = profile.clone();
         for (section, name, removal) in self.removal {
             let parameter = without.section_mut(section)?.get_mut(*name)?;
@@ -143,19 +156,27 @@ pub struct Knockout<'a> {
     testbed: &'a dyn Testbed,
     bounds: &'a Bounds,
     without: Vec<(Mechanism, Profile)>,
+    without_all: Profile,
 }
 
 impl<'a> Knockout<'a> {
     /// Of the device of `profile`, whose experiments are held against `bounds`.
     pub fn of(testbed: &'a dyn Testbed, profile: &Profile, bounds: &'a Bounds) -> Self {
-        let without = MECHANISMS.into_iter().filter_map(|mechanism| {
-            let device = mechanism.removed(profile)?;
-            Some((mechanism, device))
-        });
+        let mut without = Vec::new();
+        let mut without_all = profile.clone();
+        for mechanism in MECHANISMS {
+            if let Some(device) = mechanism.removed(profile) {
+                without.push((mechanism, device));
+                without_all = mechanism
+                    .removed(&without_all)
+                    .expect("no two mechanisms share a parameter");
+            }
+        }
         Self {
             testbed,
             bounds,
-            without: without.collect(),
+            without,
+            without_all,
         }
     }
 
@@ -172,18 +193,31 @@ impl<'a> Knockout<'a> {
     ) -> Result<Vec<(Mechanism, Judgement)>, HuntError> {
         let mut runs = Vec::new();
         for (mechanism, device) in &self.without {
-            let point = match mechanism.name {
-                LOOPBACK_PATH if point.direction != point::LOOPBACK => continue,
-                LOOPBACK_PATH => &from_the_other_host(point),
-                _ => point,
-            };
-            let measured = Lab::simulated(self.testbed, device).measure(point, seed)?;
-            runs.push((*mechanism, judge(point, &measured, self.bounds)));
+            let elsewhere = mechanism.name == LOOPBACK_PATH;
+            if !elsewhere || point.direction == point::LOOPBACK {
+                runs.push((*mechanism, self.judged(device, elsewhere, (point, seed))?));
+            }
         }
         Ok(runs)
     }
 
-    /// The mechanisms whose removal ends `symptom` of `point` in an experiment with `seed`.
+    /// The experiment `point` with a seed on `device`; with `elsewhere` traffic inside a host comes from the other host.
+    fn judged(
+        &self,
+        device: &Profile,
+        elsewhere: bool,
+        (point, seed): (&Point, u64),
+    ) -> Result<Judgement, HuntError> {
+        let point = match elsewhere && point.direction == point::LOOPBACK {
+            true => &from_the_other_host(point),
+            false => point,
+        };
+        let measured = Lab::simulated(self.testbed, device).measure(point, seed)?;
+        Ok(judge(point, &measured, self.bounds))
+    }
+
+    /// The mechanisms whose removal ends `symptom` of `point` in an experiment with `seed`: those that do so alone; where none does
+    /// and the removal of all does, all of the device.
     pub fn causes(
         &self,
         point: &Point,
@@ -192,7 +226,17 @@ impl<'a> Knockout<'a> {
     ) -> Result<Vec<Mechanism>, HuntError> {
         let runs = self.without_each(point, seed)?.into_iter();
         let ended = runs.filter(|(_, judged)| judged.symptom != Some(symptom));
-        Ok(ended.map(|(mechanism, _)| mechanism).collect())
+        let mut causes: Vec<Mechanism> = ended.map(|(mechanism, _)| mechanism).collect();
+        if causes.iter().any(|one| one.name == PACKET_MEMORY) {
+            causes.retain(|one| one.name != BUS);
+        }
+        if causes.is_empty() {
+            let judged = self.judged(&self.without_all, true, (point, seed))?;
+            if judged.symptom != Some(symptom) {
+                causes = self.mechanisms().collect();
+            }
+        }
+        Ok(causes)
     }
 }
 
@@ -210,6 +254,100 @@ fn from_the_other_host(point: &Point) -> Point {
 mod tests {
     use super::*;
     use crate::space::tests::profile;
+
+    /// Many deep receive queues with a cache of receive queues so small that each lookup misses: the results differ only where
+    /// the device has no other place for receives.
+    #[test]
+    fn the_cache_of_receive_queues_is_a_mechanism_only_where_it_is_used() {
+        let point = Point {
+            queue_pairs: 64,
+            depth: 128,
+            receive_depth: 256,
+            ..crate::space::tests::plain()
+        };
+        let mut listed = Vec::new();
+        for name in ["cx5-100g-roce", "cx6-200g-roce", "p2100-100g-roce"] {
+            let (device, mut small) = (profile(name), profile(name));
+            let cache = small.section_mut("cache").expect("every profile has it");
+            cache.get_mut("receive_wqe_entries").unwrap().value = 16.0;
+            let testbed = isolane_study_testbed_simulator::SimTestbed;
+            let run = |device: &Profile| Lab::simulated(&testbed, device).measure(&point, 1);
+            let is_used = run(&device).unwrap() != run(&small).unwrap();
+            let bounds = crate::synthetic::bounds();
+            let knockout = Knockout::of(&testbed, &device, &bounds);
+            let is_listed = knockout.mechanisms().any(|one| one.name == RECEIVE_QUEUES);
+            assert_eq!(is_listed, is_used, "{name}");
+            listed.push(is_listed);
+        }
+        assert_eq!(listed, [true, false, false]);
+    }
+
+    fn trigger(anomaly: &str) -> Point {
+        let all = crate::triggers::triggers();
+        let trigger = all.iter().find(|one| one.anomaly == anomaly);
+        trigger.expect("it was published").point.point()
+    }
+
+    /// The names of the causes of `symptom` of `point` on the device `name` with a link of `link_gbps`.
+    fn causes_of(
+        name: &str,
+        (point, symptom): (&Point, Symptom),
+        link_gbps: f64,
+    ) -> Vec<&'static str> {
+        let bounds = Bounds {
+            link_gbps,
+            packets_per_s: 1e9,
+            services: Vec::new(),
+        };
+        let testbed = isolane_study_testbed_simulator::SimTestbed;
+        let device = profile(name);
+        let knockout = Knockout::of(&testbed, &device, &bounds);
+        let causes = knockout.causes(point, symptom, 1).unwrap();
+        causes.into_iter().map(|one| one.name).collect()
+    }
+
+    /// Payload that is read twice fills the bus; a wider bus ends that too.
+    #[test]
+    fn what_packet_memory_does_to_the_bus_belongs_to_packet_memory() {
+        let finding = (&trigger("14"), Symptom::LowThroughput);
+        let causes = causes_of("p2100-100g-roce", finding, 100.0);
+        assert_eq!(causes, [PACKET_MEMORY]);
+    }
+
+    /// Traffic inside the host and from the other one, all of it to GPU memory: either pauses the link.
+    #[test]
+    fn mechanisms_that_suffice_each_explain_a_finding_together() {
+        let loopback = Point {
+            queue_pairs: 4,
+            post_list: 1,
+            depth: 16,
+            regions: 1,
+            ..trigger("13")
+        };
+        let gpu = Point {
+            memory_a: 2,
+            ..loopback.clone()
+        };
+        let to_gpu = Point {
+            direction: point::ONE_WAY,
+            memory_b: 2,
+            ..loopback.clone()
+        };
+        let of = |point| causes_of("cx6-200g-roce", (point, Symptom::PauseFrames), 200.0);
+        assert_eq!(of(&loopback), [LOOPBACK_PATH]);
+        assert_eq!(of(&to_gpu), ["gpu-path"]);
+        let all = of(&gpu);
+        assert!(all.len() > 10 && all.contains(&"gpu-path"), "{all:?}");
+    }
+
+    /// The link is 200 Gb/s fast, not the 400 Gb/s that the bounds say.
+    #[test]
+    fn what_stays_without_all_mechanisms_has_no_cause() {
+        let point = crate::space::tests::plain();
+        let finding = (&point, Symptom::LowThroughput);
+        let causes = causes_of("cx6-200g-roce", finding, 400.0);
+        assert_eq!(causes, Vec::<&str>::new());
+    }
 
     #[test]
     fn a_device_is_named_without_what_it_does_not_have() {
