@@ -74,7 +74,7 @@ pub fn judge(point: &Point, measured: &Measured, bounds: &Bounds) -> Judgement {
     let offer = bounds.offer_per_s(point);
     let of_offer = offer.map_or(0.0, |offer| measured.messages_per_s / offer);
     let of_bits = measured.slowest.gbps / bounds.link_gbps;
-    let of_packets = measured.slowest.packets_per_s / bounds.packets_per_s;
+    let of_packets = measured.slowest.packets_per_s / bounds.packets_per_s_of(point);
     let reached = of_bits.max(of_packets).max(of_offer);
     let symptom = match () {
         () if measured.pause_ratio > PAUSE_RATIO_MAX => Some(Symptom::PauseFrames),
@@ -108,6 +108,7 @@ mod tests {
             latency_us: 1.0,
             single_per_s: 1e7,
             listed_per_s: 1e7,
+            packets_per_s: None,
         };
         let bounds = Bounds {
             link_gbps: 100.0,

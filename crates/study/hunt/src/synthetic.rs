@@ -162,6 +162,7 @@ pub(crate) fn bounds() -> Bounds {
         latency_us: 0.1,
         single_per_s: 1e9,
         listed_per_s: 1e9,
+        packets_per_s: None,
     };
     Bounds {
         link_gbps: 200.0,

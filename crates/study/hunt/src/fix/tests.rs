@@ -61,7 +61,7 @@ fn loopback_anomaly_ends_without_traffic_inside_the_host() {
         direction=loopback memory_a=local memory_b=local regions=1 region_bytes=64KiB service=rc-write queue_pairs=8 mtu=4KiB post_list=1 depth=128 pattern=[64KiB]
 
         changes of the workload that end it
-          service = rc-read instead of rc-write (transport or verb): pauses 0.0 % of the time, reaches 121 % of the link, 2 % of the packet rate
+          service = rc-read instead of rc-write (transport or verb): pauses 0.0 % of the time, reaches 121 % of the link, 3 % of the packet rate
           direction = one-way instead of loopback (which hosts send): pauses 0.0 % of the time, reaches 100 % of the link, 4 % of the packet rate
 
         changes of the device or host that end it
