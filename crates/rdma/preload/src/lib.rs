@@ -46,4 +46,4 @@ mod ring;
 pub mod session;
 pub mod settings;
 mod split;
-mod table;
+pub mod table;

@@ -23,7 +23,8 @@ use crate::queue::{Pending, Splitting};
 use crate::ring::{Name, Ring, Seen};
 use crate::session::Shared;
 use isolane_rdma_session::message::Class;
-use isolane_rdma_session::region::{SLOT_FREE, SLOT_SHARED, SLOT_USED, SLOTS, Service, Slot};
+use isolane_rdma_session::region::{SLOTS, Service, Slot};
+use isolane_rdma_session::slot::Occupant;
 use isolane_rdma_verbs_sys::*;
 use std::collections::VecDeque;
 use std::ffi::c_int;
@@ -522,27 +523,12 @@ impl Inner {
             None => return,
         };
         if let Some((slot, alone)) = self.slot() {
-            for counter in [
-                &slot.posted_messages,
-                &slot.posted_bytes,
-                &slot.completed_messages,
-                &slot.completed_bytes,
-                &slot.chunks,
-                &slot.waited_ns,
-            ] {
-                if alone {
-                    counter.store(0, Ordering::Relaxed);
-                }
-            }
-            slot.queue_pair.store(number, Ordering::Relaxed);
-            slot.meters.store(
-                u32::from(meters[0]) | u32::from(meters[1]) << 16,
-                Ordering::Relaxed,
-            );
-            let service = self.service.map_or(0, Service::word);
-            slot.service.store(service, Ordering::Relaxed);
-            let state = if alone { SLOT_USED } else { SLOT_SHARED };
-            slot.state.store(state, Ordering::Release);
+            slot.occupy(&Occupant {
+                queue_pair: number,
+                meters: u32::from(meters[0]) | u32::from(meters[1]) << 16,
+                service: self.service,
+                is_shared: !alone,
+            });
             if let (false, Some(base)) = (alone, self.base) {
                 base.say_no_slot();
             }
@@ -551,7 +537,7 @@ impl Inner {
 
     pub(crate) fn give_slot_back(&mut self) {
         if let Some((slot, true)) = self.slot() {
-            slot.state.store(SLOT_FREE, Ordering::Release);
+            slot.leave();
         }
         if let Some((shared, index)) = self.slot.take() {
             shared.give_slot_back(index);

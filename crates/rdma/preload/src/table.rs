@@ -6,29 +6,30 @@
 //! its current readers, so all tables together take at most twice the largest. Limits: an object must not be removed
 //! while another thread looks it up; the verbs rules also forbid destroying an object in use.
 
+use isolane_rdma_session::words::{Atomics, Processor, Word};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
 const EMPTY: usize = 0;
 /// A cell whose object was removed; no object has this address.
 const GONE: usize = 1;
 const FIRST_CELLS: usize = 64;
 
-struct Cell<T> {
-    address: AtomicUsize,
-    value: AtomicPtr<T>,
+struct Cell<T: 'static, A: Atomics> {
+    address: A::Usize,
+    value: A::Pointer<T>,
 }
 
-struct Cells<T> {
+struct Cells<T: 'static, A: Atomics> {
     mask: usize,
-    cells: Box<[Cell<T>]>,
+    cells: Box<[Cell<T, A>]>,
 }
 
-impl<T> Cells<T> {
+impl<T, A: Atomics> Cells<T, A> {
     fn new(count: usize) -> Self {
         let cell = || Cell {
-            address: AtomicUsize::new(EMPTY),
-            value: AtomicPtr::new(std::ptr::null_mut()),
+            address: A::Usize::new(EMPTY),
+            value: A::Pointer::new(std::ptr::null_mut()),
         };
         Self {
             mask: count - 1,
@@ -45,31 +46,39 @@ impl<T> Cells<T> {
 }
 
 /// The table. Values are never freed; their owners recycle them.
-pub(crate) struct Table<T: 'static> {
-    current: AtomicPtr<Cells<T>>,
+pub struct Table<T: 'static, A: Atomics = Processor> {
+    current: A::Pointer<Cells<T, A>>,
     /// Number of cells of the current table that are not empty.
     used: Mutex<usize>,
+    /// The fewest cells of a table.
+    least: usize,
 }
 
-impl<T> std::fmt::Debug for Table<T> {
+impl<T, A: Atomics> std::fmt::Debug for Table<T, A> {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Table").finish_non_exhaustive()
     }
 }
 
-impl<T: Sync> Default for Table<T> {
+impl<T: Sync, A: Atomics> Default for Table<T, A> {
     fn default() -> Self {
-        Self {
-            current: AtomicPtr::new(Box::into_raw(Box::new(Cells::new(FIRST_CELLS)))),
-            used: Mutex::new(0),
-        }
+        Self::with_cells(FIRST_CELLS)
     }
 }
 
-impl<T: Sync> Table<T> {
+impl<T: Sync, A: Atomics> Table<T, A> {
+    /// An empty table of `count` cells, a power of two.
+    pub fn with_cells(count: usize) -> Self {
+        Self {
+            current: A::Pointer::new(Box::into_raw(Box::new(Cells::new(count)))),
+            used: Mutex::new(0),
+            least: count,
+        }
+    }
+
     /// The state of the object at `address`.
     #[inline]
-    pub(crate) fn find(&self, address: usize) -> Option<&'static T> {
+    pub fn find(&self, address: usize) -> Option<&'static T> {
         // SAFETY: tables are never freed.
         let cells = unsafe { &*self.current.load(Ordering::Acquire) };
         let mut at = cells.start(address);
@@ -88,7 +97,7 @@ impl<T: Sync> Table<T> {
     }
 
     /// Stores `value` for the object at `address`, replacing the value of an earlier object there.
-    pub(crate) fn insert(&self, address: usize, value: &'static T) {
+    pub fn insert(&self, address: usize, value: &'static T) {
         assert!(address > GONE, "an address of an object");
         let mut used = lock(&self.used);
         // SAFETY: tables are never freed.
@@ -100,7 +109,7 @@ impl<T: Sync> Table<T> {
     }
 
     /// Removes the object at `address`.
-    pub(crate) fn remove(&self, address: usize) {
+    pub fn remove(&self, address: usize) {
         let _used = lock(&self.used);
         // SAFETY: tables are never freed.
         let cells = unsafe { &*self.current.load(Ordering::Acquire) };
@@ -119,11 +128,11 @@ impl<T: Sync> Table<T> {
     }
 
     /// Makes a larger table without the cells of removed objects.
-    fn grow(&self, old: &Cells<T>, used: &mut usize) -> &'static Cells<T> {
-        let live = |cell: &&Cell<T>| cell.address.load(Ordering::Relaxed) > GONE;
+    fn grow(&self, old: &Cells<T, A>, used: &mut usize) -> &'static Cells<T, A> {
+        let live = |cell: &&Cell<T, A>| cell.address.load(Ordering::Relaxed) > GONE;
         let count = old.cells.iter().filter(live).count();
         let new = Box::leak(Box::new(Cells::new(
-            ((count + 1) * 4).next_power_of_two().max(FIRST_CELLS),
+            ((count + 1) * 4).next_power_of_two().max(self.least),
         )));
         for cell in old.cells.iter().filter(live) {
             put(
@@ -133,13 +142,14 @@ impl<T: Sync> Table<T> {
             );
         }
         *used = count;
-        self.current.store(new, Ordering::Release);
+        self.current
+            .store(std::ptr::from_ref(new).cast_mut(), Ordering::Release);
         new
     }
 }
 
 /// Returns whether a fresh cell was needed.
-fn put<T>(cells: &Cells<T>, address: usize, value: *mut T) -> bool {
+fn put<T, A: Atomics>(cells: &Cells<T, A>, address: usize, value: *mut T) -> bool {
     let mut at = cells.start(address);
     let mut free = None;
     loop {
@@ -180,7 +190,7 @@ mod tests {
     proptest! {
         #[test]
         fn it_answers_like_a_map(steps in proptest::collection::vec((1usize..200, 0usize..9), 0..600)) {
-            let table = Table::default();
+            let table = <Table<u32>>::default();
             let mut model = BTreeMap::new();
             for (object, what) in steps {
                 let address = object * 16;
@@ -204,7 +214,7 @@ mod tests {
 
     #[test]
     fn objects_that_come_and_go_do_not_fill_it() {
-        let table = Table::default();
+        let table = <Table<u32>>::default();
         for object in 1..100_000usize {
             table.insert(object * 64, &VALUES[object % 8]);
             table.remove(object * 64);

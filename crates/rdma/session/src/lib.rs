@@ -16,6 +16,8 @@
 
 pub mod message;
 pub mod region;
+pub mod slot;
+pub mod words;
 
 /// Version of the layout and of the messages.
 pub const VERSION: u32 = 4;

@@ -19,6 +19,7 @@
 //! mapped region stays mapped; every field is an atomic, so anything that the other process writes at any time is a
 //! value and not undefined behaviour; a mapping lives as long as the [`Region`] that hands out references to it.
 
+use crate::words::{Atomics, Processor, Word};
 use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
 };
@@ -128,77 +129,76 @@ pub struct Header {
 }
 
 /// The lease and the counters of one device and direction.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub struct Meter {
+pub struct Meter<A: Atomics = Processor> {
     /// [`METER_ACTIVE`], [`METER_RELEASED`]; daemon.
-    pub flags: AtomicU32,
+    pub flags: A::U32,
     /// Messages above this size are split into chunks of this size, bytes; zero: never split; daemon.
-    pub chunk_bytes: AtomicU32,
+    pub chunk_bytes: A::U32,
     /// Payload rate of the lease; daemon.
-    pub rate_bytes_per_s: AtomicU64,
+    pub rate_bytes_per_s: A::U64,
     /// Message rate of the lease; daemon.
-    pub rate_operations_per_s: AtomicU64,
+    pub rate_operations_per_s: A::U64,
     /// Largest credit, bytes; daemon.
-    pub burst_bytes: AtomicU64,
+    pub burst_bytes: A::U64,
     /// Largest credit, operations; daemon.
-    pub burst_operations: AtomicU64,
+    pub burst_operations: A::U64,
     /// End of the lease, CLOCK_MONOTONIC; daemon.
-    pub valid_until_ns: AtomicU64,
-    daemon_rest: [AtomicU64; 2],
+    pub valid_until_ns: A::U64,
+    daemon_rest: [A::U64; 2],
     /// Payload bytes that paced queue pairs posted, including waiting ones; shim.
-    pub posted_bytes: AtomicU64,
+    pub posted_bytes: A::U64,
     /// The same in messages; shim.
-    pub posted_operations: AtomicU64,
+    pub posted_operations: A::U64,
     /// Payload bytes that took credit and went to the provider; shim. A batch may count ahead.
-    pub passed_bytes: AtomicU64,
+    pub passed_bytes: A::U64,
     /// The same in messages; shim.
-    pub passed_operations: AtomicU64,
+    pub passed_operations: A::U64,
     /// Since when work has been waiting, CLOCK_MONOTONIC; zero: nothing waits; shim.
-    pub waiting_since_ns: AtomicU64,
-    shim_rest: [AtomicU64; 3],
+    pub waiting_since_ns: A::U64,
+    shim_rest: [A::U64; 3],
 }
 
 /// The class and the counters of one queue pair.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(C, align(64))]
-pub struct Slot {
+pub struct Slot<A: Atomics = Processor> {
     /// The class assigned by the daemon, a number of [`crate::message::Class`].
-    pub class: AtomicU32,
-    daemon_u32: AtomicU32,
-    daemon_rest: [AtomicU64; 7],
-    /// [`SLOT_FREE`], [`SLOT_USED`], [`SLOT_SHARED`]; written last when a queue pair is created, first when it is
-    /// destroyed.
-    pub state: AtomicU32,
+    pub class: A::U32,
+    daemon_u32: A::U32,
+    daemon_rest: [A::U64; 7],
+    /// [`SLOT_FREE`], [`SLOT_USED`], [`SLOT_SHARED`]; see [`crate::slot`].
+    pub state: A::U32,
     /// Queue pair number; shim.
-    pub queue_pair: AtomicU32,
+    pub queue_pair: A::U32,
     /// Meter of its sends and WRITEs (low half) and of its READs (high half); shim.
-    pub meters: AtomicU32,
+    pub meters: A::U32,
     /// The [`Service`] of its connection; shim.
-    pub service: AtomicU32,
+    pub service: A::U32,
     /// Messages that the application posted; shim.
-    pub posted_messages: AtomicU64,
+    pub posted_messages: A::U64,
     /// Payload of the posted messages, bytes; shim.
-    pub posted_bytes: AtomicU64,
+    pub posted_bytes: A::U64,
     /// Completed messages of the application, as far as it polled; shim.
-    pub completed_messages: AtomicU64,
+    pub completed_messages: A::U64,
     /// Payload of the completed messages, bytes; shim.
-    pub completed_bytes: AtomicU64,
+    pub completed_bytes: A::U64,
     /// Work requests made by splitting; shim.
-    pub chunks: AtomicU64,
+    pub chunks: A::U64,
     /// Sum of its messages' waits for credit, ns; shim.
-    pub waited_ns: AtomicU64,
+    pub waited_ns: A::U64,
 }
 
 const _: () = {
     assert!(size_of::<Header>() == 256);
-    assert!(size_of::<Meter>() == 128);
-    assert!(size_of::<Slot>() == 128);
+    assert!(size_of::<Meter<Processor>>() == 128);
+    assert!(size_of::<Slot<Processor>>() == 128);
     assert!(size_of::<Layout>() == 256 + METERS * 128 + SLOTS * 128);
     assert!(std::mem::offset_of!(Header, state) == 64);
     assert!(std::mem::offset_of!(Header, slots_high) == 128);
-    assert!(std::mem::offset_of!(Meter, posted_bytes) == 64);
-    assert!(std::mem::offset_of!(Slot, state) == 64);
+    assert!(std::mem::offset_of!(Meter<Processor>, posted_bytes) == 64);
+    assert!(std::mem::offset_of!(Slot<Processor>, state) == 64);
     assert!(size_of::<usize>() == 8 && cfg!(target_endian = "little"));
 };
 
@@ -364,7 +364,7 @@ pub struct Counters {
     pub waiting_since_ns: u64,
 }
 
-impl Meter {
+impl<A: Atomics> Meter<A> {
     /// Writes a lease, its end last: a prolonged lease then already has its new rate.
     pub fn grant(&self, lease: &Lease) {
         self.chunk_bytes.store(lease.chunk_bytes, Ordering::Relaxed);

@@ -391,8 +391,8 @@ pub(crate) const ROOMS: &[Room] = &[
     room(
         "tools/models",
         Plain,
-        "protocols in every interleaving (stateright), and the quota server by seed under random faults",
-        &["common/quantities", "rdma/enforcer", "rpc/policy", "rpc/library"],
+        "protocols in every interleaving (stateright, loom), and the quota server by seed under random faults",
+        &["common/quantities", "rdma/enforcer", "rdma/preload", "rdma/session", "rpc/policy", "rpc/library"],
     ),
     room("tools/tidy", Plain, "tests of this repository's rules", &[]),
 ];

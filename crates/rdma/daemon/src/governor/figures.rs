@@ -11,7 +11,7 @@ use isolane_rdma_inventory::unheld::{Session, Unheld};
 use isolane_rdma_policy::Policy;
 use isolane_rdma_policy::leases::EVERYTHING;
 use isolane_rdma_session::message::Class;
-use isolane_rdma_session::region::{METER_ACTIVE, METER_RELEASED, SLOT_FREE, SLOTS};
+use isolane_rdma_session::region::{METER_ACTIVE, METER_RELEASED, SLOTS};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
@@ -158,27 +158,27 @@ fn is_held(seat: &Seat) -> bool {
 }
 
 fn queue_pairs(seat: &Seat) -> Vec<QueuePairSnapshot> {
-    let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
     let of_process = seat.assigned.class;
     let slots = seat.region.slots[..seat.slots_used().min(SLOTS)].iter();
-    let used = slots.filter(|slot| slot.state.load(Ordering::Acquire) != SLOT_FREE);
-    used.map(|slot| {
-        let class = match Class::from_number(slot.class.load(Ordering::Relaxed)) {
-            Some(Class::Auto) | None => of_process,
-            Some(class) => class,
-        };
-        QueuePairSnapshot {
-            queue_pair: slot.queue_pair.load(Ordering::Relaxed),
-            class: class.name().to_owned(),
-            posted_messages: count(&slot.posted_messages),
-            posted_bytes: count(&slot.posted_bytes),
-            completed_messages: count(&slot.completed_messages),
-            completed_bytes: count(&slot.completed_bytes),
-            chunks: count(&slot.chunks),
-            waited_ns: count(&slot.waited_ns),
-        }
-    })
-    .collect()
+    slots
+        .filter_map(|slot| {
+            let reading = slot.read()?;
+            let class = match Class::from_number(slot.class.load(Ordering::Relaxed)) {
+                Some(Class::Auto) | None => of_process,
+                Some(class) => class,
+            };
+            Some(QueuePairSnapshot {
+                queue_pair: reading.queue_pair,
+                class: class.name().to_owned(),
+                posted_messages: reading.posted_messages,
+                posted_bytes: reading.posted_bytes,
+                completed_messages: reading.completed_messages,
+                completed_bytes: reading.completed_bytes,
+                chunks: reading.chunks,
+                waited_ns: reading.waited_ns,
+            })
+        })
+        .collect()
 }
 
 fn device(device: &Device, now_ns: u64) -> DeviceSnapshot {

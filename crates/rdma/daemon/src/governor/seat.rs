@@ -6,7 +6,8 @@ use isolane_rdma_policy::classify::{ClassifierOptions, FlowClassifier, Window};
 use isolane_rdma_policy::leases::{MemberId, Usage};
 use isolane_rdma_policy::{Direction, FlowClass, FlowSpec};
 use isolane_rdma_session::message::Class;
-use isolane_rdma_session::region::{Counters, Lease, Region, SLOT_USED, SLOTS, Slot};
+use isolane_rdma_session::region::{Counters, Lease, Region, SLOTS};
+use isolane_rdma_session::slot::SlotReading;
 use std::sync::atomic::Ordering;
 
 /// A meter of a session.
@@ -176,23 +177,26 @@ impl SlotState {
         }
     }
 
-    /// Reads the change since the last reading.
+    /// Takes in the newest reading of the slot; `None` if it has no queue pair of its own. Counters that fell belong to
+    /// another queue pair, also if its number is the same.
     pub(super) fn look(
         &mut self,
-        slot: &Slot,
+        reading: Option<SlotReading>,
         now: Instant,
         options: &ClassifierOptions,
         begins_fast: bool,
     ) -> SlotLook {
-        let used = slot.state.load(Ordering::Acquire) == SLOT_USED;
-        let queue_pair = slot.queue_pair.load(Ordering::Relaxed);
-        let messages = slot.posted_messages.load(Ordering::Relaxed);
-        let bytes = slot.posted_bytes.load(Ordering::Relaxed);
-        if used != self.used || used && queue_pair != self.queue_pair {
+        let reading = reading.filter(|reading| !reading.is_shared);
+        let used = reading.is_some();
+        let reading = reading.unwrap_or_default();
+        let (messages, bytes) = (reading.posted_messages, reading.posted_bytes);
+        let is_other =
+            reading.queue_pair != self.queue_pair || messages < self.messages || bytes < self.bytes;
+        if used != self.used || used && is_other {
             let (shown, latency_on) = (self.shown, self.latency_on);
             // The next queue pair in this slot starts without history.
             *self = Self {
-                queue_pair,
+                queue_pair: reading.queue_pair,
                 used,
                 messages,
                 bytes,
@@ -213,13 +217,14 @@ impl SlotState {
         if !used {
             return SlotLook::default();
         }
-        let completed = slot.completed_messages.load(Ordering::Relaxed);
         let window = Window {
             length: now.saturating_since(self.seen_at),
-            messages: messages.wrapping_sub(self.messages),
-            bytes: bytes.wrapping_sub(self.bytes),
+            messages: messages - self.messages,
+            bytes: bytes - self.bytes,
             // The messages in flight at the end of the window represent the queue depth that its messages met.
-            depth: messages.wrapping_sub(completed).clamp(1, DEPTH_MAX),
+            depth: messages
+                .wrapping_sub(reading.completed_messages)
+                .clamp(1, DEPTH_MAX),
         };
         self.messages = messages;
         self.bytes = bytes;

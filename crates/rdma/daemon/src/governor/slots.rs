@@ -100,7 +100,8 @@ impl Governor {
         }
         let slot = &seat.region.slots[at];
         // The low half is the number of the meter of its sends, which determines the device.
-        let meter = slot.meters.load(Ordering::Relaxed) as usize & 0xffff;
+        let reading = slot.read();
+        let meter = reading.map_or(0, |reading| reading.meters as usize & 0xffff);
         let device = seat.meters.get(meter).map_or(0, |meter| meter.device);
         let Some(options) = self.devices.get(device).map(|device| &device.options) else {
             return false;
@@ -108,7 +109,7 @@ impl Governor {
         let messages_per_s = options.message_rate_max_per_s;
         let rates = [options.rate_max.as_bps() / 8, messages_per_s];
         let options = classifier_options(messages_per_s, Duration::from_ns(LOOK_NS));
-        let look = seat.slots[at].look(slot, now, &options, begins_fast);
+        let look = seat.slots[at].look(reading, now, &options, begins_fast);
         let watch = self.tenants.latency(seat.tenant, device);
         if seat.slots[at].shown == Class::Latency {
             let lost = watch.posted(now_ns, look.posted, rates);

@@ -4,17 +4,19 @@
 //! callers wait forever. Method: a row of two words per listener in memory that the guardian keeps: the oldest
 //! unanswered number and the latest number. The kernel numbers the calls of a listener upwards, so every open call is
 //! between the two, or right after the latest one if the enforcer was killed before it recorded a call. The successor
-//! checks with the kernel which numbers in that range are open.
+//! checks with the kernel which numbers in that range are open. The oldest number is written before the latest one and
+//! read after it: a kill between the two leaves a range that is too long, never one that is too short.
 //!
 //! Units: call numbers. Limits: [`SLOTS`] listeners have a row. If an enforcer is killed between receiving the very
 //! first call of a listener and recording it, that call waits until its caller is killed.
 
+use isolane_rdma_session::words::{Atomics, Maximum, Processor, Word};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Number of rows: process trees and containers under supervision at one time.
 pub const SLOTS: usize = 8_192;
@@ -22,15 +24,48 @@ pub const SLOTS: usize = 8_192;
 const AHEAD: u64 = 64;
 /// Numbers before the latest one that are checked: far more than one tenant's waiting calls.
 const SPAN_MAX: u64 = 1 << 16;
-const BYTES: usize = SLOTS * size_of::<Row>();
+const BYTES: usize = SLOTS * size_of::<Row<Processor>>();
 
+/// The two words of a listener.
 #[repr(C)]
 #[derive(Debug)]
-struct Row {
+pub struct Row<A: Atomics = Processor> {
     /// Oldest unanswered number plus one; 0 for none.
-    oldest: AtomicU64,
+    oldest: A::U64,
     /// Latest number plus one; 0 for none.
-    latest: AtomicU64,
+    latest: A::U64,
+}
+
+impl<A: Atomics> Row<A> {
+    /// The row of a listener without calls.
+    pub fn empty() -> Self {
+        Self {
+            oldest: A::U64::new(0),
+            latest: A::U64::new(0),
+        }
+    }
+
+    /// Records the unanswered numbers of the listener. With `None` the row keeps its latest number.
+    pub fn set(&self, oldest: Option<u64>, latest: Option<u64>) {
+        let stored = |number: u64| number.wrapping_add(1);
+        self.oldest
+            .store(oldest.map_or(0, stored), Ordering::Release);
+        if let Some(latest) = latest {
+            self.latest.fetch_max(stored(latest), Ordering::Release);
+        }
+    }
+
+    /// Empties the row for its next listener.
+    fn clear(&self) {
+        self.oldest.store(0, Ordering::Release);
+        self.latest.store(0, Ordering::Release);
+    }
+
+    /// The numbers of calls that may be unanswered.
+    pub fn perhaps_taken(&self) -> std::ops::Range<u64> {
+        let latest = self.latest.load(Ordering::Acquire);
+        open_calls(self.oldest.load(Ordering::Acquire), latest)
+    }
 }
 
 /// The numbers of calls that may be unanswered, by the two words of a row: the oldest unanswered number and the latest
@@ -89,33 +124,23 @@ impl Table {
         Ok(Self { memory, rows })
     }
 
-    /// Records the unanswered numbers of a listener. With `None` the row keeps its latest number.
+    /// Records the unanswered numbers of a listener; see [`Row::set`].
     pub fn set(&self, slot: usize, oldest: Option<u64>, latest: Option<u64>) {
-        let Some(row) = self.row(slot) else { return };
-        let stored = |number: u64| number.wrapping_add(1);
-        row.oldest
-            .store(oldest.map_or(0, stored), Ordering::Release);
-        if let Some(latest) = latest {
-            row.latest.fetch_max(stored(latest), Ordering::Release);
+        if let Some(row) = self.row(slot) {
+            row.set(oldest, latest);
         }
     }
 
     /// Empties a row for its next listener.
     pub fn clear(&self, slot: usize) {
-        let Some(row) = self.row(slot) else { return };
-        row.oldest.store(0, Ordering::Release);
-        row.latest.store(0, Ordering::Release);
+        if let Some(row) = self.row(slot) {
+            row.clear();
+        }
     }
 
     /// The numbers of calls that may be unanswered.
     pub fn perhaps_taken(&self, slot: usize) -> std::ops::Range<u64> {
-        let Some(row) = self.row(slot) else {
-            return 0..0;
-        };
-        open_calls(
-            row.oldest.load(Ordering::Acquire),
-            row.latest.load(Ordering::Acquire),
-        )
+        self.row(slot).map_or(0..0, Row::perhaps_taken)
     }
 
     fn row(&self, slot: usize) -> Option<&Row> {

@@ -1,4 +1,4 @@
-//! Protocols in every interleaving, by stateright, and the quota server by seed.
+//! Protocols in every interleaving, by stateright and loom, and the quota server by seed.
 //!
 //! Each model is small: a few messages, clients and faults, all orders of them. Each also runs with one planted defect,
 //! which the checker must find: a model without that proves nothing.
@@ -8,6 +8,7 @@ mod journal;
 mod lease;
 mod quota;
 mod vopr;
+mod words;
 
 use stateright::{Checker, Model};
 use std::fmt::Debug;

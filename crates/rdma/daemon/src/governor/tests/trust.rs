@@ -4,6 +4,7 @@
 //! admit.
 
 use super::*;
+use isolane_rdma_session::slot::Occupant;
 
 fn untrusting() -> Config {
     Config {
@@ -157,6 +158,23 @@ fn a_declared_latency_process_that_is_trusted_begins_fast_and_one_that_is_not_is
         post_all(&mut host, at, 1, 300, 64);
         assert_eq!(class_of(&host, at), Class::Latency as u32);
     }
+}
+
+/// The counters of the next queue pair begin at zero, also if it gets the number of the last one.
+#[test]
+fn a_queue_pair_that_returns_with_its_number_has_sent_no_bulk() {
+    let mut host = Host::new(Config {
+        trust_classes: true,
+        ..untrusting()
+    });
+    let at = start_fast(&mut host, 1000, 1);
+    post_all(&mut host, at, 1, 300, 64);
+    let slot = &host.processes[at].region.slots[0];
+    slot.leave();
+    slot.occupy(&Occupant::default());
+    post_all(&mut host, at, 1, 300, 64);
+    assert_eq!(class_of(&host, at), Class::Latency as u32);
+    assert_eq!(host.governor.figures().latency_lost_total, 0);
 }
 
 /// 64 queue pairs post 1 KiB per millisecond each: 65 MB/s on a device of 5 MB/s. Each of them looks like latency.
