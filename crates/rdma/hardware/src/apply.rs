@@ -226,4 +226,6 @@ fn compare<'a>(
 }
 
 #[cfg(test)]
+mod kills;
+#[cfg(test)]
 mod tests;

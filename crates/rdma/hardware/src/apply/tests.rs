@@ -1,4 +1,5 @@
 //! The fault injection: a program that ends at any step leaves a state that restoration turns into the one before.
+use super::kills::Film;
 use super::*;
 use crate::compile::compile;
 use crate::host::Host;
@@ -12,8 +13,8 @@ use std::path::Path;
 
 /// Objects in memory. It fails at a step for good, as a killed program would see it.
 #[derive(Clone, Debug)]
-struct Memory {
-    values: BTreeMap<Target, Value>,
+pub(super) struct Memory {
+    pub(super) values: BTreeMap<Target, Value>,
     /// Steps until the program is killed; a write has one before and one after its effect, and one in between where a
     /// driver has several numbers.
     left: Option<u32>,
@@ -21,10 +22,12 @@ struct Memory {
     rounds: Option<Target>,
     /// An object whose writes are rejected.
     rejects: Option<Target>,
+    /// Records what a kill at each step would leave.
+    pub(super) film: Option<Film>,
 }
 
 impl Memory {
-    fn of(plan: &Plan) -> Self {
+    pub(super) fn of(plan: &Plan) -> Self {
         let mut values = BTreeMap::new();
         for setting in &plan.settings {
             let value = match &setting.target {
@@ -59,10 +62,14 @@ impl Memory {
             left: None,
             rounds: None,
             rejects: None,
+            film: None,
         }
     }
 
     fn step(&mut self) -> Result<(), HostError> {
+        if let Some(film) = &mut self.film {
+            film.take(&self.values);
+        }
         match &mut self.left {
             Some(0) => Err(killed()),
             Some(left) => {
@@ -139,7 +146,7 @@ impl Backend for Memory {
     }
 }
 
-fn plan(host: &str) -> Plan {
+pub(super) fn plan(host: &str) -> Plan {
     let files = Root::at(concat!(
         env!("CARGO_MANIFEST_DIR"),
         "/../../../examples/hardware"
@@ -150,22 +157,24 @@ fn plan(host: &str) -> Plan {
 }
 
 /// A plan of other settings: the last ones of the first, and another rate.
-fn second(first: &Plan) -> Plan {
+pub(super) fn second(first: &Plan) -> Plan {
     let mut plan = first.clone();
     plan.settings.drain(..4);
     plan
 }
 
-fn open(directory: &Path) -> Record {
+pub(super) fn open(directory: &Path) -> Record {
     Record::open_or_make(directory, "device").unwrap()
 }
 
 /// Restores as `isolane rdma rollback` does; returns whether there was a journal.
-fn rollback(backend: &mut Memory, directory: &Path) -> bool {
+pub(super) fn rollback(backend: &mut Memory, directory: &Path) -> bool {
     match Record::find(directory, "device").unwrap() {
         Found::Record(mut record) => {
             let done = restore(backend, &mut record, Foreign::Leave).unwrap();
             assert!(done.foreign.is_empty(), "{:?}", done.foreign);
+            // A kill may come between the last line of the journal and its removal.
+            backend.step().unwrap();
             record.remove().unwrap();
             true
         }
