@@ -22,8 +22,23 @@ pub struct Plan {
     pub remaining: Vec<Remaining>,
     /// The file for the daemon that does what remains; absent if the daemon has nothing to do.
     pub daemon: Option<String>,
-    /// The policy of the simulator that has the same mechanisms.
+    /// The policy of the simulator that has the same mechanisms: `isolane audit --policies` takes it.
     pub simulated_by: String,
+    /// What this policy has of each kind of setting.
+    pub simulated: Vec<Simulated>,
+    /// Weight of each tenant in a scenario whose shares are those of this plan.
+    pub simulated_weights: BTreeMap<String, u64>,
+}
+
+/// What the simulator has of one kind of setting.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
+pub struct Simulated {
+    /// The kind of setting, or the software that does what remains.
+    pub setting: String,
+    /// The part of a policy with this mechanism; absent if the simulator has none.
+    pub by: Option<String>,
+    /// How the simulator differs.
+    pub difference: String,
 }
 
 /// One setting.

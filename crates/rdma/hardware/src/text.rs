@@ -3,7 +3,7 @@
 use crate::host::HostDevice;
 use crate::plan::Plan;
 use crate::setting::rate_shown;
-use isolane_common_text_output::{Table, counted};
+use isolane_common_text_output::{Table, counted, wrapped};
 use std::fmt::Write;
 
 /// The whole plan; tables are at most `width` columns wide if possible.
@@ -65,13 +65,48 @@ pub fn render(plan: &Plan, device: &HostDevice, width: Option<usize>) -> String 
         }
         section(&mut text, "Remaining", &table.render_within(width, false));
     }
-    writeln!(
-        text,
-        "\nThe simulator's policy with these mechanisms: {}.",
-        plan.simulated_by
-    )
-    .expect("a string takes every text");
+    if !plan.simulated.is_empty() {
+        simulated(&mut text, plan, width);
+    }
     text
+}
+
+/// What the simulator knows of the plan, and the command that audits it.
+fn simulated(text: &mut String, plan: &Plan, width: Option<usize>) {
+    let mut table = Table::new("lll", &["setting", "policy", "difference"]).keys(1);
+    for one in &plan.simulated {
+        let by = one.by.clone().unwrap_or_else(|| "not simulated".to_owned());
+        table.row(vec![one.setting.clone(), by, one.difference.clone()]);
+    }
+    section(text, "In the simulator", &table.render_within(width, false));
+    let (sentence, command) = match plan.simulated_by.as_str() {
+        "none" => (
+            "No policy of the simulator has these settings.".to_owned(),
+            String::new(),
+        ),
+        policy => {
+            // Each setting alone, then all together.
+            let mut policies: Vec<&str> = policy.split('+').collect();
+            if policies.len() > 1 {
+                policies.push(policy);
+            }
+            let weights = plan.simulated_weights.iter();
+            let words: Vec<String> = weights
+                .map(|(tenant, weight)| format!("{tenant} {weight}"))
+                .collect();
+            (
+                format!(
+                    "To audit them, write the tenants' traffic as a scenario with the weights {}, and run:",
+                    words.join(", ")
+                ),
+                format!(
+                    "  isolane audit --scenario TENANTS.toml --policies none,{}\n",
+                    policies.join(",")
+                ),
+            )
+        }
+    };
+    write!(text, "\n{}\n{command}", wrapped(&sentence, width)).expect("a string takes every text");
 }
 
 fn section(text: &mut String, title: &str, table: &str) {

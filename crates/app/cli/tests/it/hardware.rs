@@ -50,6 +50,51 @@ fn a_policy_is_planned_for_devices_of_another_host() {
     );
 }
 
+/// Goal: the command that a plan prints audits its settings. Method: the example's tenants have the printed weights, and
+/// the audit knows every printed policy.
+#[test]
+fn a_plan_is_audited_by_the_command_that_it_prints() {
+    let folder = tempfile::tempdir().unwrap();
+    let tenants = example("tenants.toml");
+    let policy = example("policy.toml");
+    for (host, same_weights) in [("switchdev", true), ("infiniband", false), ("rxe", false)] {
+        let devices = example(&format!("{host}.json"));
+        let words = ["rdma", "plan", &policy, "--devices", &devices];
+        let (text, _) = check(&words, 0);
+        let (json, _) = check(&[&words[..], &["--json"]].concat(), 0);
+        let plan: Value = serde_json::from_str(&json).unwrap();
+        for (tenant, weight) in weights(&std::fs::read_to_string(&tenants).unwrap()) {
+            let printed = plan["simulated_weights"][&tenant].as_u64();
+            assert_eq!(printed == Some(weight), same_weights, "{host}: {tenant}");
+        }
+        let (_, command) = text
+            .split_once("  isolane audit --scenario TENANTS.toml ")
+            .unwrap();
+        let (options, _) = command.split_once('\n').unwrap();
+        let report = folder.path().join(host);
+        let mut audit = vec!["audit", "--scenario", &tenants];
+        audit.extend(options.split(' '));
+        audit.extend(["--report", report.to_str().unwrap()]);
+        let (text, _) = check(&audit, 0);
+        let all = plan["simulated_by"].as_str().unwrap();
+        has_all(&text, &["none", all]);
+    }
+}
+
+/// Name and weight of each tenant of a scenario.
+fn weights(scenario: &str) -> Vec<(String, u64)> {
+    let tenants = scenario.split("[[tenant]]").skip(1);
+    let value = |tenant: &str, key: &str| {
+        let line = tenant.lines().find_map(|line| line.strip_prefix(key));
+        line.unwrap().trim_matches([' ', '=', '"']).to_owned()
+    };
+    let of = |tenant: &str| {
+        let weight = value(tenant, "weight").replace('_', "");
+        (value(tenant, "name"), weight.parse().unwrap())
+    };
+    tenants.map(of).collect()
+}
+
 #[test]
 fn the_file_for_the_daemon_is_one_that_the_daemon_reads() {
     let folder = tempfile::tempdir().unwrap();

@@ -18,9 +18,8 @@ enum Places {
     Numbers(Vec<u32>),
 }
 
-/// Adds the rates of tenants with functions; returns whether there are any.
-pub(super) fn add(draft: &mut Draft<'_>) -> bool {
-    let before = draft.settings.len();
+/// Adds the rates of tenants with functions.
+pub(super) fn add(draft: &mut Draft<'_>) {
     for (index, tenant) in draft.tenants() {
         if tenant.functions.is_empty() {
             continue;
@@ -30,7 +29,6 @@ pub(super) fn add(draft: &mut Draft<'_>) -> bool {
             Err(reason) => remain(draft, tenant, reason),
         }
     }
-    draft.settings.len() > before
 }
 
 /// Adds what remains of tenants without a function. A tenant alone in a class with a share has its weight there.

@@ -7,6 +7,7 @@
 mod classes;
 mod functions;
 mod programs;
+mod simulated;
 mod software;
 
 use crate::host::{Host, HostDevice};
@@ -63,22 +64,19 @@ pub fn compile(policy: &Policy, host: &Host) -> Result<Plan, CompileError> {
         environments: Vec::new(),
         remaining: Vec::new(),
     };
-    let has_rates = functions::add(&mut draft);
+    functions::add(&mut draft);
     let placed = classes::add(&mut draft)?;
     functions::add_shared(&mut draft, &placed);
     programs::add(&mut draft, &placed);
     software::add(&mut draft, &placed);
     let daemon = software::daemon_file(&draft);
+    let simulated = simulated::list(&draft, &placed);
     Ok(Plan {
         version: PLAN_VERSION,
         device: device.name.clone(),
-        simulated_by: software::simulated_by(
-            device.link_layer,
-            has_rates,
-            !placed.is_empty(),
-            daemon.is_some(),
-        )
-        .to_owned(),
+        simulated_by: simulated::policy(&simulated),
+        simulated_weights: simulated::weights(&draft, &simulated),
+        simulated,
         settings: draft.settings,
         environments: draft.environments,
         remaining: draft.remaining,

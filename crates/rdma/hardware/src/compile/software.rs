@@ -2,7 +2,6 @@
 
 use super::Draft;
 use super::classes::Placed;
-use crate::host::LinkLayer;
 use crate::plan::Actuator;
 use crate::policy::Tenant;
 use crate::setting::rate_shown;
@@ -86,22 +85,4 @@ pub(super) fn daemon_file(draft: &Draft<'_>) -> Option<String> {
         line(format!("weight = {}", tenant.weight));
     }
     Some(text)
-}
-
-/// The policy of the simulator with the same mechanisms.
-pub(super) fn simulated_by(
-    link: LinkLayer,
-    rates: bool,
-    classes: bool,
-    daemon: bool,
-) -> &'static str {
-    match (rates, classes, daemon) {
-        (_, true, _) if link == LinkLayer::Infiniband => "vl-qos",
-        (true, true, _) => "hw-tc+sriov",
-        (true, false, _) => "sriov",
-        (false, true, true) => "justitia+hw-tc",
-        (false, true, false) => "hw-tc",
-        (false, false, true) => "justitia",
-        (false, false, false) => "none",
-    }
 }

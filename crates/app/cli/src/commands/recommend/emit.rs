@@ -33,7 +33,7 @@ pub(super) fn policy(found: &Recommendation) -> String {
         tenants: found.tenants.iter().map(tenant).collect(),
     };
     let mut text = format!(
-        "# The tenants of {}, made by `{}`.\n# Add `functions` and `cgroup` of each tenant: docs/guides/hardware.md has the keys.\n",
+        "# The tenants of {}, made by `{}`.\n# Add `functions` and `cgroup` of each tenant: docs/guides/hardware.md has the keys.\n# `isolane rdma plan` prints how to audit its settings on these tenants.\n",
         found.scenario, found.rerun
     );
     for tenant in &found.tenants {
@@ -107,6 +107,7 @@ mod tests {
 
     const WRITTEN: &str = r#"# The tenants of s, made by `isolane recommend s.toml`.
 # Add `functions` and `cgroup` of each tenant: docs/guides/hardware.md has the keys.
+# `isolane rdma plan` prints how to audit its settings on these tenants.
 # No device has a setting for 1000000 messages per second of rpc.
 
 [[class]]
