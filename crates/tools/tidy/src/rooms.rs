@@ -121,7 +121,7 @@ pub(crate) const ROOMS: &[Room] = &[
         "studies of Ethernet NICs: configurations, cards, flows",
         &["common/quantities", "common/toml-input", "ethernet/policy"],
     ),
-    room("memory/policy", Pure, "Mercury: admission, near memory, bandwidth limits and their adaptation", &["common/quantities"]),
+    room("memory/policy", Pure, "Mercury: admission, near memory, bandwidth limits and their adaptation; Memtis and Colloid: which pages are near", &["common/quantities"]),
     room(
         "memory/scenario",
         Pure,
