@@ -44,7 +44,7 @@ pub(crate) const MEMORY_KEYS: &[Key] = &[
 pub(crate) const POLICY: &[Key] = &[required(
     "name",
     Kind::Choice(&MEM_POLICIES),
-    "none, tpp, mercury, static, fcfs or weighted",
+    "none, tpp, mercury, static, fcfs, weighted, memtis or colloid",
 )];
 
 /// Keys of `[[app]]`.

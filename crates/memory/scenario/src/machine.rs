@@ -75,6 +75,7 @@ const TIERS: [&str; 3] = ["local", "far", "farther"];
 const EMBEDDED: &[(&str, &str)] = &[
     ("machines/genoa-cxl.toml", include_str!("../../../../machines/genoa-cxl.toml")),
     ("machines/xeon-6330.toml", include_str!("../../../../machines/xeon-6330.toml")),
+    ("machines/xeon-8362.toml", include_str!("../../../../machines/xeon-8362.toml")),
 ];
 
 impl MemMachine {

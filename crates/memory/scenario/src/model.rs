@@ -44,19 +44,27 @@ pub enum MemPolicyName {
     Fcfs,
     /// As [`Self::Mercury`], but no application is reduced below its share by weight.
     Weighted,
+    /// Memtis: the pages near that are sampled most often, for any owner.
+    Memtis,
+    /// Colloid above Memtis: hot pages where near and far memory have equal latencies.
+    Colloid,
 }
 
 /// The names of [`MemPolicyName`], in its order.
-pub const MEM_POLICIES: [&str; 6] = ["none", "tpp", "mercury", "static", "fcfs", "weighted"];
+pub const MEM_POLICIES: [&str; 8] = [
+    "none", "tpp", "mercury", "static", "fcfs", "weighted", "memtis", "colloid",
+];
 
 /// What each of [`MEM_POLICIES`] does.
-pub const MEM_POLICIES_ABOUT: [&str; 6] = [
+pub const MEM_POLICIES_ABOUT: [&str; 8] = [
     "no policy: pages stay where they were first touched",
     "the kernel: hot pages near, cold pages far, for any owner",
     "limits by objectives and strict priorities: admission, then adaptation every 200 ms",
     "limits by hand: local_limit and cpu_limit of each application",
     "limits by profile, first come, first served: an application that finds no room is rejected",
     "as mercury, but no application is reduced below its share of near memory by weight",
+    "Memtis (SOSP 2023): the pages near that are sampled most often, as many as fit, for any owner",
+    "Colloid (SOSP 2024) above memtis: hot pages are divided so that near and far memory have equal latencies",
 ];
 
 impl MemPolicyName {
@@ -74,13 +82,15 @@ impl MemPolicyName {
             Self::Static,
             Self::Fcfs,
             Self::Weighted,
+            Self::Memtis,
+            Self::Colloid,
         ];
         all.into_iter().find(|policy| policy.name() == name)
     }
 
     /// Whether limits are in force under it.
     pub fn has_limits(self) -> bool {
-        !matches!(self, Self::None | Self::Tpp)
+        !matches!(self, Self::None | Self::Tpp | Self::Memtis | Self::Colloid)
     }
 }
 

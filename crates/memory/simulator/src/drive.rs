@@ -1,7 +1,8 @@
 //! The adapter of a policy: its observations of the machine, and its actions.
 //!
 //! Units: as the types say. Method: a policy sees what a host can see, each reading with the noise of sampling, as of the last
-//! step. `none` and `tpp` have no policy: the kernel's mechanisms are all there is.
+//! step. `none` and `tpp` have no policy: the kernel's mechanisms are all there is. `memtis` and `colloid` set no limits;
+//! [`crate::sampled`] drives them.
 
 use crate::balance::Balance;
 use crate::bench;
@@ -205,7 +206,10 @@ fn policy_of(
     let bandwidth = |rate: f64| (rate * LINE * 1e9) as u64;
     let thousandths = |ratio: f64| (ratio * 1000.0).round().clamp(1e3, 1e5) as u32;
     match scenario.policy {
-        MemPolicyName::None | MemPolicyName::Tpp => None,
+        MemPolicyName::None
+        | MemPolicyName::Tpp
+        | MemPolicyName::Memtis
+        | MemPolicyName::Colloid => None,
         MemPolicyName::Mercury | MemPolicyName::Weighted => {
             let usable = near.capacity * (1.0 - machine.kernel.free);
             let options = MercuryOptions {

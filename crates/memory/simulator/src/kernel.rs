@@ -13,25 +13,8 @@ use crate::settings::Machine;
 use crate::tier::LINE;
 use isolane_memory_policy::mercury::TIERS_MAX;
 
-/// What the kernel does on this run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mover {
-    /// Nothing.
-    None,
-    /// Reclaim and promotion.
-    Kernel,
-}
-
 /// Moves pages for one step of `seconds`; returns the requests per nanosecond that this costs each tier.
-pub(crate) fn step(
-    machine: &Machine,
-    apps: &mut [App<'_>],
-    mover: Mover,
-    seconds: f64,
-) -> [f64; TIERS_MAX] {
-    if mover == Mover::None {
-        return [0.0; TIERS_MAX];
-    }
+pub(crate) fn step(machine: &Machine, apps: &mut [App<'_>], seconds: f64) -> [f64; TIERS_MAX] {
     let mut moves = Moves {
         machine,
         left: machine.kernel.migrate * seconds,

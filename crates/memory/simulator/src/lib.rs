@@ -11,24 +11,27 @@
 //! * `tier` - channels and finite queue of one tier; [`balance`] - slots that all tiers share, and who waits for what;
 //! * `pages` - the tiers of an application's pages, and how hot the pages are;
 //! * `kernel` - hint faults, promotion, demotion, limits, and what moving costs;
+//! * `sampled` - pages moved by policies that sample requests; `heat` - what the samples show;
 //! * [`mod@bench`] - the two microbenchmarks, thresholds of a machine, profiles of applications;
 //! * `host` - applications that come, change and go; `drive` - the policy's eyes and hands;
 //! * `words` - verdicts and reasons as people read them;
 //! * `run` - one scenario from start to result.
 //!
 //! Units: nanoseconds, bytes, requests of one cache line. Same scenario and version: same bytes on every machine.
-//! Source: Mercury 5.2 to 5.5; TPP and NUMA balancing of Linux for what moves pages.
+//! Source: Mercury 5.2 to 5.5; TPP and NUMA balancing of Linux, Memtis and Colloid for what moves pages.
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![forbid(unsafe_code)]
 
 pub mod balance;
 pub mod bench;
 mod drive;
+mod heat;
 mod host;
 mod kernel;
 mod measure;
 mod pages;
 mod run;
+mod sampled;
 mod settings;
 #[cfg(test)]
 mod tests;

@@ -8,8 +8,9 @@ use crate::balance::{Balance, Problem};
 use crate::bench;
 use crate::drive::Drive;
 use crate::host::{self, App, Phase};
-use crate::kernel::{self, Mover};
+use crate::kernel;
 use crate::measure::{Found, Measure};
+use crate::sampled::Sampled;
 use crate::settings::Machine;
 use isolane_common_quantities::units::{Duration, Instant};
 use isolane_memory_policy::mercury::{PERIOD, TIERS_MAX};
@@ -83,6 +84,15 @@ struct World<'a> {
     measure: Measure,
 }
 
+/// Who moves pages.
+enum Mover {
+    Nobody,
+    /// The kernel, by hint faults and reclaim.
+    Kernel,
+    /// A policy that samples requests.
+    Sampled(Sampled),
+}
+
 /// The balance, and what it was found for.
 #[derive(Default)]
 struct Balances {
@@ -99,11 +109,13 @@ impl<'a> World<'a> {
         Self {
             drive: Drive::new(scenario, machine, &apps, thresholds),
             machine,
-            apps,
             mover: match scenario.policy {
-                MemPolicyName::None => Mover::None,
+                MemPolicyName::None => Mover::Nobody,
+                MemPolicyName::Memtis => Mover::Sampled(Sampled::new(machine, &apps, false)),
+                MemPolicyName::Colloid => Mover::Sampled(Sampled::new(machine, &apps, true)),
                 _ => Mover::Kernel,
             },
+            apps,
             balances: Balances::default(),
             measure,
         }
@@ -117,8 +129,13 @@ impl<'a> World<'a> {
             self.drive
                 .step(now, self.machine, &mut self.apps, &self.balances.now);
         }
-        let seconds = STEP.as_secs_f64();
-        let background = kernel::step(self.machine, &mut self.apps, self.mover, seconds);
+        let background = match &mut self.mover {
+            Mover::Nobody => [0.0; TIERS_MAX],
+            Mover::Kernel => kernel::step(self.machine, &mut self.apps, STEP.as_secs_f64()),
+            Mover::Sampled(sampled) => {
+                sampled.step(self.machine, &mut self.apps, &self.balances.now, STEP)
+            }
+        };
         self.balance(background);
     }
 

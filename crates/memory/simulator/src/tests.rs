@@ -8,9 +8,18 @@ use proptest::prelude::*;
 
 macro_rules! scenario {
     ($name:literal) => {
+        scenario!("mercury", $name)
+    };
+    ($folder:literal, $name:literal) => {
         (
             concat!($name, ".toml"),
-            include_str!(concat!("../../../../scenarios/mercury/", $name, ".toml")),
+            include_str!(concat!(
+                "../../../../scenarios/",
+                $folder,
+                "/",
+                $name,
+                ".toml"
+            )),
         )
     };
 }
@@ -18,6 +27,8 @@ macro_rules! scenario {
 const CONTENTION: (&str, &str) = scenario!("contention");
 const DYNAMIC: (&str, &str) = scenario!("dynamic");
 const MICRO: (&str, &str) = scenario!("microbenchmarks");
+const SATURATED: (&str, &str) = scenario!("tiering", "saturated");
+const UNSATURATED: (&str, &str) = scenario!("tiering", "unsaturated");
 const SHIPPED: &[(&str, &str)] = &[
     CONTENTION,
     DYNAMIC,
@@ -27,6 +38,8 @@ const SHIPPED: &[(&str, &str)] = &[
     scenario!("mixed"),
     scenario!("redis-dlrm"),
     scenario!("redis-llama"),
+    SATURATED,
+    UNSATURATED,
 ];
 
 fn under(policy: &str, (file, text): (&str, &str)) -> MemResult {
@@ -212,6 +225,67 @@ fn weights_keep_a_share_for_the_less_important() {
     assert!(weighted > 9_000_000_000, "{weighted}");
 }
 
+/// Loaded latencies of near and far memory, nanoseconds.
+fn tiers_ns(result: &MemResult) -> [f64; 2] {
+    [0, 1].map(|tier: usize| result.tiers[tier].latency_ns)
+}
+
+/// Requests of all applications, gigabytes per second.
+fn all_gb_per_s(result: &MemResult) -> f64 {
+    result.apps.iter().map(|app| app.bandwidth_gb_per_s).sum()
+}
+
+#[test]
+fn colloid_uses_far_memory_where_near_memory_has_become_slower() {
+    let colloid = under("colloid", SATURATED);
+    for hotness in ["tpp", "memtis"] {
+        let other = under(hotness, SATURATED);
+        let [near, far] = tiers_ns(&other);
+        assert!(near > 1.1 * far, "{hotness}: near {near}, far {far}");
+        for name in ["dlrm", "stream"] {
+            let (ours, theirs) = (latency_ns(&colloid, name), latency_ns(&other, name));
+            assert!(ours < 0.95 * theirs, "{name}: {ours} and {theirs}");
+        }
+        assert!(all_gb_per_s(&colloid) > 1.05 * all_gb_per_s(&other));
+    }
+    let [near, far] = tiers_ns(&colloid);
+    assert!((near - far).abs() < 0.06 * near, "{near} and {far}");
+}
+
+#[test]
+fn colloid_is_as_memtis_where_near_memory_stays_faster() {
+    let (file, text) = UNSATURATED;
+    // All pages fit near; then half of them.
+    for local in ["32GB", "12GB"] {
+        let machine = format!("machine = \"xeon-8362\"\nlocal = {local:?}");
+        let text = text.replace("machine = \"xeon-8362\"", &machine);
+        let (colloid, memtis) = (
+            under("colloid", (file, &text)),
+            under("memtis", (file, &text)),
+        );
+        let [near, far] = tiers_ns(&memtis);
+        assert!(near < 0.8 * far, "{local}: near {near}, far {far}");
+        for name in ["dlrm", "stream"] {
+            let (ours, theirs) = (latency_ns(&colloid, name), latency_ns(&memtis, name));
+            assert!(
+                (ours - theirs).abs() < 0.01 * theirs,
+                "{local} {name}: {ours}, {theirs}"
+            );
+        }
+    }
+}
+
+#[test]
+fn memtis_gives_near_memory_to_the_hotter_application_without_hint_faults() {
+    let (first, sampled) = (under("none", CONTENTION), under("memtis", CONTENTION));
+    assert_eq!(app(&first, "redis").local_bytes, 20_000_000_000);
+    let (redis, vector) = (app(&sampled, "redis"), app(&sampled, "vectordb"));
+    assert!(redis.local_bytes < vector.local_bytes / 4);
+    assert_eq!(sampled.machine_wide.hint_faults_per_s, 0.0);
+    let faulting = under("tpp", CONTENTION);
+    assert!(redis.throughput > app(&faulting, "redis").throughput);
+}
+
 #[test]
 fn numbers_of_a_result_have_no_noise() {
     let result = under("mercury", CONTENTION);
@@ -227,7 +301,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(16))]
     #[test]
     fn memory_is_conserved_by_any_move(
-        near in 5u64..60, redis in 1u64..40, stream in 1u64..40, cores in 1u32..40, policy in 0usize..6,
+        near in 5u64..60, redis in 1u64..40, stream in 1u64..40, cores in 1u32..40, policy in 0..MEM_POLICIES.len(),
     ) {
         let text = format!(
             "duration = \"5s\"\n[memory]\nmachine = \"genoa-cxl\"\nlocal = \"{near}GB\"\nfar = \"100GB\"\n\

@@ -134,7 +134,9 @@ fn policies_and_machines_of_tiered_memory_are_shown() {
     );
     let (all, _) = check(&["catalog", "policies", "--memory", "--json"], 0);
     let all: Value = serde_json::from_str(&all).unwrap();
-    assert_eq!(all.as_array().unwrap().len(), 6);
+    assert_eq!(all.as_array().unwrap().len(), 8);
+    let (shown, _) = check(&["catalog", "policies", "colloid"], 0);
+    assert!(shown.starts_with("colloid: Colloid (SOSP 2024)"), "{shown}");
     let (shown, _) = check(&["catalog", "profiles", "xeon-6330"], 0);
     assert!(shown.contains("cpu.request_slots"), "{shown}");
     let (list, _) = check(&["catalog", "profiles"], 0);

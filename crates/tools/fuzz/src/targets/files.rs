@@ -51,7 +51,7 @@ pub const TARGETS: &[Target] = &[
         run: |bytes| {
             let _ = isolane_memory_scenario::parse::parse(&text(bytes), "scenario.toml");
         },
-        seeds: || of_repository(&["scenarios/mercury"]),
+        seeds: || of_repository(&["scenarios/mercury", "scenarios/tiering"]),
     },
     Target {
         name: "scenario-nic",
