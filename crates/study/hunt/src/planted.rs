@@ -8,7 +8,7 @@
 //! five mechanisms), only shortly before the last one (one of five), or never (one of five); some counters say nothing. A
 //! mechanism that holds for a plain benchmark workload, for more than a third of all workloads or for hardly any is drawn
 //! again. Mechanisms may overlap; one that another hides wherever it holds is left out. A finding belongs to a mechanism when removing it ends the symptom.
-//! Limits: an experiment has no noise. Which devices a searcher was developed on is said in `docs/internals/hunt.md`. Source:
+//! Limits: an experiment has no noise. Which devices a searcher was developed on is said in `docs/internals/hunt-figures.md`. Source:
 //! ours.
 
 use crate::HuntError;

@@ -42,7 +42,7 @@ use std::sync::atomic::AtomicBool;
 const RESULT_NAME: &str = "hunt.json";
 /// Steps of the progress bar.
 const STEPS: f64 = 1_000.0;
-/// What searches a device unless the user names another: the best on planted devices (docs/internals/hunt.md).
+/// What searches a device unless the user names another: the best on planted devices (docs/internals/hunt-figures.md).
 const DEVICE_SEARCHER: &str = "factors";
 /// What searches the attackers of a victim, whose control verbs are no factors.
 const VICTIM_SEARCHER: &str = "anneal";
