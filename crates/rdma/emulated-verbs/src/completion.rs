@@ -176,9 +176,36 @@ unsafe fn new(
     completions
 }
 
-/// `ibv_resize_cq`: not there.
-pub const fn resize() -> c_int {
-    libc::EOPNOTSUPP
+/// `ibv_resize_cq`. What was not polled moves to the new queue; a queue that is too small for it is not made.
+///
+/// # Safety
+/// [`create`] or the extended call returned the queue, and it exists.
+pub unsafe fn resize(cq: *mut ibv_cq, cqe: c_int) -> c_int {
+    let entries = match u32::try_from(cqe) {
+        Ok(entries) if (1..=ENTRIES_MAX).contains(&entries) => entries,
+        _ => return libc::EINVAL,
+    };
+    // SAFETY: the caller's promise.
+    let (ours, context, handle) = unsafe {
+        let ours = &*cq.cast::<Completions>();
+        (ours, Context::of((*cq).context), (*cq).handle)
+    };
+    // Nobody polls or arms while the broker copies.
+    let mut ring = lock(&ours.ring);
+    let request = Writer::of(&[op::RESIZE_CQ, pack(handle, entries)]);
+    let made = context.connection.call(&request).and_then(|answer| {
+        let fd = answer.fd.ok_or(libc::EPROTO)?;
+        Ring::map(fd, entries).map_err(|error| error.raw_os_error())
+    });
+    match made {
+        Ok(larger) => {
+            *ring = larger;
+            // SAFETY: the caller's promise; programs read the size when they have resized.
+            unsafe { (*cq).cqe = cqe };
+            0
+        }
+        Err(errno) => errno,
+    }
 }
 
 /// `ibv_modify_cq`: moderation of events changes nothing, as every completion is a moment of its own.

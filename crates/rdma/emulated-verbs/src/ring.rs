@@ -201,17 +201,39 @@ impl Ring {
         wanted && self.armed().swap(ARMED_NOT, Ordering::SeqCst) != ARMED_NOT
     }
 
+    /// Broker: copies what the client has not taken into a new queue, with what the client waits for. False, without a
+    /// change, if this and `more` entries do not fit. A client that writes a false count gets wrong entries, and no more than fit here.
+    pub fn copy_to(&self, new: &Self, more: u64) -> bool {
+        let consumed = self.word(64).load(Ordering::Acquire);
+        let produced = self.word(0).load(Ordering::Relaxed);
+        let waiting = produced.wrapping_sub(consumed).min(self.capacity);
+        if waiting.saturating_add(more) > new.capacity {
+            return false;
+        }
+        for number in 0..waiting {
+            new.push(&self.read(consumed.wrapping_add(number)));
+        }
+        let armed = self.armed().load(Ordering::SeqCst);
+        new.armed().store(armed, Ordering::SeqCst);
+        true
+    }
+
+    fn read(&self, number: u64) -> Entry {
+        let at = self.entry(number);
+        let words = std::array::from_fn(|index| self.word(at + 8 * index).load(Ordering::Relaxed));
+        Entry::from_words(words)
+    }
+
     /// Client: takes the oldest completion.
     pub fn pop(&self) -> Option<Entry> {
         let consumed = self.word(64).load(Ordering::Relaxed);
         if self.word(0).load(Ordering::Acquire) == consumed {
             return None;
         }
-        let at = self.entry(consumed);
-        let words = std::array::from_fn(|index| self.word(at + 8 * index).load(Ordering::Relaxed));
+        let entry = self.read(consumed);
         self.word(64)
             .store(consumed.wrapping_add(1), Ordering::Release);
-        Some(Entry::from_words(words))
+        Some(entry)
     }
 
     /// Client: waits for an event from now on.
@@ -268,6 +290,33 @@ mod tests {
         let client = Ring::map(&fd, 2).expect("the file");
         client.word(64).store(1000, Ordering::Relaxed);
         assert!(!broker.push(&entry(2)));
+    }
+
+    #[test]
+    fn a_new_queue_has_what_was_not_taken_and_what_is_waited_for() {
+        let (broker, fd) = Ring::create(3).expect("memory");
+        let client = Ring::map(&fd, 3).expect("the file");
+        for number in 0..4 {
+            assert!(broker.push(&entry(number)));
+            assert!(number > 0 || client.pop() == Some(entry(0)));
+        }
+        client.arm(true);
+        let (small, _fd) = Ring::create(2).expect("memory");
+        assert!(!broker.copy_to(&small, 0));
+        let (large, _fd) = Ring::create(3).expect("memory");
+        assert!(!broker.copy_to(&large, 1) && large.pop().is_none());
+        assert!(broker.copy_to(&large, 0) && large.take_armed(true));
+        assert!(!large.push(&entry(9)), "full");
+        for number in 1..4 {
+            assert_eq!(large.pop(), Some(entry(number)));
+        }
+        assert_eq!(large.pop(), None);
+        client.word(64).store(u64::MAX / 2, Ordering::Relaxed);
+        let (large, _fd) = Ring::create(5).expect("memory");
+        assert!(
+            broker.copy_to(&large, 2) && large.push(&entry(9)),
+            "three at most"
+        );
     }
 
     #[test]

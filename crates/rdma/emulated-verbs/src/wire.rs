@@ -76,6 +76,7 @@ pub mod op {
     pub const REREG_MR: u64 = 21;
     /// Of a host's device; needs no open device. The answer has [`super::COUNTERS`], in their order.
     pub const COUNTERS: u64 = 22;
+    pub const RESIZE_CQ: u64 = 23;
     /// Without an answer.
     pub const POST_SEND: u64 = 30;
     pub const POST_RECV: u64 = 31;

@@ -5,13 +5,14 @@
 
 use crate::fabric::{Answered, Completions, Fabric, Region, Shared, Window, event_pipe};
 use crate::memory::{Span, read};
-use crate::pair::Pair;
+use crate::pair::{Pair, Work};
 use isolane_rdma_emulated_verbs::attributes::PairAttributes;
 use isolane_rdma_emulated_verbs::context::{DEPTH_MAX, ENTRIES_MAX, OBJECTS_MAX};
 use isolane_rdma_emulated_verbs::ring::Ring;
 use isolane_rdma_emulated_verbs::wire::{Reader, Writer, op, pack};
 use isolane_rdma_verbs_sys::*;
 use std::collections::{BTreeMap, VecDeque};
+use std::os::fd::OwnedFd;
 
 /// Completion channels that one client may have, each with a descriptor here.
 const CHANNELS_MAX: usize = 32;
@@ -108,6 +109,10 @@ impl Fabric {
             op::CREATE_CQ => {
                 let (entries, channel) = reader.halves()?;
                 self.create_completions(client, entries, channel)
+            }
+            op::RESIZE_CQ => {
+                let (handle, entries) = reader.halves()?;
+                self.resize_completions(client, handle, entries)
             }
             op::DESTROY_CQ => self.destroy_completions(client, reader.number()?),
             op::CREATE_SRQ => {
@@ -335,19 +340,9 @@ impl Fabric {
         if let Some(channel) = channel {
             known(self.channels.get(&channel).filter(|of| of.0 == client))?;
         }
-        if entries == 0 || entries > ENTRIES_MAX {
-            return Err(libc::EINVAL);
-        }
-        let own = self
-            .completions
-            .values()
-            .filter(|queue| queue.client == client);
-        room(own.clone().count())?;
-        let held: u64 = own.map(|queue| queue.ring.capacity()).sum();
-        if held + u64::from(entries) > u64::from(ENTRIES_MAX) {
-            return Err(libc::ENOMEM);
-        }
-        let (ring, fd) = Ring::create(entries).map_err(|error| error.raw_os_error())?;
+        let own = self.completions.values();
+        room(own.filter(|queue| queue.client == client).count())?;
+        let (ring, fd) = self.new_ring(client, entries, 0)?;
         let handle = self.handle();
         let queue = Completions {
             client,
@@ -357,6 +352,40 @@ impl Fabric {
         };
         self.completions.insert(handle, queue);
         let (answer, _) = words(&[u64::from(handle)])?;
+        Ok((answer, Some(fd)))
+    }
+
+    /// A ring for a client whose others, but for `replaced` entries of them, stay.
+    fn new_ring(&self, client: u32, entries: u32, replaced: u64) -> Result<(Ring, OwnedFd), i32> {
+        if entries == 0 || entries > ENTRIES_MAX {
+            return Err(libc::EINVAL);
+        }
+        let own = self.completions.values();
+        let own = own.filter(|queue| queue.client == client);
+        let held: u64 = own.map(|queue| queue.ring.capacity()).sum();
+        if held - replaced + u64::from(entries) > u64::from(ENTRIES_MAX) {
+            return Err(libc::ENOMEM);
+        }
+        Ring::create(entries).map_err(|error| error.raw_os_error())
+    }
+
+    fn resize_completions(&mut self, client: u32, handle: u32, entries: u32) -> Answered {
+        let queue = self.completions.get(&handle);
+        let queue = queue.filter(|queue| queue.client == client);
+        known(queue)?;
+        let replaced = queue.map_or(0, |queue| queue.ring.capacity());
+        let (ring, fd) = self.new_ring(client, entries, replaced)?;
+        let queue = self.completions.get_mut(&handle).expect("just found");
+        // Completions that posted requests will make have their places too.
+        let pairs = self.pairs.values();
+        let pairs = pairs.filter(|pair| pair.send_completions == handle);
+        let signalled = |work: &&Work| work.request.flags & IBV_SEND_SIGNALED != 0;
+        let owed = pairs.flat_map(|pair| &pair.work).filter(signalled).count();
+        if !queue.ring.copy_to(&ring, owed as u64) {
+            return Err(libc::EINVAL);
+        }
+        queue.ring = ring;
+        let (answer, _) = words(&[])?;
         Ok((answer, Some(fd)))
     }
 

@@ -66,7 +66,7 @@ exports! {
     ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int = completion::destroy_channel(channel);
     ibv_create_cq(of: *mut ibv_context, cqe: c_int, user: *mut c_void, channel: *mut ibv_comp_channel, vector: c_int) -> *mut ibv_cq
         = completion::create(of, cqe, user, channel, vector);
-    ibv_resize_cq(_cq: *mut ibv_cq, _cqe: c_int) -> c_int = completion::resize();
+    ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int = completion::resize(cq, cqe);
     ibv_destroy_cq(cq: *mut ibv_cq) -> c_int = completion::destroy_queue(cq);
     ibv_get_cq_event(channel: *mut ibv_comp_channel, cq: *mut *mut ibv_cq, user: *mut *mut c_void) -> c_int
         = completion::event(channel, cq, user);

@@ -133,6 +133,7 @@ pub(crate) struct End {
     pub(crate) client: Client,
     pub(crate) host: u64,
     pub(crate) domain: u32,
+    pub(crate) queue: u32,
     pub(crate) ring: Ring,
     pub(crate) pair: u32,
 }
@@ -165,6 +166,7 @@ impl End {
             client,
             host,
             domain,
+            queue,
             ring: Ring::map(file.unwrap(), DEPTH).unwrap(),
             pair,
         }

@@ -89,7 +89,8 @@ fn objects_of_another_client_cannot_be_named() {
     let memory = vec![0; 8];
     let key = owner.register(&memory, ACCESS);
     let thief = place.open(0);
-    let attempts: [&[u64]; 6] = [
+    let attempts: [&[u64]; 7] = [
+        &[op::RESIZE_CQ, pack(owner.queue, 32)],
         &[op::DEALLOC_PD, u64::from(owner.domain)],
         &[op::DEREG_MR, u64::from(key)],
         &[op::DESTROY_QP, u64::from(owner.pair)],

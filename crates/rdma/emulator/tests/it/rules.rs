@@ -2,7 +2,9 @@
 
 use crate::client::{ACCESS, End, Place, Refused, address, connected, connected_by, element};
 use isolane_rdma_emulated_verbs::attributes::SendRequest;
-use isolane_rdma_emulated_verbs::wire::{COUNTERS, VERSION, op, pack};
+use isolane_rdma_emulated_verbs::context::ENTRIES_MAX;
+use isolane_rdma_emulated_verbs::ring::Ring;
+use isolane_rdma_emulated_verbs::wire::{COUNTERS, VERSION, Writer, op, pack};
 use isolane_rdma_emulator::faults::{Chances, PARTS};
 use isolane_rdma_emulator::server::OPEN_TIME;
 use isolane_rdma_verbs_sys::*;
@@ -53,6 +55,39 @@ fn a_write_lands_and_a_read_fetches() {
         summary.ports[0].0 > 8000 && summary.ports[0].1 > 8000,
         "{summary:?}"
     );
+}
+
+#[test]
+fn a_completion_queue_grows_to_the_devices_maximum() {
+    let place = Place::new();
+    let (mut left, right) = connected(&place, 0);
+    let (source, target) = (vec![0xaa; 8], vec![0; 8]);
+    let write = request(IBV_WR_RDMA_WRITE, &left, &source, (&right, &target));
+    for wr_id in 0..4 {
+        left.post(&SendRequest {
+            wr_id,
+            ..write.clone()
+        });
+    }
+    assert_eq!(left.completion().wr_id, 0);
+    let resize = |left: &End, entries| {
+        let words = [op::RESIZE_CQ, pack(left.queue, entries)];
+        left.client.call_with(&Writer::of(&words))
+    };
+    let errno = |left: &End, entries| resize(left, entries).unwrap_err();
+    let einval = Refused::Errno(libc::EINVAL as u64);
+    assert_eq!(errno(&left, 0), einval);
+    assert_eq!(errno(&left, ENTRIES_MAX + 1), einval);
+    for entries in [64, ENTRIES_MAX] {
+        let (_, file) = resize(&left, entries).unwrap();
+        left.ring = Ring::map(file.unwrap(), entries).unwrap();
+    }
+    for wr_id in 1..4 {
+        assert_eq!(left.completion().wr_id, wr_id);
+    }
+    let words = [op::CREATE_CQ, pack(1, u32::MAX)];
+    let enomem = Refused::Errno(libc::ENOMEM as u64);
+    assert_eq!(left.client.call(&words).unwrap_err(), enomem, "all is used");
 }
 
 #[test]
