@@ -12,7 +12,8 @@
 //! itself, as the kernel reports it.
 //!
 //! Limits: the tenant of a process is found once, when its listener arrives; its children keep the tenant. A container
-//! is remembered only if the enforcer sees its cgroup below its own mount of version 2.
+//! is remembered only if the path of its cgroup has its name, and the enforcer sees the cgroup below its own mount of
+//! version 2.
 
 use crate::arrival::Arrival;
 use crate::control::pace::Limits;
@@ -149,6 +150,10 @@ impl Tenants {
     }
 
     fn learn(&mut self, process: &Process, place: usize) {
+        // Processes of several containers, and of none, may share any other cgroup.
+        if process.workload.container.is_none() {
+            return;
+        }
         let Some(path) = &process.cgroup else { return };
         if let Some(cgroup) = self.cgroup(path) {
             self.learnt.insert(path.clone(), Learnt { cgroup, place });
@@ -216,14 +221,15 @@ pub(crate) fn limits(tenant: &EnforcedTenant) -> Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isolane_common_linux::cgroup::Workload;
     use isolane_rdma_scenario::enforcement::parse;
     use std::fs;
 
-    /// A machine with a cgroup of version 2 for the container `/c1`.
+    /// A machine with a cgroup of version 2 for the container `/lxc/c1`.
     fn machine() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         let mount = folder.path().join("sys/fs/cgroup");
-        fs::create_dir_all(mount.join("c1")).unwrap();
+        fs::create_dir_all(mount.join("lxc/c1")).unwrap();
         fs::write(mount.join("cgroup.controllers"), "").unwrap();
         folder
     }
@@ -257,6 +263,7 @@ mod tests {
             id: 5,
             user: Some(user),
             cgroup: Some(cgroup.to_owned()),
+            workload: Workload::of(cgroup),
             ..Process::default()
         }
     }
@@ -301,7 +308,7 @@ mod tests {
     fn annotations_count_from_a_runtime_only_and_are_remembered() {
         let machine = machine();
         let mut tenants = tenants_of(Root::at(machine.path()));
-        let container = process(7, "/c1");
+        let container = process(7, "/lxc/c1");
         let place = tenants.of(&container, false, &labelled("db"));
         assert_eq!(tenants.name(place), "rest");
         let place = tenants.of(&container, true, &labelled("db"));
@@ -315,24 +322,36 @@ mod tests {
     fn the_next_container_under_the_same_path_inherits_no_tenant() {
         let machine = machine();
         let mut tenants = tenants_of(Root::at(machine.path()));
-        let place = tenants.of(&process(7, "/c1"), true, &labelled("db"));
+        let place = tenants.of(&process(7, "/lxc/c1"), true, &labelled("db"));
         assert_eq!(tenants.name(place), "database");
         // The first container's directory stays elsewhere, so the file system cannot give its inode to the second one.
-        let path = machine.path().join("sys/fs/cgroup/c1");
+        let path = machine.path().join("sys/fs/cgroup/lxc/c1");
         fs::rename(&path, machine.path().join("ended")).unwrap();
         fs::create_dir(&path).unwrap();
-        let place = tenants.of(&process(7, "/c1"), false, &Arrival::default());
+        let place = tenants.of(&process(7, "/lxc/c1"), false, &Arrival::default());
         assert_eq!(tenants.name(place), "rest");
+    }
+
+    #[test]
+    fn a_cgroup_that_is_no_containers_is_not_remembered() {
+        let machine = machine();
+        let mut tenants = tenants_of(Root::at(machine.path()));
+        for shared in ["/", "/lxc"] {
+            let place = tenants.of(&process(7, shared), true, &labelled("db"));
+            assert_eq!(tenants.name(place), "database");
+            let place = tenants.of(&process(8, shared), false, &Arrival::default());
+            assert_eq!(tenants.name(place), "rest");
+        }
     }
 
     #[test]
     fn a_container_is_forgotten_when_its_cgroup_is_gone() {
         let machine = machine();
         let mut tenants = tenants_of(Root::at(machine.path()));
-        tenants.of(&process(7, "/c1"), true, &labelled("db"));
+        tenants.of(&process(7, "/lxc/c1"), true, &labelled("db"));
         tenants.forget_ended();
         assert_eq!(tenants.learnt.len(), 1);
-        fs::remove_dir(machine.path().join("sys/fs/cgroup/c1")).unwrap();
+        fs::remove_dir(machine.path().join("sys/fs/cgroup/lxc/c1")).unwrap();
         tenants.forget_ended();
         assert!(tenants.learnt.is_empty());
     }
