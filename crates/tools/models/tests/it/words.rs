@@ -29,6 +29,8 @@ const NO_RELEASE: u8 = 1;
 const NO_ACQUIRE: u8 = 2;
 /// Fences order nothing.
 const NO_FENCE: u8 = 3;
+/// A stored 1, the mark of a removed object, becomes 0: its cell is empty.
+const NO_MARK: u8 = 4;
 
 fn weakened<const DEFECT: u8>(order: Ordering) -> Ordering {
     match (DEFECT, order) {
@@ -68,6 +70,7 @@ macro_rules! words {
 
             fn store(&self, value: $value, order: Ordering) {
                 match self {
+                    Self::Seen(word) if DEFECT == NO_MARK && value == 1 => word.store(0, order),
                     Self::Seen(word) => word.store(value, weakened::<DEFECT>(order)),
                     Self::Left(word) => word.store(value as u64, order),
                 }

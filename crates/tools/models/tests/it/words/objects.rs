@@ -2,7 +2,7 @@
 //! an object that was there before is found in every interleaving, also while the table grows and while others leave;
 //! what is found was written before.
 
-use super::{Checked, NO_ACQUIRE, NO_RELEASE, NONE, broken, holds};
+use super::{Checked, NO_ACQUIRE, NO_MARK, NO_RELEASE, NONE, broken, holds};
 use isolane_rdma_session::words::{Atomics, Word};
 use isolane_shim::table::Table;
 use loom::sync::Arc;
@@ -29,14 +29,35 @@ const SECOND: usize = 128;
 /// Object 1 is there; object 2 comes and leaves.
 fn program<const DEFECT: u8>() {
     let table = table::<DEFECT>();
-    table.insert(FIRST, value::<DEFECT>(1));
+    table.insert(FIRST, value::<DEFECT>(11));
     let other = Arc::clone(&table);
     let other = thread::spawn(move || {
         let found = other.find(FIRST).map(|found| found.load(Ordering::Relaxed));
-        assert_eq!(found, Some(1), "an object is lost or not written");
+        assert_eq!(found, Some(11), "an object is lost or not written");
     });
-    table.insert(SECOND, value::<DEFECT>(2));
+    table.insert(SECOND, value::<DEFECT>(12));
     table.remove(SECOND);
+    other.join().expect("no panic");
+}
+
+/// Three objects whose searches begin at one cell of eight. The one before the sought object leaves and returns, the one
+/// behind it comes and leaves.
+fn neighbours<const DEFECT: u8>() {
+    let table = Arc::new(Table::<Value<DEFECT>, Checked<DEFECT>>::with_cells(8));
+    let sought = FIRST;
+    table.insert(3 * FIRST, value::<DEFECT>(12));
+    table.insert(sought, value::<DEFECT>(11));
+    let other = Arc::clone(&table);
+    let other = thread::spawn(move || {
+        let found = other
+            .find(sought)
+            .map(|found| found.load(Ordering::Relaxed));
+        assert_eq!(found, Some(11), "an object is lost or not written");
+    });
+    table.remove(3 * FIRST);
+    table.insert(5 * FIRST, value::<DEFECT>(13));
+    table.remove(5 * FIRST);
+    table.insert(3 * FIRST, value::<DEFECT>(12));
     other.join().expect("no panic");
 }
 
@@ -48,7 +69,7 @@ fn newcomer<const DEFECT: u8>() {
         let found = other.find(FIRST).map(|found| found.load(Ordering::Relaxed));
         assert_ne!(found, Some(0), "an object is lost or not written");
     });
-    table.insert(FIRST, value::<DEFECT>(1));
+    table.insert(FIRST, value::<DEFECT>(11));
     other.join().expect("no panic");
 }
 
@@ -56,6 +77,7 @@ fn newcomer<const DEFECT: u8>() {
 fn an_object_is_found_while_others_come_and_go() {
     assert!(holds(program::<NONE>) > 1);
     assert!(holds(newcomer::<NONE>) > 1);
+    assert!(holds(neighbours::<NONE>) > 1);
 }
 
 #[test]
@@ -70,4 +92,6 @@ fn a_table_without_an_ordering_is_found() {
         // Loom itself reports an access to words of which the thread does not know that they were made.
         assert!(found.unwrap().contains("Causality violation"));
     }
+    let found = broken(neighbours::<NO_MARK>);
+    assert!(found.unwrap().contains("an object is lost or not written"));
 }
