@@ -1,11 +1,10 @@
 //! Aequitas 2 where the processes of a calling host exchange evidence, and hosts do not.
 //!
 //! Problem: with several processes on each calling host, a process alone sees few of the misses.
-//! Method: [`isolane_rpc_policy::evidence`] decides, as in the libraries for real RPC stacks. At the end of a call a process
-//! learns at once. If its last exchange is `exchange_us` ago, it also passes the outcomes since then to the host's other
-//! processes.
-//! Limits: the outcomes arrive when they are sent; a library also waits for its reader, up to one period more. Several
-//! misses between two exchanges count for one cut. 216 bytes for each process, called host and class.
+//! Method: [`isolane_rpc_policy::evidence`] decides. At the end of a call a process learns at once. If its last exchange is
+//! `exchange_us` ago, it also passes the outcomes since then to the host's other processes.
+//! Limits: a model only: the libraries for real RPC stacks exchange no evidence. The outcomes arrive when they are sent.
+//! Several misses between two exchanges count for one cut. 224 bytes for each process, called host and class.
 
 use super::super::objective::Objective;
 use super::super::slab::Call;
@@ -23,6 +22,8 @@ use isolane_rpc_policy::evidence::{Evidence, Joint};
 struct Caller {
     channel: Channel,
     joint: Joint,
+    /// The gap of the last decision, ps.
+    gap: u64,
     /// What the host's other processes do not know.
     unsent: Evidence,
 }
@@ -53,6 +54,7 @@ impl Processes {
         let caller = Caller {
             channel: Channel::default(),
             joint: Joint::new(Instant::ZERO),
+            gap: 0,
             unsent: Evidence::default(),
         };
         let period_us = parameter(scenario, "exchange_us").unwrap_or(EXCHANGE_US);
@@ -72,9 +74,14 @@ impl Processes {
             return class;
         };
         let index = caller as usize * self.lowest + usize::from(class);
-        let Caller { channel, joint, .. } = &mut self.callers[index];
-        let gap = joint.gaps().bounded(channel.requested_gap(options, now));
-        match channel.decide(options, gap, now, mtus) {
+        let Caller {
+            channel,
+            joint,
+            gap,
+            ..
+        } = &mut self.callers[index];
+        *gap = joint.gaps().bounded(channel.requested_gap(options, now));
+        match channel.decide(options, *gap, now, mtus) {
             Decision::Admit => class,
             Decision::Downgrade => self.lowest as u8,
         }
@@ -118,10 +125,51 @@ impl Processes {
     pub(super) fn probability(&self, caller: u32, class: u8) -> Option<f64> {
         let options = self.options.get(usize::from(class))?.as_ref()?;
         let caller = &self.callers[caller as usize * self.lowest + usize::from(class)];
-        let gap = caller.joint.gaps().all;
-        Some(caller.channel.probability(options, gap).as_f64())
+        Some(caller.channel.probability(options, caller.gap).as_f64())
     }
 }
 
 /// Default of `exchange_us`.
 const EXCHANGE_US: f64 = 10_000.0;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TARGET: Duration = Duration::from_us(15);
+
+    fn at(us: u64) -> Instant {
+        Instant::ZERO + Duration::from_us(us)
+    }
+
+    #[test]
+    fn the_shown_probability_is_that_of_the_bounded_gap() {
+        let caller = Caller {
+            channel: Channel::default(),
+            joint: Joint::new(Instant::ZERO),
+            gap: 0,
+            unsent: Evidence::default(),
+        };
+        let mut all = Processes {
+            options: vec![Some(Aequitas2Options::new(TARGET, 99.9))],
+            callers: vec![caller],
+            exchanged: vec![Instant::ZERO],
+            period: TARGET,
+            processes: 1,
+            lowest: 1,
+        };
+        let options = all.options[0].expect("given above");
+        // A peer reports misses alone, so its level goes to the floor. A call of an MTU in each microsecond.
+        for us in 1..20_000 {
+            let lie = Evidence {
+                missed: 10,
+                missed_issued: at(us),
+                ..Evidence::default()
+            };
+            all.callers[0].joint.on_peer(&options, at(us), lie);
+            all.decide(at(us), 0, 0, 1);
+        }
+        let shown = all.probability(0, 0).expect("a gated class");
+        assert!((0.24..0.26).contains(&shown), "{shown}");
+    }
+}
