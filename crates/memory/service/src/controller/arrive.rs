@@ -425,7 +425,8 @@ impl Controlled {
             is_kept: true,
             tiers_done: false,
             cpu_done: false,
-            floors_done: entry.application.floors.is_none(),
+            // A cgroup of ours may be one that was left behind, with its floors.
+            floors_done: entry.application.floors.is_none() && !entry.own,
             breaches: None,
             cpu_text: None,
             retry_at: Instant::ZERO,

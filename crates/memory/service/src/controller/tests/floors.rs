@@ -51,6 +51,18 @@ fn floors_are_restored_and_lifted() {
 }
 
 #[test]
+fn an_application_without_floors_does_not_inherit_those_of_a_cgroup_that_was_left() {
+    let mut bench = Bench::new();
+    bench.world.lock().floors.insert(REDIS.to_owned(), FLOORS);
+    bench.world.lock().refuse.insert("floors", 1);
+    bench.admit(app("redis", 3, 400));
+    assert!(problem(&mut bench).is_some_and(|why| why.contains("floors")));
+    bench.steps(6);
+    assert_eq!(problem(&mut bench), None);
+    assert_eq!(floors(&bench), Some(Floors::default()));
+}
+
+#[test]
 fn a_stopped_service_leaves_no_floor() {
     let mut bench = Bench::new();
     bench.admit(guarded());
