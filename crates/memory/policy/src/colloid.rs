@@ -281,7 +281,7 @@ mod tests {
         let plan = Plan {
             promote: Bytes::new(1_000),
             demote: Bytes::new(700),
-            demote_hot: Bytes::ZERO,
+            ..Plan::default()
         };
         let hot = HotPages {
             bytes: Bytes::new(1_000_000),
@@ -294,6 +294,7 @@ mod tests {
                 promote,
                 demote,
                 demote_hot,
+                ..
             } = colloid.bound(plan, hot, hot, QUANTUM);
             [promote, demote, demote_hot].map(Bytes::get)
         };

@@ -71,8 +71,10 @@ pub enum Due {
 pub struct Plan {
     /// Hot pages from far to near memory.
     pub promote: Bytes,
-    /// Pages below the warm threshold from near to far memory.
+    /// Pages of the bins before [`Self::cold`] from near to far memory.
     pub demote: Bytes,
+    /// The warm threshold of this round: [`Memtis::warm`] may already be that of the next one.
+    pub cold: usize,
     /// Hot pages from near to far memory: under [`crate::colloid`] alone.
     pub demote_hot: Bytes,
 }
@@ -185,7 +187,8 @@ impl Memtis {
             true => (used + wanted + mark).saturating_sub(self.near),
             false => Bytes::ZERO,
         };
-        let demote = sum(&near[..self.warm]).min(excess);
+        let cold = self.warm;
+        let demote = sum(&near[..cold]).min(excess);
         // Warm pages give way to hot ones from the next round on, until the thresholds are set again.
         if demote < wanted.min(excess) {
             self.warm = self.hot;
@@ -193,6 +196,7 @@ impl Memtis {
         Plan {
             promote: wanted.min(room),
             demote,
+            cold,
             demote_hot: Bytes::ZERO,
         }
     }
@@ -304,11 +308,13 @@ mod tests {
             plan,
             Plan {
                 demote,
+                cold: 1,
                 ..Plan::default()
             }
         );
         let plan = memtis.plan(&pages(&[(0, 3), (2, 16)]), &pages(&[(0, 22)]));
-        assert_eq!(plan, Plan::default());
+        assert_eq!(gigabytes(plan), [0, 0, 0]);
+        assert_eq!((plan.promote, plan.demote), (Bytes::ZERO, Bytes::ZERO));
     }
 
     /// The slow, obvious way: each page for itself, and every threshold tried.
@@ -356,7 +362,7 @@ mod tests {
             let used = sum(&near);
             prop_assert!(plan.promote == Bytes::ZERO || used + plan.promote <= Bytes::new(capacity * GB));
             prop_assert!(plan.promote <= sum(&far[hot..]) && plan.demote <= sum(&near[..warm]));
-            prop_assert_eq!(plan.demote_hot, Bytes::ZERO);
+            prop_assert_eq!((plan.demote_hot, plan.cold), (Bytes::ZERO, warm));
         }
     }
 }

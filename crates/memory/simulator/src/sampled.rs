@@ -146,10 +146,10 @@ impl Sampled {
         most: f64,
     ) -> [f64; TIERS_MAX] {
         let mut moved = [0.0; TIERS_MAX];
-        let (hot, warm) = (self.memtis.hot(), self.memtis.warm());
+        let (hot, cold) = (self.memtis.hot(), self.plan.cold);
         let mut left = most;
         let far = || 1..machine.tiers.len();
-        for (down, bins) in [(true, 0..warm), (true, hot..BINS), (false, hot..BINS)] {
+        for (down, bins) in [(true, 0..cold), (true, hot..BINS), (false, hot..BINS)] {
             for tier in far() {
                 let (from, to) = if down { (0, tier) } else { (tier, 0) };
                 let planned = match (down, bins.start == 0) {
@@ -226,4 +226,48 @@ fn shift(
         sum += moved;
     }
     sum
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::host::Phase;
+    use isolane_memory_scenario::machine::MemMachine;
+    use isolane_memory_scenario::parse::parse;
+
+    const GB: f64 = 1e9;
+
+    /// Near memory of 10 GB, full; 2 GB of hot pages are far, and 1 GB of the near pages is cold.
+    #[test]
+    fn warm_pages_stay_in_the_round_that_is_short_of_room_and_go_in_the_next() {
+        let text = "duration = \"1s\"\n[memory]\nmachine = \"xeon-8362\"\nlocal = \"10GB\"\n\
+                    [[app]]\nname = \"a\"\nkind = \"bandwidth\"\nworking_set = \"15GB\"\n";
+        let scenario = parse(text, "x.toml").expect("valid");
+        let profile = MemMachine::named(&scenario.machine).expect("compiled in");
+        let machine = Machine::new(&profile, &scenario.capacity);
+        let mut apps = vec![App::new(&scenario.apps[0])];
+        apps[0].phase = Phase::Running;
+        let mut sampled = Sampled::new(&machine, &apps, false);
+        for (tier, bin, gigabytes) in [
+            (0, 0, 1.0),
+            (0, 8, 6.0),
+            (0, 9, 3.0),
+            (1, 8, 3.0),
+            (1, 9, 2.0),
+        ] {
+            apps[0].pages.add(tier, gigabytes * GB);
+            sampled.heat[0].follow(&apps[0].pages, bin);
+        }
+        let all = sampled.histogram(&apps, 0..2);
+        sampled.memtis.adapt(&all);
+        assert_eq!((sampled.memtis.hot(), sampled.memtis.warm()), (9, 8));
+        let mut round = || {
+            sampled.plan(&machine, &apps);
+            sampled.carry_out(&machine, &mut apps, f64::INFINITY);
+            [0..1, 8..9, 9..BINS].map(|bins| (sampled.heat[0].held(0, &bins) / GB * 10.0).round())
+        };
+        assert_eq!(round(), [0.0, 60.0, 30.0]);
+        let [_, warm, hot] = round();
+        assert!(warm < 60.0 && hot > 30.0, "{warm} {hot}");
+    }
 }
