@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Registers and deregisters a page for ever, as husky's control-verb attacker does; says how often and how it went.
 
-    control_loop.py DEVICE FILE [CALLERS]
+    control_loop.py DEVICE FILE [CALLERS [SECONDS]]
 
 CALLERS processes do so (1), each with a context of its own. Each writes three numbers of 8 bytes, little-endian, into its
 part of FILE, which has 24 bytes for each: pairs done, errors seen, nanoseconds of the longest pair since the last time the
-reader set that number to 0. All end by themselves after two minutes.
+reader set that number to 0. All end by themselves after SECONDS (120).
 """
 import mmap
 import os
@@ -19,7 +19,7 @@ from pyverbs.mr import MR
 from pyverbs.pd import PD
 from pyverbs.pyverbs_error import PyverbsError
 
-SECONDS_MAX = 120
+SECONDS_MAX = float(sys.argv[4]) if len(sys.argv) > 4 else 120
 
 callers = int(sys.argv[3]) if len(sys.argv) > 3 else 1
 with open(sys.argv[2], "r+b") as file:

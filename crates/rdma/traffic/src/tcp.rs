@@ -3,15 +3,16 @@
 //! A server runs jobs of every client that can connect. It uses its own device and rejects jobs beyond its memory
 //! limit, but it sends what a job requires. Run it where you would run perftest's server. A connection has no place
 //! among the clients until its job has arrived ([`isolane_common_linux::pool`]), so silent connections block no client.
-//! A connection that loses its place to a newcomer is closed, unless a job waits in its socket: on a busy machine
-//! connections may come faster than their threads start.
+//! A connection that loses its place to a newcomer is closed, unless a whole job of at most [`PEEK`] bytes waits in its
+//! socket: on a busy machine connections may come faster than their threads start.
 
 use crate::coordinator::Link;
 use crate::engine::{Outcome, Overrides, serve};
 use crate::worker::{Failure, FailureKind, FromWorker, ToWorker, write_line};
-use isolane_common_linux::pool::{Entry, Pool, PoolLimits};
+use isolane_common_linux::pool::{Pool, PoolLimits};
 use isolane_common_linux::timed::Timed;
-use rustix::net::{RecvFlags, recv};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+use std::fmt::Display;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::net::{Shutdown, TcpListener, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
@@ -30,7 +31,7 @@ const JOB: Duration = Duration::from_secs(10);
 const PEEK: usize = 16 << 10;
 /// Pause after a failed accept: a descriptor may become free.
 const PAUSE: Duration = Duration::from_millis(100);
-/// Longest job, bytes: 256 ends, the most of a job, take less than 4 KiB each.
+/// Longest job, bytes. An end takes about 1 KiB, and each message of its pattern some 30 bytes.
 const JOB_MAX: u64 = 1 << 20;
 /// Places of a server: each client may use the server's memory limit, and each connection without a job holds at most
 /// [`JOB_MAX`] bytes of it.
@@ -79,13 +80,21 @@ pub fn serve_clients(
         let begun = listener.accept().and_then(|(stream, from)| {
             let stream = Arc::new(stream);
             let other = Arc::clone(&stream);
-            let entry = pool.enter(Some(from.ip()), move || hang_up(&other));
+            let mut entry = pool.enter(Some(from.ip()), move || hang_up(&other));
             let (overrides, say) = (overrides.clone(), Arc::clone(&say));
             let thread = std::thread::Builder::new().name("client".to_owned());
             thread.spawn(move || {
                 // A connection without a job is not reported, because such connections could fill the log.
-                let Ok(first) = job(&stream) else { return };
-                match client(&stream, first, entry, &overrides) {
+                let Ok(first) = line(&stream) else { return };
+                // Its place among the strangers ends before the line is parsed, which takes long.
+                let place = entry.authenticated();
+                if !is_job(&first) {
+                    return;
+                }
+                let served = place
+                    .map_err(|full| refuse(&stream, FailureKind::Machine, &full))
+                    .and_then(|()| client(&stream, first, &overrides));
+                match served {
                     Ok(Outcome::Done) => {}
                     Ok(Outcome::Abandoned) => say(&format!("client {from} left early")),
                     Ok(Outcome::Failed(failure)) => {
@@ -115,21 +124,8 @@ fn hang_up(stream: &TcpStream) {
 }
 
 /// Serves a connection whose job has arrived: `first` is what was read of it.
-fn client(
-    mut stream: &TcpStream,
-    first: Vec<u8>,
-    mut entry: Entry,
-    overrides: &Overrides,
-) -> io::Result<Outcome> {
+fn client(mut stream: &TcpStream, first: Vec<u8>, overrides: &Overrides) -> io::Result<Outcome> {
     stream.set_read_timeout(None)?;
-    if let Err(full) = entry.authenticated() {
-        let failure = Failure {
-            kind: FailureKind::Machine,
-            message: full.to_string(),
-        };
-        write_line(&mut stream, &FromWorker::Failed(failure))?;
-        return Err(io::Error::other(full));
-    }
     tune(stream)?;
     let reader = BufReader::new(stream.try_clone()?);
     let outcome = serve(Cursor::new(first).chain(reader), &mut stream, overrides);
@@ -138,20 +134,43 @@ fn client(
     Ok(outcome)
 }
 
-/// The bytes up to the end of the first line, which is a job, and those that came with it.
-fn job(stream: &TcpStream) -> io::Result<Vec<u8>> {
+/// The bytes up to the end of the first line, and those that came with it. A longer line than a job may have is
+/// answered.
+fn line(stream: &TcpStream) -> io::Result<Vec<u8>> {
     let mut reader = BufReader::new(Timed::new(stream, Instant::now(), JOB));
     let mut line = Vec::new();
     (&mut reader).take(JOB_MAX).read_until(b'\n', &mut line)?;
-    match serde_json::from_slice(&line) {
-        Ok(ToWorker::Job(_)) if line.ends_with(b"\n") => {
-            line.extend_from_slice(reader.buffer());
-            Ok(line)
-        }
-        _ => Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "its first line is no job of this release",
-        )),
+    if line.len() as u64 == JOB_MAX && !line.ends_with(b"\n") {
+        let why = "a job of more than 1 MiB; use fewer processes or shorter patterns";
+        return Err(refuse(stream, FailureKind::Job, &why));
+    }
+    if !line.ends_with(b"\n") {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    line.extend_from_slice(reader.buffer());
+    Ok(line)
+}
+
+/// Whether the first of these lines is a job of this release.
+fn is_job(lines: &[u8]) -> bool {
+    let mut jobs = serde_json::Deserializer::from_slice(lines).into_iter();
+    matches!(jobs.next(), Some(Ok(ToWorker::Job(_))))
+}
+
+/// Answers with the reason, and returns it. A client that reads nothing is not waited for.
+fn refuse(stream: &TcpStream, kind: FailureKind, why: &dyn Display) -> io::Error {
+    let failure = Failure {
+        kind,
+        message: why.to_string(),
+    };
+    let mut answer = Vec::new();
+    let written = write_line(&mut answer, &FromWorker::Failed(failure)).and_then(|()| {
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        Ok(send(stream, &answer, flags)?)
+    });
+    match written {
+        Ok(_) => io::Error::other(why.to_string()),
+        Err(error) => error,
     }
 }
 
