@@ -2,14 +2,12 @@
 //!
 //! Problem: identify the process, receive the region, request the meters of devices, and detect the end. Method:
 //! SEQPACKET messages of [`isolane_rdma_session::message`]. Every wait for the daemon is bounded by
-//! [`ANSWER_TIMEOUT_MS`], and after any failure the application runs unpaced.
+//! [`Settings::answer_ms`], and after any failure the application runs unpaced.
 
 use crate::descriptor::Descriptor;
 use crate::settings::Settings;
 use crate::table::lock;
-use isolane_rdma_session::message::{
-    ANSWER_TIMEOUT_MS, Class, MESSAGE_MAX, NO_METER, TEXT_MAX, ToDaemon, ToShim,
-};
+use isolane_rdma_session::message::{Class, MESSAGE_MAX, NO_METER, TEXT_MAX, ToDaemon, ToShim};
 use isolane_rdma_session::region::{Region, SLOTS};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -120,7 +118,7 @@ impl Session {
         )
         .map(Descriptor::new)
         .map_err(|error| problem("cannot make a socket for", error))?;
-        let patience = Some(Duration::from_millis(ANSWER_TIMEOUT_MS));
+        let patience = Some(Duration::from_millis(settings.answer_ms));
         for which in [Timeout::Send, Timeout::Recv] {
             set_socket_timeout(&socket, which, patience)
                 .map_err(|error| problem("cannot bound the wait for", error))?;

@@ -5,7 +5,7 @@
 
 use isolane_rdma_session::SOCKET_PATH;
 use isolane_rdma_session::environment as names;
-use isolane_rdma_session::message::{Class, WEIGHT_MAX};
+use isolane_rdma_session::message::{ANSWER_TIMEOUT_MS, Class, WEIGHT_MAX};
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -48,6 +48,8 @@ pub struct Settings {
     pub spin_ns: u64,
     /// Whether the pump's thread runs; tests call the pump directly.
     pub pump: bool,
+    /// How long the daemon may take for an answer, ms.
+    pub answer_ms: u64,
 }
 
 impl Default for Settings {
@@ -62,6 +64,7 @@ impl Default for Settings {
             split_immediate: false,
             spin_ns: 20_000,
             pump: true,
+            answer_ms: ANSWER_TIMEOUT_MS,
         }
     }
 }

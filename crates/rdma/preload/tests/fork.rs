@@ -68,6 +68,7 @@ fn a_child_forked_during_the_hello_keeps_no_socket() {
     let settings = Settings {
         socket: folder.path().join("s"),
         talk: Talk::Off,
+        answer_ms: 600_000,
         ..Settings::default()
     };
     let kind = SocketType::SEQPACKET;
