@@ -23,7 +23,8 @@ pub struct Channel {
 #[repr(C)]
 pub struct Completions {
     cq: ibv_cq_ex,
-    ring: Mutex<Ring>,
+    /// None after a resize that the broker has made and whose memory this process could not map.
+    ring: Mutex<Option<Ring>>,
     /// Between the beginning and the end of extended polling.
     current: Mutex<Entry>,
 }
@@ -169,14 +170,15 @@ unsafe fn new(
     };
     let completions = Box::into_raw(Box::new(Completions {
         cq,
-        ring: Mutex::new(ring),
+        ring: Mutex::new(Some(ring)),
         current: Mutex::default(),
     }));
     lock(&ours.objects).insert((Kind::Completions, handle), completions.expose_provenance());
     completions
 }
 
-/// `ibv_resize_cq`. What was not polled moves to the new queue; a queue that is too small for it is not made.
+/// `ibv_resize_cq`. What was not polled moves to the new queue; a queue that is too small for it is not made. If the new
+/// memory cannot be mapped, polls and requests for events fail until another resize succeeds, which loses nothing.
 ///
 /// # Safety
 /// [`create`] or the extended call returned the queue, and it exists.
@@ -193,19 +195,22 @@ pub unsafe fn resize(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     // Nobody polls or arms while the broker copies.
     let mut ring = lock(&ours.ring);
     let request = Writer::of(&[op::RESIZE_CQ, pack(handle, entries)]);
-    let made = context.connection.call(&request).and_then(|answer| {
-        let fd = answer.fd.ok_or(libc::EPROTO)?;
-        Ring::map(fd, entries).map_err(|error| error.raw_os_error())
-    });
-    match made {
-        Ok(larger) => {
-            *ring = larger;
-            // SAFETY: the caller's promise; programs read the size when they have resized.
-            unsafe { (*cq).cqe = cqe };
-            0
-        }
-        Err(errno) => errno,
+    let answer = match context.connection.call(&request) {
+        Ok(answer) => answer,
+        Err(errno) => return errno,
+    };
+    // From here on the broker writes to the new queue only.
+    *ring = None;
+    let Some(fd) = answer.fd else {
+        return libc::EPROTO;
+    };
+    match Ring::map(fd, entries) {
+        Ok(new) => *ring = Some(new),
+        Err(error) => return error.raw_os_error(),
     }
+    // SAFETY: the caller's promise; programs read the size when they have resized.
+    unsafe { (*cq).cqe = cqe };
+    0
 }
 
 /// `ibv_modify_cq`: moderation of events changes nothing, as every completion is a moment of its own.
@@ -283,7 +288,11 @@ pub unsafe fn ack_events(cq: *mut ibv_cq, count: c_uint) {
 pub(crate) unsafe extern "C" fn arm(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: the header's function gives a queue of ours.
     let ours = unsafe { &*cq.cast::<Completions>() };
-    lock(&ours.ring).arm(solicited_only != 0);
+    let ring = lock(&ours.ring);
+    let Some(ring) = ring.as_ref() else {
+        return libc::EIO;
+    };
+    ring.arm(solicited_only != 0);
     0
 }
 
@@ -312,11 +321,16 @@ fn take(context: &Context, ring: &Ring) -> Option<Entry> {
 
 pub(crate) unsafe extern "C" fn poll(cq: *mut ibv_cq, count: c_int, target: *mut ibv_wc) -> c_int {
     // SAFETY: the header's function gives a queue of ours, with room for `count` completions.
-    let (ours, context) = unsafe { (&*cq.cast::<Completions>(), Context::of((*cq).context)) };
+    let ours = unsafe { &*cq.cast::<Completions>() };
     let ring = lock(&ours.ring);
+    let Some(ring) = ring.as_ref() else {
+        return -1;
+    };
+    // SAFETY: as above.
+    let context = unsafe { Context::of((*cq).context) };
     let mut taken = 0;
     while taken < count {
-        let Some(entry) = take(context, &ring) else {
+        let Some(entry) = take(context, ring) else {
             break;
         };
         let wc = ibv_wc {
@@ -355,7 +369,11 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: the header's function gives a queue of ours.
     unsafe {
         let ours = &*cq.cast::<Completions>();
-        match take(Context::of((*cq).context), &lock(&ours.ring)) {
+        let ring = lock(&ours.ring);
+        let Some(ring) = ring.as_ref() else {
+            return libc::EIO;
+        };
+        match take(Context::of((*cq).context), ring) {
             None => libc::ENOENT,
             Some(entry) => {
                 (*cq).wr_id = entry.wr_id;
@@ -391,4 +409,27 @@ readers! {
     read_sl -> u8 = |entry| entry.sl;
     read_dlid_path_bits -> u8 = |_entry| 0;
     read_completion_ts -> u64 = |entry| entry.timestamp;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_without_its_memory_fails_visibly() {
+        let mut queue = Completions {
+            cq: ibv_cq_ex::default(),
+            ring: Mutex::new(None),
+            current: Mutex::default(),
+        };
+        let cq = (&raw mut queue).cast();
+        let mut wc = ibv_wc::default();
+        // SAFETY: a queue of ours, which has no context to look at; the attributes and the target exist.
+        unsafe {
+            assert_eq!(poll(cq, 1, &raw mut wc), -1);
+            assert_eq!(arm(cq, 0), libc::EIO);
+            let mut attr = ibv_poll_cq_attr::default();
+            assert_eq!(start_poll(cq.cast(), &raw mut attr), libc::EIO);
+        }
+    }
 }

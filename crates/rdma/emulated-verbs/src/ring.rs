@@ -108,6 +108,8 @@ pub struct Ring {
     base: NonNull<c_void>,
     bytes: usize,
     capacity: u64,
+    /// Broker: entries produced. The client can write the shared number, which the broker therefore never reads.
+    produced: AtomicU64,
 }
 
 // SAFETY: see the module; all fields behind the pointer are atomics.
@@ -155,6 +157,7 @@ impl Ring {
             base: NonNull::new(base).ok_or(Errno::NOMEM)?,
             bytes,
             capacity: u64::from(capacity),
+            produced: AtomicU64::new(0),
         })
     }
 
@@ -180,7 +183,7 @@ impl Ring {
 
     /// Broker: appends a completion; false when the queue is full.
     pub fn push(&self, entry: &Entry) -> bool {
-        let produced = self.word(0).load(Ordering::Relaxed);
+        let produced = self.produced.load(Ordering::Relaxed);
         let consumed = self.word(64).load(Ordering::Acquire);
         if produced.wrapping_sub(consumed) >= self.capacity {
             return false;
@@ -189,8 +192,9 @@ impl Ring {
         for (index, word) in entry.words().into_iter().enumerate() {
             self.word(at + 8 * index).store(word, Ordering::Relaxed);
         }
-        self.word(0)
-            .store(produced.wrapping_add(1), Ordering::SeqCst);
+        let produced = produced.wrapping_add(1);
+        self.produced.store(produced, Ordering::Relaxed);
+        self.word(0).store(produced, Ordering::SeqCst);
         true
     }
 
@@ -202,11 +206,13 @@ impl Ring {
     }
 
     /// Broker: copies what the client has not taken into a new queue, with what the client waits for. False, without a
-    /// change, if this and `more` entries do not fit. A client that writes a false count gets wrong entries, and no more than fit here.
+    /// change, if this and `more` entries do not fit. A client that writes a false count gets wrong entries, but never more
+    /// than the broker has written here.
     pub fn copy_to(&self, new: &Self, more: u64) -> bool {
         let consumed = self.word(64).load(Ordering::Acquire);
-        let produced = self.word(0).load(Ordering::Relaxed);
-        let waiting = produced.wrapping_sub(consumed).min(self.capacity);
+        let produced = self.produced.load(Ordering::Relaxed);
+        let written = produced.min(self.capacity);
+        let waiting = produced.wrapping_sub(consumed).min(written);
         if waiting.saturating_add(more) > new.capacity {
             return false;
         }
@@ -311,12 +317,24 @@ mod tests {
             assert_eq!(large.pop(), Some(entry(number)));
         }
         assert_eq!(large.pop(), None);
-        client.word(64).store(u64::MAX / 2, Ordering::Relaxed);
-        let (large, _fd) = Ring::create(5).expect("memory");
-        assert!(
-            broker.copy_to(&large, 2) && large.push(&entry(9)),
-            "three at most"
-        );
+    }
+
+    #[test]
+    fn false_counts_of_a_client_copy_no_more_than_was_written() {
+        let (broker, fd) = Ring::create(8).expect("memory");
+        let client = Ring::map(&fd, 8).expect("the file");
+        for number in 0..2 {
+            assert!(broker.push(&entry(number)));
+        }
+        for (produced, consumed) in [(8, 0), (u64::MAX, 2), (2, u64::MAX - 9), (0, 8)] {
+            client.word(0).store(produced, Ordering::Relaxed);
+            client.word(64).store(consumed, Ordering::Relaxed);
+            let (other, _fd) = Ring::create(2).expect("memory");
+            assert!(broker.copy_to(&other, 0), "{produced}, {consumed}");
+        }
+        client.word(64).store(2, Ordering::Relaxed);
+        assert!(broker.push(&entry(2)));
+        assert_eq!(client.pop(), Some(entry(2)), "the broker's count holds");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use isolane_rdma_emulated_verbs::attributes::PairAttributes;
 use isolane_rdma_emulated_verbs::context::{DEPTH_MAX, ENTRIES_MAX, OBJECTS_MAX};
 use isolane_rdma_emulated_verbs::ring::Ring;
 use isolane_rdma_emulated_verbs::wire::{Reader, Writer, op, pack};
+use isolane_rdma_scenario::model::Transport;
 use isolane_rdma_verbs_sys::*;
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -376,9 +377,12 @@ impl Fabric {
         let replaced = queue.map_or(0, |queue| queue.ring.capacity());
         let (ring, fd) = self.new_ring(client, entries, replaced)?;
         let queue = self.completions.get_mut(&handle).expect("just found");
-        // Completions that posted requests will make have their places too.
-        let pairs = self.pairs.values();
-        let pairs = pairs.filter(|pair| pair.send_completions == handle);
+        // A posted datagram completes by itself, and may have completed already on a faster device: it counts as
+        // complete. What needs a peer does not count before it completes, nor do receives.
+        let pairs = self
+            .pairs
+            .values()
+            .filter(|pair| pair.send_completions == handle && pair.transport == Transport::Ud);
         let signalled = |work: &&Work| work.request.flags & IBV_SEND_SIGNALED != 0;
         let owed = pairs.flat_map(|pair| &pair.work).filter(signalled).count();
         if !queue.ring.copy_to(&ring, owed as u64) {

@@ -90,6 +90,21 @@ fn a_completion_queue_grows_to_the_devices_maximum() {
     assert_eq!(left.client.call(&words).unwrap_err(), enomem, "all is used");
 }
 
+/// Goal: a queue shrinks to what it holds, whatever is posted, as on a device. Method: the sends wait for receives without end.
+#[test]
+fn a_completion_queue_shrinks_below_what_was_posted() {
+    let place = Place::new();
+    let (left, right) = connected(&place, 7);
+    let (source, target) = (vec![0xaa; 8], vec![0; 8]);
+    for _ in 0..3 {
+        left.post(&request(IBV_WR_SEND, &left, &source, (&right, &target)));
+    }
+    let words = [op::RESIZE_CQ, pack(left.queue, 1)];
+    let (_, file) = left.client.call_with(&Writer::of(&words)).unwrap();
+    let ring = Ring::map(file.unwrap(), 1).unwrap();
+    assert_eq!(ring.pop(), None);
+}
+
 #[test]
 fn counters_need_no_open_device_and_count_what_crossed_the_port() {
     let place = Place::new();
