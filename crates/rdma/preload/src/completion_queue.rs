@@ -7,7 +7,8 @@
 //!
 //! Events: a completion of ours may consume the event that the application requested. [`CompletionQueue::is_quiet`]
 //! detects such events: it requests another event and polls again before the event is suppressed. A work request that
-//! the provider rejects late still makes an event, since an empty request completes in its place (`progress`).
+//! the provider rejects late still makes an event on a queue with a channel, since an empty request completes in its place
+//! (`progress`). While one is on its way, every request for an event is for any completion, as this one is not solicited.
 //!
 //! Room: a completion queue is created larger than requested ([`spare_for`]). Every queue pair that splits takes its
 //! spare send places from that room, so even the simultaneous failure of all work requests does not overflow it.
@@ -17,12 +18,12 @@
 use crate::context::Context;
 use crate::lock::Lock;
 use crate::places::Places;
-use crate::queue_pair::{Completions, QueuePair};
+use crate::queue_pair::{Completions, QueuePair, Replacement};
 use crate::ring::{Name, Seen};
 use isolane_rdma_verbs_sys::*;
 use std::collections::VecDeque;
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicPtr, AtomicU32, Ordering};
 
 /// Completions that the pump removes at once.
 const DRAIN: usize = 32;
@@ -80,6 +81,8 @@ pub struct CompletionQueue {
     extra: AtomicI32,
     solicited_only: AtomicI32,
     armed: AtomicBool,
+    /// Empty requests on their way in place of rejected ones. Grows under `inner`.
+    replacing: AtomicU32,
     inner: Lock<Inner>,
 }
 
@@ -98,6 +101,7 @@ impl CompletionQueue {
         self.room.store(i64::from(spare), Ordering::Relaxed);
         self.extra.store(spare as i32, Ordering::Relaxed);
         self.armed.store(false, Ordering::Relaxed);
+        self.replacing.store(0, Ordering::Relaxed);
     }
 
     /// Marks the queue as closed before its destruction, or as open if the destruction failed.
@@ -162,7 +166,15 @@ impl CompletionQueue {
         self.solicited_only.store(solicited_only, Ordering::Relaxed);
         self.armed.store(true, Ordering::Relaxed);
         // SAFETY: passed on.
-        unsafe { arm(cq, solicited_only) }
+        unsafe { arm(cq, self.solicited_for_now()) }
+    }
+
+    /// The application's word, but 0 while replacements are on their way.
+    fn solicited_for_now(&self) -> c_int {
+        match self.replacing.load(Ordering::Relaxed) {
+            0 => self.solicited_only.load(Ordering::Relaxed),
+            _ => 0,
+        }
     }
 
     /// Posts waiting messages of this device, as far as credit permits; called in polls, when the application has time.
@@ -317,7 +329,7 @@ impl CompletionQueue {
             return false;
         };
         // SAFETY: the queue is open: the application has an event of it to acknowledge.
-        unsafe { arm(cq, self.solicited_only.load(Ordering::Relaxed)) };
+        unsafe { arm(cq, self.solicited_for_now()) };
         // A completion that came before the new request makes no event, so this event is the application's.
         !self.drain_locked(places, &mut inner).1
     }
@@ -343,10 +355,16 @@ impl CompletionQueue {
 }
 
 impl Completions for CompletionQueue {
-    fn expect_success(&self) -> bool {
+    fn expect_replacement(&self) -> Replacement {
         let Some(inner) = self.inner.try_lock() else {
-            return false;
+            return Replacement::Busy;
         };
+        // SAFETY: the queue of a queue pair that posts exists.
+        let has_channel = unsafe { !(*self.queue()).channel.is_null() };
+        if !has_channel && inner.extended.is_none() {
+            return Replacement::Needless;
+        }
+        self.replacing.fetch_add(1, Ordering::Relaxed);
         let waits =
             self.armed.load(Ordering::Relaxed) && self.solicited_only.load(Ordering::Relaxed) != 0;
         let arm = self.context().and_then(|context| context.ops.req_notify_cq);
@@ -354,7 +372,15 @@ impl Completions for CompletionQueue {
             // SAFETY: the queue is open, which its destruction waits for.
             unsafe { arm(self.queue(), 0) };
         }
-        true
+        Replacement::Expected
+    }
+
+    fn replaced(&self, count: u32) {
+        // The count begins anew with a new queue in this place, so a late call of another thread may find less.
+        let less = |now: u32| Some(now.saturating_sub(count));
+        let _ = self
+            .replacing
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 
     fn store(&self, completions: Vec<(ibv_wc, Seen)>, queue_pair: &'static QueuePair) {

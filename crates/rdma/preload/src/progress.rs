@@ -2,7 +2,8 @@
 
 use crate::meter::{Outcome, Request, clamp};
 use crate::queue::{Pending, Shape};
-use crate::queue_pair::{BATCH, Inner, Plan, QueuePair, Step, bump};
+use crate::queue_pair::{BATCH, Inner, Plan, QueuePair, Replacement, Step, bump};
+use crate::ring::Name;
 use isolane_rdma_verbs_sys::*;
 use std::ffi::c_int;
 
@@ -260,9 +261,9 @@ impl Inner {
         self.unused.push(pending);
     }
 
-    /// The provider rejects the front request permanently. An empty request takes its place and completes as an error,
-    /// in order and with an event. If the provider rejects this one too, the error completion goes to the store after all
-    /// earlier messages have completed, without an event.
+    /// The provider rejects the front request permanently. Its error completion goes to the store after all earlier
+    /// messages have completed, without an event. Where the application may wait for an event, or never reads the store,
+    /// an empty request takes its place and completes as an error, unless the provider rejects this one too.
     pub(crate) fn refuse(&mut self) -> Outcome {
         let Some(front) = self.queue.front() else {
             return Outcome::Empty;
@@ -301,8 +302,9 @@ impl Inner {
     }
 
     /// Posts an empty request with the name of the front message: a WRITE of no bytes, which needs no key and changes no
-    /// memory. An empty datagram would use a receive of its destination, so it is posted only where the provider flushes
-    /// it. Returns the provider's errno.
+    /// memory, but ends the connection if the peer permits no remote WRITE. So it is posted only where the provider
+    /// flushes it or the store does not serve. An empty datagram would use a receive of its destination, so it is posted
+    /// only where the provider flushes it. Returns the provider's errno, or `EINVAL` where nothing was posted.
     fn post_in_place(&mut self, sequence: u32) -> Result<(), c_int> {
         let (Some(plan), Some(front)) = (self.plan.as_ref(), self.queue.front()) else {
             return Err(libc::EINVAL);
@@ -312,8 +314,14 @@ impl Inner {
         if is_datagram && !self.failed {
             return Err(libc::EINVAL);
         }
-        if !self.failed && !plan.send_cq.expect_success() {
-            return Err(libc::ENOMEM);
+        let send_cq = plan.send_cq;
+        let is_expected = !self.failed;
+        if is_expected {
+            match send_cq.expect_replacement() {
+                Replacement::Expected => {}
+                Replacement::Needless => return Err(libc::EINVAL),
+                Replacement::Busy => return Err(libc::ENOMEM),
+            }
         }
         let mut work = ibv_send_wr {
             wr_id: self.name(sequence, false),
@@ -331,9 +339,32 @@ impl Inner {
             (_, 0) => {
                 self.ring.entry(sequence).refused = true;
                 self.since_signal = 0;
+                if is_expected {
+                    self.replacements.push_back(sequence);
+                }
                 Ok(())
             }
-            (_, error) => Err(error),
+            (_, error) => {
+                if is_expected {
+                    send_cq.replaced(1);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Handles the end of all replacements up to a completion: those of the same queue pair complete in order. A chunk's
+    /// completion ends only those before its message.
+    #[inline]
+    pub(crate) fn end_replacements(&mut self, name: Name) {
+        let end = name.sequence.wrapping_sub(u32::from(name.private));
+        while let Some(at) = self.replacements.front()
+            && end.wrapping_sub(*at) < u32::MAX / 2
+        {
+            self.replacements.pop_front();
+            if let Some(plan) = self.plan.as_ref() {
+                plan.send_cq.replaced(1);
+            }
         }
     }
 
@@ -346,5 +377,7 @@ impl Inner {
         }
         self.unused.clear();
         self.refusals.clear();
+        plan.send_cq.replaced(self.replacements.len() as u32);
+        self.replacements.clear();
     }
 }

@@ -10,9 +10,9 @@
 //! 3. Before the queue pair can send (RESET, INIT, RTR), requests go to the provider unchanged.
 //!
 //! Errors: after a completion reports that the queue pair failed, waiting messages are posted whole and without credit,
-//! so the provider flushes them in order. If the provider rejects a request after `ibv_post_send` has returned, an empty
-//! request completes in its place, and the application sees an error. Locks: a queue pair's lock is taken after a completion queue's,
-//! before a meter's. Limits: vendor transports (`IBV_QPT_DRIVER`) and raw packets are not paced.
+//! so the provider flushes them in order. If the provider rejects a request after `ibv_post_send` has returned, the
+//! application sees an error completion in order. Locks: a queue pair's lock is taken after a completion queue's, before a
+//! meter's. Limits: vendor transports (`IBV_QPT_DRIVER`) and raw packets are not paced.
 
 use crate::base::Base;
 use crate::collector::Collector;
@@ -40,11 +40,24 @@ pub(crate) const BATCH: usize = 16;
 /// Fewest spare places in the provider's queue for which splitting pays.
 pub(crate) const SPARE_MIN: u32 = 8;
 
+/// What a completion queue answers to [`Completions::expect_replacement`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replacement {
+    /// The queue counts the replacement: until [`Completions::replaced`], successful completions too wake an application
+    /// that requests events.
+    Expected,
+    /// The store serves: the application polls it, and can wait for no event.
+    Needless,
+    /// Another thread uses the queue; retry later.
+    Busy,
+}
+
 /// The queue pairs' view of a completion queue.
 pub trait Completions: std::fmt::Debug + Sync {
-    /// Makes a successful completion wake an application that requested an event. False: another thread uses the queue;
-    /// retry later.
-    fn expect_success(&self) -> bool;
+    /// Prepares for the successful completion of an empty request in place of one that the provider rejected.
+    fn expect_replacement(&self) -> Replacement;
+    /// So many expected replacements have completed, or never will.
+    fn replaced(&self, count: u32);
     /// Stores completions that the provider will not make.
     fn store(&self, completions: Vec<(ibv_wc, Seen)>, queue_pair: &'static QueuePair);
     /// Returns the `room` of a queue pair that ended.
@@ -128,6 +141,8 @@ pub(crate) struct Inner {
     pub(crate) batch: Box<Batch>,
     /// Completions that the provider will never make; they go to the completion queue's store.
     pub(crate) refusals: Vec<(ibv_wc, Seen)>,
+    /// Messages, oldest first, in whose place an empty request is on its way.
+    pub(crate) replacements: VecDeque<u32>,
 }
 
 // SAFETY: the pointers name objects of libibverbs and work requests of a post in progress; all use is behind the lock.
@@ -173,6 +188,7 @@ impl QueuePair {
                     count: 0,
                 }),
                 refusals: Vec::new(),
+                replacements: VecDeque::new(),
             }),
             collector: Collector::default(),
         }
@@ -295,6 +311,7 @@ impl QueuePair {
         }
         let success = status == IBV_WC_SUCCESS;
         inner.failed |= !success;
+        inner.end_replacements(name);
         inner.ring.complete(name.sequence, name.private, success)
     }
 
@@ -312,6 +329,7 @@ impl QueuePair {
         }
         let success = status == IBV_WC_SUCCESS;
         inner.failed |= !success;
+        inner.end_replacements(name);
         let seen = inner.ring.complete(name.sequence, name.private, success)?;
         let finished = inner.ring.deliver(&seen);
         inner.count_finished(finished.messages, finished.bytes);

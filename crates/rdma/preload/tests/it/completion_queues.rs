@@ -2,7 +2,7 @@
 
 use crate::behaviour::{CHUNK, SLOW, bytes, ids, ready, statuses, write};
 use crate::null;
-use crate::rig::{Rig, Shape, lease, serial};
+use crate::rig::{Rig, Shape, lease, pass_time, serial, set_state};
 use isolane_rdma_verbs_sys::*;
 use isolane_shim::exports;
 
@@ -60,6 +60,105 @@ fn a_refusal_after_the_post_wakes_who_waits_for_an_event() {
         rig.settle();
         assert_eq!(take(&rig), [(4, IBV_WC_SUCCESS)], "it still works");
     }
+}
+
+/// Goal: a late rejection wakes a program that waits for solicited events only, although an earlier message is still on its
+/// way, whose completion takes an event. Method: the program requests events before or after the rejection, and again when
+/// it has polled the first message. After the rejected ones, successful completions make no such event again.
+#[test]
+fn a_refusal_behind_a_message_on_its_way_wakes_who_waits_for_solicited_events() {
+    let _serial = serial();
+    for (extended, early) in [(false, false), (false, true), (true, false), (true, true)] {
+        let shape = Shape {
+            extended,
+            ..Shape::default()
+        };
+        let rig = Rig::new(shape, &lease(SLOW, 8, CHUNK));
+        let (from, to) = (bytes(8), vec![0u8; 8]);
+        for id in 1..=3 {
+            write(&rig, id, &from, &to);
+        }
+        let arm = || assert_eq!(unsafe { ibv_req_notify_cq(rig.send_cq, 1) }, 0);
+        if early {
+            arm();
+        }
+        null::refuse_payload(rig.qp(), libc::EIO);
+        pass_time(1_000_000_000);
+        rig.pump();
+        assert_eq!(null::provider_requests(rig.qp()), 3, "all on their way");
+        if !early {
+            arm();
+        }
+        let (mut cq, mut user) = (std::ptr::null_mut(), std::ptr::null_mut());
+        let mut event =
+            || unsafe { exports::ibv_get_cq_event(rig.channel, &raw mut cq, &raw mut user) };
+        let case = format!("extended: {extended}, early: {early}");
+        assert_eq!(rig.step(rig.qp(), 1), 1);
+        assert_eq!(event(), 0, "{case}");
+        assert_eq!(take(&rig), [(1, IBV_WC_SUCCESS)]);
+        for id in 2..=3 {
+            arm();
+            assert_eq!(rig.step(rig.qp(), 1), 1);
+            assert_eq!(event(), 0, "{case}");
+            assert_eq!(take(&rig), [(id, IBV_WC_LOC_QP_OP_ERR)], "{case}");
+        }
+        arm();
+        null::refuse_payload(rig.qp(), 0);
+        write(&rig, 4, &from, &to);
+        rig.settle();
+        assert_eq!(event(), -1, "{case}: as the program asked");
+        assert_eq!(take(&rig), [(4, IBV_WC_SUCCESS)]);
+    }
+}
+
+/// Goal: a queue pair that was reset while an empty request was on its way leaves no trace in the requests for events.
+#[test]
+fn a_reset_ends_the_wait_for_replacements() {
+    let _serial = serial();
+    let rig = Rig::new(Shape::default(), &lease(SLOW, 8, CHUNK));
+    let (from, to) = (bytes(8), vec![0u8; 8]);
+    for id in 1..=2 {
+        write(&rig, id, &from, &to);
+    }
+    null::refuse_payload(rig.qp(), libc::EIO);
+    pass_time(1_000_000_000);
+    rig.pump();
+    assert_eq!(null::provider_requests(rig.qp()), 2, "one in place of 2");
+    null::refuse_payload(rig.qp(), 0);
+    set_state(rig.qp(), IBV_QPS_RESET);
+    set_state(rig.qp(), IBV_QPS_RTS);
+    assert_eq!(unsafe { ibv_req_notify_cq(rig.send_cq, 1) }, 0);
+    write(&rig, 3, &from, &to);
+    rig.settle();
+    let (mut cq, mut user) = (std::ptr::null_mut(), std::ptr::null_mut());
+    let event = unsafe { exports::ibv_get_cq_event(rig.channel, &raw mut cq, &raw mut user) };
+    assert_eq!(event, -1, "not solicited");
+    assert_eq!(take(&rig), [(3, IBV_WC_SUCCESS)]);
+}
+
+/// Goal: a connection whose peer permits no remote WRITE survives a late rejection if nobody can wait for its event.
+#[test]
+fn a_refusal_posts_nothing_where_no_event_can_be_awaited() {
+    let _serial = serial();
+    let shape = Shape {
+        events: false,
+        ..Shape::default()
+    };
+    let rig = Rig::new(shape, &lease(SLOW, 8, CHUNK));
+    let (from, to) = (bytes(8), vec![0u8; 8]);
+    for id in 1..=3 {
+        write(&rig, id, &from, &to);
+    }
+    null::refuse_payload(rig.qp(), libc::EIO);
+    rig.settle();
+    let refused = IBV_WC_LOC_QP_OP_ERR;
+    let expected = [(1, IBV_WC_SUCCESS), (2, refused), (3, refused)];
+    assert_eq!(take(&rig), expected);
+    assert_eq!(null::provider_requests(rig.qp()), 1, "only the first");
+    null::refuse_payload(rig.qp(), 0);
+    write(&rig, 4, &from, &to);
+    rig.settle();
+    assert_eq!(take(&rig), [(4, IBV_WC_SUCCESS)], "it still works");
 }
 
 /// Identifiers and statuses of all completions, by the calls of the rig's queue.

@@ -201,6 +201,7 @@ impl<'a> Run<'a> {
             signal_all: program.signal_all,
             extended: false,
             cqe: 2 * (program.depth * program.pairs as u32) as i32,
+            events: true,
             kind: IBV_QPT_RC,
             calls: program.calls,
         };

@@ -82,6 +82,8 @@ pub struct Shape {
     pub signal_all: bool,
     pub extended: bool,
     pub cqe: c_int,
+    /// Whether completions of sends make events.
+    pub events: bool,
     pub kind: ibv_qp_type,
     pub calls: Calls,
 }
@@ -95,6 +97,7 @@ impl Default for Shape {
             signal_all: false,
             extended: false,
             cqe: 256,
+            events: true,
             kind: IBV_QPT_RC,
             calls: Calls::Plain,
         }
@@ -129,14 +132,18 @@ impl Rig {
             }
             let channel = null::create_channel(context);
             let null_pointer = std::ptr::null_mut();
+            let events = match shape.events {
+                true => channel,
+                false => std::ptr::null_mut(),
+            };
             let mut attr = ibv_cq_init_attr_ex {
                 cqe: shape.cqe as u32,
-                channel,
+                channel: events,
                 ..Default::default()
             };
             let send_cq = match shape.extended {
                 true => ibv_create_cq_ex(context, &raw mut attr).cast(),
-                false => exports::ibv_create_cq(context, shape.cqe, null_pointer, channel, 0),
+                false => exports::ibv_create_cq(context, shape.cqe, null_pointer, events, 0),
             };
             let none = std::ptr::null_mut();
             let recv_cq = exports::ibv_create_cq(context, 4096, null_pointer, none, 0);
