@@ -96,8 +96,11 @@ impl Bounds {
     }
 
     /// Packets per second that a device reaches with the service of `point`: at most those of WRITEs, since a service whose messages
-    /// take longer has fewer.
+    /// take longer has fewer. Where both hosts READ, a port also receives the other host's requests, so those of WRITEs.
     pub fn packets_per_s_of(&self, point: &Point) -> f64 {
+        if point.service == point::READ && point.direction == point::BIDIRECTIONAL {
+            return self.packets_per_s;
+        }
         let service = self.services.get(point.service as usize).copied();
         let own = service.flatten().and_then(|service| service.packets_per_s);
         own.map_or(self.packets_per_s, |own| own.min(self.packets_per_s))

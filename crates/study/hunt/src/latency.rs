@@ -128,7 +128,7 @@ fn explained_us(idle_us: f64, point: &Point, bounds: &Bounds) -> f64 {
     let request = point.mean_request();
     let packets = libm::ceil(request / point.mtu as f64).max(1.0);
     let by_bits = messages * request * 8.0 / (bounds.link_gbps * 1e3);
-    let by_packets = messages * packets / bounds.packets_per_s * 1e6;
+    let by_packets = messages * packets / bounds.packets_per_s_of(point) * 1e6;
     idle_us + by_bits.max(by_packets)
 }
 
