@@ -3,7 +3,7 @@
 //! A server runs jobs of every client that can connect. It uses its own device and rejects jobs beyond its memory
 //! limit, but it sends what a job requires. Run it where you would run perftest's server. A connection has no place
 //! among the clients until its job has arrived ([`isolane_common_linux::pool`]), so silent connections block no client.
-//! A connection that loses its place to a newcomer is closed, unless a whole job of at most [`PEEK`] bytes waits in its
+//! A connection that loses its place to a newcomer is closed, unless a whole job of at most 16 KiB waits in its
 //! socket: on a busy machine connections may come faster than their threads start.
 
 use crate::coordinator::Link;
