@@ -136,7 +136,7 @@ fn a_bundle_has_conditions_versions_repeats_and_scripts() {
         - conditions: not tested on this device
         - perftest: no: perftest posts requests of one scatter-gather element only
         |---|---|---|---|---|
-        | 1 | 57.4 % | 12.8 % | 17.7 % | 4.2 % |
+        | 1 | 57.4 % | 12.8 % | 14.3 % | 4.2 % |
         |---|---|
         ## collie#11
         - symptom: pause frames
