@@ -22,6 +22,7 @@ pub mod admission;
 mod clock;
 pub mod ffi;
 mod hash;
+#[cfg(feature = "tonic")]
 mod meter;
 mod metrics;
 pub mod quota;
