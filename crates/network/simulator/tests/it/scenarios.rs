@@ -176,14 +176,20 @@ fn processes_that_exchange_evidence_miss_less_than_processes_alone() {
 }
 
 #[test]
-fn a_part_of_a_process_is_refused() {
+fn parameters_of_processes_that_cannot_act_are_refused() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../scenarios/aequitas");
     let text = std::fs::read_to_string(format!("{folder}/33-node.toml")).expect("a scenario");
-    let overrides = FabricOverrides {
-        settings: [("processes".to_owned(), "1.5".to_owned())].into(),
-        ..FabricOverrides::default()
-    };
-    let scenario = parse_with(&text, "33-node.toml", &overrides).expect("a number in its range");
-    let error = run(&scenario, Observers::default()).expect_err("no whole number");
-    assert!(error.to_string().contains("give a whole number"), "{error}");
+    for (name, value, remedy) in [
+        ("processes", "1.5", "give a whole number"),
+        ("exchange_us", "500", "add shared = 2"),
+    ] {
+        let overrides = FabricOverrides {
+            policy: Some("aequitas-2".to_owned()),
+            settings: [(name.to_owned(), value.to_owned())].into(),
+            ..FabricOverrides::default()
+        };
+        let scenario = parse_with(&text, "33-node.toml", &overrides).expect("in its range");
+        let error = run(&scenario, Observers::default()).expect_err(name);
+        assert!(error.to_string().contains(remedy), "{error}");
+    }
 }

@@ -62,6 +62,10 @@ impl Admission {
                     Algorithm::Processes(all)
                 }
                 shared => {
+                    if let Some(exchange_us) = parameter(scenario, "exchange_us") {
+                        let remedy = "drop it, or add shared = 2: only then there is an exchange";
+                        return Err(OptionError::new("exchange_us", exchange_us, remedy));
+                    }
                     let callers = (processes, shared == 1);
                     Algorithm::Ports(Ports::new(scenario, objectives, pairs, callers)?)
                 }
