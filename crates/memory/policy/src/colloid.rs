@@ -40,14 +40,14 @@ const LINE: f64 = 64.0;
 pub struct Load {
     /// Requests inside, on average.
     pub occupancy: f64,
-    /// Requests per nanosecond.
+    /// Rate of requests to the tier, requests/ns, at least 0.
     pub rate: f64,
 }
 
 /// Hot pages of one tier.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HotPages {
-    /// Their bytes.
+    /// Size of these pages together, bytes.
     pub bytes: Bytes,
     /// Their share of all requests, as sampled.
     pub share: f64,
@@ -62,10 +62,10 @@ pub enum Direction {
     Far,
 }
 
-/// The next move.
+/// How much of the load should change its tier next, and to which tier.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shift {
-    /// Where to.
+    /// The tier that gets the pages.
     pub to: Direction,
     /// Share of all requests that shall change the tier.
     pub share: f64,

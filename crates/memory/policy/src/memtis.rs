@@ -58,7 +58,7 @@ pub fn period(requests_per_s: f64) -> f64 {
 /// What to do with the histogram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Nothing.
+    /// No period ends: hotness and thresholds stay as they are.
     Nothing,
     /// [`Memtis::adapt`].
     Adapt,
@@ -94,7 +94,7 @@ pub struct Plan {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Memtis {
-    /// Near memory.
+    /// Size of near memory, bytes.
     near: Bytes,
     hot: usize,
     warm: usize,

@@ -15,7 +15,7 @@ use std::ops::Range;
 
 /// States of pages with less than one sample: the bins below that of one sample.
 const FRACTIONS: usize = SAMPLE.ilog2() as usize;
-/// Most samples that are told apart: halved, they are still in the next to last bin.
+/// Pages with more samples than this count as having this many. Half of it is still in the bin before the last one.
 const SAMPLES_MAX: usize = 127;
 /// All states: fractions of a sample by bin, then one sample, two, and so on.
 const STATES: usize = FRACTIONS + SAMPLES_MAX;
@@ -27,7 +27,7 @@ const STEP_MAX: f64 = 0.1;
 /// Pages of one bucket in one tier.
 #[derive(Clone, Debug, PartialEq)]
 struct Cell {
-    /// Bytes by state.
+    /// Bytes of the pages in each of [`STATES`] states, B.
     states: Vec<f64>,
     /// States from here on are empty.
     top: usize,
@@ -95,7 +95,7 @@ impl Cell {
         }
     }
 
-    /// Halves hotness.
+    /// Halves the samples of every page, as Memtis does in each cooling period.
     fn cool(&mut self) {
         for state in 1..self.top {
             let to = match (state + 1).checked_sub(FRACTIONS) {

@@ -1,7 +1,7 @@
 //! How a queue pair takes and leaves its slot, and how the daemon reads a slot meanwhile.
 //!
 //! Problem: a slot is used again by the next queue pair, whose counters begin at zero. A reader that takes the number of
-//! one queue pair and the counters of another one sees traffic that nobody sent. Method: the shim marks the slot free
+//! one queue pair and the counters of another one sees traffic that no program sent. Method: the shim marks the slot free
 //! before it changes any other word, writes the number after them, and the mark last. The reader reads mark and number
 //! before the other words and again after them; if either changed, the slot counts as free. Limits: a queue pair that leaves and returns with the same number
 //! during one reading is not noticed; its counters fell, and the reader compares them with the last reading.

@@ -136,7 +136,8 @@ fn a_reset_ends_the_wait_for_replacements() {
     assert_eq!(take(&rig), [(3, IBV_WC_SUCCESS)]);
 }
 
-/// Goal: a connection whose peer permits no remote WRITE survives a late rejection if nobody can wait for its event.
+/// Goal: a late rejection does not end a connection whose peer permits no remote WRITE, where the completion queue has
+/// no channel, so no thread can wait for an event.
 #[test]
 fn a_refusal_posts_nothing_where_no_event_can_be_awaited() {
     let _serial = serial();

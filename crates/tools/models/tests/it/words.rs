@@ -2,7 +2,8 @@
 //!
 //! A checked program is a few threads and a few steps of each. Loom runs every order of the steps, and for each reading
 //! every value that the memory orderings permit. Each program also runs with one ordering weakened everywhere, or with a
-//! reader that lacks a check, and loom must find a run that breaks the property: a program without that proves nothing.
+//! reader that lacks a check, and loom must find a run that breaks the property. If loom found
+//! none, the program would not test this ordering or check.
 //!
 //! Limits: loom treats accesses with `SeqCst` as weaker than they are, so protocols that need them are not here. Of the
 //! accesses to a word, loom turns only the last one and a later access of another thread around. So the first thread

@@ -1,5 +1,5 @@
-//! A lease: the daemon grants it, the preload library reads it. Property: whoever sees the end of a lease sees its terms
-//! or those of a later lease, so a prolonged lease never paces at an older rate.
+//! A lease: the daemon grants it, the preload library reads it. Property: a reader that sees the end of a lease
+//! sees the terms of this lease or of a later one, so a prolonged lease never paces at an older rate.
 
 use super::{Checked, NO_ACQUIRE, NO_RELEASE, NONE, Own, broken, holds};
 use isolane_rdma_session::region::{Lease, Meter};
