@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from isolane import allowed
 
-allowed.allow(["pipeline_operators", "planner_operators", "test_planner_messages"])
+allowed.allow(["gpu_operators", "pipeline_operators", "planner_operators", "test_planner_messages"])

@@ -87,6 +87,25 @@ class Remote(Even):
         return super().process(item)
 
 
+class Backwards(Even):
+    """A model whose accelerator's time falls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.told = 3.0
+
+    def accelerator_ms(self) -> float:
+        self.told -= 1.0
+        return self.told
+
+
+class Unknown(Even):
+    """A model that does not know its accelerator's time."""
+
+    def accelerator_ms(self) -> float:
+        return float("nan")
+
+
 class Dies(Even):
     """A model that takes its process with it."""
 

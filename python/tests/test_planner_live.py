@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import os
+import pathlib
 
 import pytest
 
 from isolane.pipeline.item import encode
 from isolane.pipeline.stopwatch import Parts, Spent, parts
+from isolane.planner import live
 from isolane.planner.estimate import Estimator, Table
 from isolane.planner.live import Live, Reference, measured
 from isolane.planner.model import Infrastructure, Knob, Launch, OperatorResult, OperatorSpec, PlanError, Query, Tier
@@ -32,8 +35,8 @@ def query(model: str = "Even", workload: str = "planner_operators:Data", least: 
 
 
 def test_a_launch_measures_accuracy_bytes_and_pass_rates() -> None:
-    live = Live(query())
-    launch = live.launch(query().template, (1, 0, 1))
+    launcher = Live(query())
+    launch = launcher.launch(query().template, (1, 0, 1))
     assert launch.operators["source"].pass_rate == 1.0
     assert launch.operators["big"].pass_rate == pytest.approx(0.5)
     assert launch.operators["source"].output_bytes == len(encode(Data().items()[0]))
@@ -42,7 +45,7 @@ def test_a_launch_measures_accuracy_bytes_and_pass_rates() -> None:
     assert launch.accuracy == pytest.approx(1.0 - 10 / COUNT)
     assert (launch.precision, launch.recall) == (0.5, 0.5)
     assert launch.launch_cost_s > 0.0
-    score = live.filters(query().template, (1, 0, 1))
+    score = launcher.filters(query().template, (1, 0, 1))
     assert (score.precision, score.recall) == (0.5, 0.5)
 
 
@@ -50,12 +53,12 @@ def test_an_operator_that_waits_is_planned_with_its_wait_wherever_it_runs() -> N
     """Its processor time alone says that a remote model takes no time."""
     remote = query("Remote")
     remote = dataclasses.replace(remote, operators=(*remote.operators[:2], dataclasses.replace(remote.operators[2], gpu=False)))
-    live = Live(remote)
-    found = live.launch(remote.template, remote.most_expensive).operators["model"]
+    launcher = Live(remote)
+    found = launcher.launch(remote.template, remote.most_expensive).operators["model"]
     # A part of the wait's 4 ms is processor time: that of the call which waits.
     assert found.wall_ms >= 1000.0 * REMOTE_S and found.waiting_ms > found.processing_ms and found.core_ms == 0.0
     for tiers in (four_tiers(), four_tiers(0.01)):
-        table = Table.of([live.launch(remote.template, remote.most_expensive)], remote.template)
+        table = Table.of([launcher.launch(remote.template, remote.most_expensive)], remote.template)
         estimates = Estimator(remote, remote.template, tiers).estimates(table)
         assert estimates.latency_ms.min() >= 1000.0 * REMOTE_S
     # As a GPU's it is the accelerator's time, which a slower accelerator makes longer, and the processor's comes besides.
@@ -70,10 +73,50 @@ def test_times_are_apart_by_what_was_used() -> None:
     assert parts(0.7, 80.0, True) == Parts(80.0, 0.7, 0.0)
     assert parts(20.0, 1.0, True) == Parts(21.0, 0.0, 0.0), "a thread that counts as the accelerator"
     assert parts(20.0, 0.01, False) == Parts(20.0, 0.0, 0.0), "what the clocks take"
+    # A thread that waits for the device computes; one that sleeps does not; a device that waits for the thread is idle time of neither.
+    assert parts(20.0, 0.0, True, 15.0) == Parts(15.0, 5.0, 0.0, 15.0)
+    assert parts(5.0, 15.0, True, 15.0) == Parts(15.0, 5.0, 0.0, 0.0)
+    assert parts(5.0, 15.0, True, 10.0) == Parts(10.0, 5.0, 5.0, 0.0)
+    assert parts(5.0, 15.0, True, 30.0) == Parts(20.0, 0.0, 0.0, 5.0), "no longer than the call"
     calls = [Spent(80.7, 0.7), Spent(81.0, 1.0), Spent(90.7, 0.7, 10.0)]
     found = measured(query().operators[1], calls, [100, 300], 4)
     assert (found.processing_ms, found.waiting_ms, found.pass_rate) == (pytest.approx(0.8), pytest.approx(80.0), 0.5)
     assert found.wall_ms == pytest.approx(80.8) and found.processing_p99_ms == pytest.approx(0.994)
+
+
+def test_an_accelerator_that_an_operator_tells_is_planned_with_the_core_that_waits() -> None:
+    model = query().operators[2]
+    found = measured(model, [Spent(20.0, 20.0, 0.0, 15.0), Spent(22.0, 22.0, 0.0, 15.0)], [100], 2)
+    assert (found.processing_ms, found.core_ms, found.overlap_ms, found.wall_ms) == (15.0, 6.0, 15.0, 21.0)
+    with pytest.raises(PlanError, match="operator big: an accelerator worked for it, 15 ms per item: its query must have `gpu: true`"):
+        measured(query().operators[1], [Spent(20.0, 20.0, 0.0, 15.0)], [100], 1)
+
+
+def test_a_core_that_is_planned_as_the_accelerator_is_named_once(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for found, expected in ((tmp_path, 1), (tmp_path / "none", 0)):
+        monkeypatch.setattr(live, "DEVICES", found)
+        lines: list[str] = []
+        launcher = Live(query(), progress=lines.append)
+        for configuration in ((0, 0, 0), (1, 1, 1)):
+            launcher.launch(query().template, configuration)
+        assert sum("operator model: its thread hardly waits" in line for line in lines) == expected
+
+
+def test_operators_are_checked_in_the_process_that_runs_them(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model file that is opened with CUDA in this process could not be run in a copy of it."""
+    seen = tmp_path / "seen"
+    monkeypatch.setattr(live, "check_operators", lambda _: seen.write_text(str(os.getpid())))
+    Live(query(), apart=True)
+    assert int(seen.read_text()) != os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [("Backwards", r"accelerator_ms\(\) fell from 2 to 1: must be the sum of all calls"), ("Unknown", r"accelerator_ms\(\) returned nan: must be")],
+)
+def test_an_invalid_time_of_an_accelerator_names_the_operator(kind: str, said: str) -> None:
+    with pytest.raises(PlanError, match=f"operator model failed at item 20: OperatorError: {said}"):
+        Live(query(kind)).launch(query().template, (0, 0, 0))
 
 
 def test_each_kind_of_time_is_scaled_and_charged_by_its_own_resource() -> None:
@@ -86,6 +129,10 @@ def test_each_kind_of_time_is_scaled_and_charged_by_its_own_resource() -> None:
     assert estimator.latency_ms(table)[0, 0] == pytest.approx(20.0 / 0.25 + 8.0 / 0.5 + 30.0)
     links, cores, gpus = estimator.shares(table)
     assert cores[0, 0, 0] == pytest.approx(10 * 0.016 / 2.0) and gpus[0, 0, 0] == pytest.approx(10 * 0.080)
+    spinning = dataclasses.replace(result, overlap_ms=20.0)
+    table = Table.of([Launch(("s", "m"), (), 1.0, {"s": OperatorResult(0.0, 100.0), "m": spinning}, 1.0)], ("s", "m"))
+    assert estimator.latency_ms(table)[0, 0] == pytest.approx(20.0 / 0.25 + 8.0 / 0.5 + 30.0)
+    assert estimator.shares(table)[1][0, 0, 0] == pytest.approx(10 * (0.016 + 0.080) / 2.0), "the core waits as long as the accelerator works"
 
 
 def test_a_live_query_is_planned_with_the_configuration_that_is_accurate() -> None:
@@ -96,15 +143,15 @@ def test_a_live_query_is_planned_with_the_configuration_that_is_accurate() -> No
 
 
 def test_the_reference_replaces_the_truth() -> None:
-    live = Live(query())
-    reference = Reference(live, query().template, period=10, burst=4)
+    launcher = Live(query())
+    reference = Reference(launcher, query().template, period=10, burst=4)
     assert [number for number in range(12) if reference.wanted(number)] == [0, 1, 2, 3, 10, 11]
     items = [item for item in Data().items() if reference.wanted(item.id)]
-    cheap = live.run(query().template, (1, 1, 0), items)[0]
+    cheap = launcher.run(query().template, (1, 1, 0), items)[0]
     # Of 0-3, 10-13, 20-23, 30-33 the cheap model misses 0, 12 and 30.
     assert reference.accuracy(items, cheap) == pytest.approx(1.0 - 3 / 16)
     with pytest.raises(PlanError, match="burst = 0"):
-        Reference(live, query().template, 10, 0)
+        Reference(launcher, query().template, 10, 0)
 
 
 @pytest.mark.parametrize(

@@ -260,6 +260,8 @@ class Host:
                 self._in_worker -= 1
             hop.update(begun_s=done.begun_s, ended_s=done.ended_s, process_ms=done.process_ms, bytes_out=len(done.body))
             hop.update(processor_ms=done.processor_ms, idle_ms=done.idle_ms)
+            if done.accelerator_ms is not None:
+                hop["accelerator_ms"] = done.accelerator_ms
             self.counts.took(done.process_ms, len(done.body))
             if not done.count:
                 self.counts.filtered += 1

@@ -183,13 +183,16 @@ def launch_of(deployment: Deployment, records: Sequence[Record], accuracy: float
         passed = [hop for hop in hops if hop["bytes_out"]]
         slow = deployment.place(stage.tier).slowdown(stage)
         processor_ms, idle_ms = (float(np.mean([hop[name] for hop in hops])) for name in ("processor_ms", "idle_ms"))
-        own = parts(processor_ms / slow, idle_ms / (slow if stage.gpu else 1.0), stage.gpu)
+        worked = [hop["accelerator_ms"] / slow for hop in hops if "accelerator_ms" in hop]
+        worked_ms = float(np.mean(worked)) if len(worked) == len(hops) else None
+        own = parts(processor_ms / slow, idle_ms / (slow if stage.gpu else 1.0), stage.gpu, worked_ms)
         results[stage.name] = OperatorResult(
             own.processing_ms,
             float(np.mean([hop["bytes_out"] for hop in passed])) if passed else 0.0,
             len(passed) / len(hops),
             core_ms=own.core_ms,
             waiting_ms=own.waiting_ms,
+            overlap_ms=own.overlap_ms,
         )
     order = tuple(stage.name for stage in deployment.stages)
     return Launch(order, (), accuracy, results, 0.0)

@@ -12,7 +12,12 @@ and then keeps it when it moves to another tier. A class that is faster with sev
     batch_max: int                                      items of one call at most
     process_batch(items) -> list[list[Item]]            for each item those that go on, as `process` would give
 
-and then gets several where several wait. Limits: one thread calls an operator; without `process_batch` one item at a time.
+and then gets several where several wait. A class that works on an accelerator may also have
+
+    accelerator_ms() -> float                           how long the accelerator has worked for it so far, in milliseconds
+
+and is then planned with that time (`isolane.pipeline.stopwatch`; `isolane.pipeline.cuda` measures it for PyTorch). Limits: one thread
+calls an operator; without `process_batch` one item at a time.
 """
 
 from __future__ import annotations
@@ -67,6 +72,14 @@ class Batches(Protocol):
 
     def process_batch(self, items: list[Item]) -> list[list[Item]]:
         """For each item those that go on."""
+
+
+@runtime_checkable
+class Accelerated(Protocol):
+    """An operator that knows how long the accelerator worked for it."""
+
+    def accelerator_ms(self) -> float:
+        """Milliseconds since the operator was made, over all its calls; it waits for work that was only started."""
 
 
 def load(implementation: str, options: Mapping[str, Any] | None = None) -> Operator:

@@ -76,16 +76,19 @@ class Step:
         hop: dict[str, Any] = {"operator": self.name, "tier": self.tier, "received_s": begun, "begun_s": begun}
         hop["bytes_in"] = len(body)
         # Ray calls this from any of its threads.
-        clock = Stopwatch()
+        clock = Stopwatch(self._operator)
         try:
+            clock.start()
             made = [each for item in decode_batch(body) for each in self._operator.process(item)]
             data = encode_batch(made) if made else b""
+            spent = clock.spent()
         except (Exception, ItemError) as error:
             return links.FAILED, describe(error).encode(), hop
         finally:
-            spent = clock.spent()
             clock.close()
         hop.update(ended_s=time.time(), process_ms=spent.wall_ms, processor_ms=spent.processor_ms, idle_ms=spent.idle_ms)
+        if spent.accelerator_ms is not None:
+            hop["accelerator_ms"] = spent.accelerator_ms
         hop.update(bytes_out=len(data))
         return (links.DELIVERED if made else links.FILTERED), data, hop
 

@@ -47,7 +47,8 @@ def hops_of(text: str) -> list[dict[str, Any]]:
     for hop in found:
         if not isinstance(hop, dict) or not all(isinstance(hop.get(name), str) for name in ("operator", "tier")):
             raise ValueError("an entry of a trace has an operator and a tier")
-        numbers = _MEASURED if "ended_s" in hop else ("received_s", "bytes_in")
+        numbers: tuple[str, ...] = _MEASURED if "ended_s" in hop else ("received_s", "bytes_in")
+        numbers += tuple(name for name in _TOLD if name in hop)
         if not all(_is_number(hop.get(name)) for name in numbers):
             raise ValueError(f"an entry of a trace has the numbers {', '.join(numbers)}")
     return found
@@ -62,6 +63,8 @@ def _is_number(value: Any) -> bool:
 LARGEST = 1e18
 #: What a host measures of an item that its operator processed.
 _MEASURED = ("received_s", "bytes_in", "begun_s", "ended_s", "process_ms", "processor_ms", "idle_ms", "bytes_out")
+#: What some operators tell besides.
+_TOLD = ("accelerator_ms",)
 
 
 def record(number: int, item: Item, known_s: float, answer: Answer) -> Record:
@@ -147,6 +150,7 @@ def _hops(records: Sequence[Record]) -> list[dict[str, Any]]:
                 "idle_ms": hop["idle_ms"],
                 "bytes_in": hop["bytes_in"],
                 "bytes_out": hop["bytes_out"],
+                **{name: hop[name] for name in _TOLD if name in hop},
             }
             found.setdefault((hop["operator"], hop["tier"]), []).append(values)
             before = hop["ended_s"]
@@ -154,7 +158,8 @@ def _hops(records: Sequence[Record]) -> list[dict[str, Any]]:
     for (operator, tier), rows in found.items():
         passed = [row for row in rows if row["bytes_out"] > 0]
         shown = passed or rows
-        medians = {name: round(statistics.median(row[name] for row in shown), 3) for name in rows[0]}
+        names = [name for name in rows[0] if all(name in row for row in rows)]
+        medians = {name: round(statistics.median(row[name] for row in shown), 3) for name in names}
         table.append({"operator": operator, "tier": tier, "items": len(rows), "passed": len(passed), **medians})
     return table
 

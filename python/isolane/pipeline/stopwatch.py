@@ -5,16 +5,23 @@ same. On a shared machine a call also waits for a core, which says nothing of th
 Wall time, less the thread's processor time, less the time for which the thread was ready and had no core (the kernel's
 `schedstat`), is idle time: the thread waited for something else. `parts` says whose time each is.
 
+A thread that waits for CUDA computes all the time unless the program asks otherwise, so its clocks do not show the accelerator. An
+operator with `accelerator_ms` (`isolane.pipeline.operator`) tells that time itself.
+
 Units: milliseconds. Limits: a thread's own clocks, so what other threads of the operator compute is idle time. Where the kernel
-keeps no `schedstat`, waits for a core are idle time too.
+keeps no `schedstat`, waits for a core are idle time too. Of a thread that both waits and computes, as much as possible of the waiting is
+taken to be the accelerator's time.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
 from dataclasses import dataclass
+
+from isolane.pipeline.operator import Accelerated, OperatorError
 
 #: Less idle time than this is what the clocks themselves take: 0.005 ms on the machine where they were tried.
 IDLE_MIN_MS = 0.05
@@ -29,6 +36,8 @@ class Spent:
     wall_ms: float
     processor_ms: float
     queued_ms: float = 0.0
+    #: None: the operator does not tell.
+    accelerator_ms: float | None = None
 
     @property
     def idle_ms(self) -> float:
@@ -39,19 +48,24 @@ class Spent:
 @dataclass(frozen=True)
 class Parts:
     """The same by what was used: the operator's own resource (a core, or with `gpu` an accelerator), a core besides an
-    accelerator, and nothing of the tier."""
+    accelerator, and nothing of the tier. `overlap_ms` is time on a core while the accelerator works, in none of the three."""
 
     processing_ms: float
     core_ms: float
     waiting_ms: float
+    overlap_ms: float = 0.0
 
 
-def parts(processor_ms: float, idle_ms: float, gpu: bool) -> Parts:
-    """Whose time it is.
+def parts(processor_ms: float, idle_ms: float, gpu: bool, accelerator_ms: float | None = None) -> Parts:
+    """Whose time it is. The first three of `Parts` add up to processor and idle time.
 
-    A `gpu` operator is idle while the accelerator works. Without one, as where a profile is made on a machine that has none, the
-    thread counts as the accelerator and is hardly idle.
+    A `gpu` operator that does not tell the accelerator's time is idle while the accelerator works. Without one, as where a profile is
+    made on a machine that has none, the thread counts as the accelerator and is hardly idle.
     """
+    if gpu and accelerator_ms is not None:
+        working_ms = min(accelerator_ms, processor_ms + idle_ms)
+        overlap_ms = max(working_ms - idle_ms, 0.0)
+        return Parts(working_ms, processor_ms - overlap_ms, max(idle_ms - working_ms, 0.0), overlap_ms)
     if idle_ms < IDLE_MIN_MS:
         return Parts(processor_ms, 0.0, 0.0)
     if not gpu:
@@ -62,28 +76,42 @@ def parts(processor_ms: float, idle_ms: float, gpu: bool) -> Parts:
 
 
 class Stopwatch:
-    """Measures calls of the thread that makes it; no other thread may use it."""
+    """Measures calls to this operator by the thread that makes the stopwatch; no other thread may use it."""
 
-    def __init__(self) -> None:
+    def __init__(self, operator: object = None) -> None:
+        self._operator = operator if isinstance(operator, Accelerated) else None
         self._thread = threading.get_ident()
         try:
             self._file = os.open("/proc/thread-self/schedstat", os.O_RDONLY | os.O_CLOEXEC)
         except OSError:
             self._file = -1
-        self.start()
 
     def start(self) -> None:
-        """A call begins."""
+        """A call begins. `OperatorError` if the operator tells no valid time."""
         assert threading.get_ident() == self._thread, "the clocks are those of one thread"
+        self._accelerator = self._accelerator_ms()
         self._queued = self._queued_ns()
         self._processor = time.thread_time_ns()
         self._wall = time.monotonic_ns()
 
     def spent(self) -> Spent:
-        """What was spent since it began."""
+        """What was spent since it began. `OperatorError` if the operator tells no valid time."""
+        accelerator = self._accelerator_ms()
         wall, processor = time.monotonic_ns(), time.thread_time_ns()
         since = (wall - self._wall, processor - self._processor, self._queued_ns() - self._queued)
-        return Spent(*(ns / 1e6 for ns in since))
+        worked = None if accelerator is None or self._accelerator is None else accelerator - self._accelerator
+        if worked is not None and worked < 0.0:
+            raise OperatorError(f"accelerator_ms() fell from {self._accelerator:g} to {accelerator:g}: must be the sum of all calls")
+        wall_ms, processor_ms, queued_ms = (ns / 1e6 for ns in since)
+        return Spent(wall_ms, processor_ms, queued_ms, worked)
+
+    def _accelerator_ms(self) -> float | None:
+        if self._operator is None:
+            return None
+        told = self._operator.accelerator_ms()
+        if isinstance(told, bool) or not isinstance(told, (int, float)) or not math.isfinite(told):
+            raise OperatorError(f"accelerator_ms() returned {told!r}: must be milliseconds")
+        return float(told)
 
     def _queued_ns(self) -> int:
         if self._file < 0:

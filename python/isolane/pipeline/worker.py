@@ -47,7 +47,7 @@ class Failure(Exception):
 @dataclass(frozen=True)
 class Done:
     """What became of an item: bytes to send on (none: filtered out), when work began and ended (epoch), how long it took in wall
-    time, and of that the processor and idle time on this tier (`stopwatch`)."""
+    time, and of that the processor, idle and accelerator time on this tier (`stopwatch`)."""
 
     body: bytes
     count: int
@@ -56,6 +56,8 @@ class Done:
     process_ms: float
     processor_ms: float
     idle_ms: float
+    #: None: the operator does not tell.
+    accelerator_ms: float | None = None
 
 
 @dataclass
@@ -140,7 +142,7 @@ class Worker:
         self._knobs.update(knobs)
 
     def _run(self) -> None:
-        self._clock = Stopwatch()
+        self._clock = Stopwatch(self._operator)
         while True:
             job = self._jobs.get()
             self._change()
@@ -216,8 +218,8 @@ class Worker:
             raise Failure(f"the operator rests after {BREAK_AFTER} failed items in a row, the last by: {self._last_error}")
         begun = clock.now()
         self._busy_since = time.monotonic()
-        self._clock.start()
         try:
+            self._clock.start()
             made = [each for item in items for each in self._try(item)]
             spent = self._clock.spent()
             body = encode_batch(made) if made else b""
@@ -234,8 +236,8 @@ class Worker:
         begun = clock.now()
         self._current = [job for job, _ in opened]
         self._busy_since = time.monotonic()
-        self._clock.start()
         try:
+            self._clock.start()
             every = [item for _, items in opened for item in items]
             found = iter(checked(self._operator.process_batch(every), len(every)))
             spent = self._clock.spent()
@@ -261,9 +263,9 @@ class Worker:
             self._busy_since = None
             time.sleep(more_ms / 1000.0)
         ended_s, count = clock.now(), len(parts)
-        return [
-            Done(body, made, begun_s, ended_s, spent.wall_ms + more_ms, processor_ms / count, idle_ms / count) for body, made in parts
-        ]
+        worked_ms = None if spent.accelerator_ms is None else slow * spent.accelerator_ms / count
+        wall_ms = spent.wall_ms + more_ms
+        return [Done(body, made, begun_s, ended_s, wall_ms, processor_ms / count, idle_ms / count, worked_ms) for body, made in parts]
 
     def _try(self, item: Item) -> list[Item]:
         for attempt in range(RETRIES + 1):

@@ -73,7 +73,7 @@ ROUNDING = 1e-9
 
 
 #: What a table takes of each operator's result.
-MEASURED = (*TAILS, *TAILS.values(), "pass_rate")
+MEASURED = (*TAILS, *TAILS.values(), "overlap_ms", "pass_rate")
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ class Table:
     core_p99_ms: Array
     waiting_ms: Array
     waiting_p99_ms: Array
+    overlap_ms: Array
     #: Items that reach the operator, and that it sends on, per source item.
     arrives: Array
     leaves: Array
@@ -108,7 +109,7 @@ class Table:
         leaves: Array = np.cumprod(pass_rate, axis=1, dtype=np.float64)
         arrives = np.ones_like(leaves)
         arrives[:, 1:] = leaves[:, :-1]
-        means = {mean: measured[mean] for mean in TAILS.values()}
+        means = {mean: measured[mean] for mean in (*TAILS.values(), "overlap_ms")}
         tails = {tail: measured.get(tail, measured[mean]) for tail, mean in TAILS.items()}
         return Table(accuracy, arrives=arrives, leaves=leaves, **means, **tails)
 
@@ -163,6 +164,8 @@ class Estimator:
         self.core_share: Array = np.where(gpu | free, 0.0, busy * cores)
         self.gpu_share: Array = np.where(gpu, busy * gpus, 0.0)
         self.beside_share: Array = query.rate_items_per_s / 1000.0 * here * self.slow_core * cores
+        #: The same per millisecond on a core while the accelerator works, which lasts as long as the accelerator does.
+        self.overlap_share: Array = busy * cores
 
     def estimates(self, table: Table) -> Estimates:
         """All placements of all these configurations."""
@@ -216,6 +219,8 @@ class Estimator:
         cores: Array = self.core_share @ spent
         if table.core_ms.any():
             cores = cores + self.beside_share @ (table.core_ms * table.arrives).T
+        if table.overlap_ms.any():
+            cores = cores + self.overlap_share @ (table.overlap_ms * table.arrives).T
         return links, cores, self.gpu_share @ spent
 
 

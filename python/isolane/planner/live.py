@@ -16,14 +16,16 @@ byte. Source: Vulcan, sections 4.4.3.1 and 4.5.1.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import io
 import math
 import os
+import pathlib
 import pickle
 import select
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Protocol, TypeVar, cast
 
 import numpy as np
@@ -31,7 +33,7 @@ import numpy as np
 from isolane import allowed
 from isolane.pipeline.item import Item, ItemError, encode
 from isolane.pipeline.operator import METHODS, OperatorError, describe, load
-from isolane.pipeline.stopwatch import Parts, Spent, Stopwatch, parts
+from isolane.pipeline.stopwatch import IDLE_MIN_MS, Parts, Spent, Stopwatch, parts
 from isolane.planner.model import (
     Configuration,
     FilterScore,
@@ -45,6 +47,9 @@ from isolane.planner.model import (
     Workload,
 )
 from isolane.planner.search.problem import BudgetSpent
+
+#: Is there where a driver of NVIDIA is loaded.
+DEVICES = pathlib.Path("/dev/nvidiactl")
 
 #: What an item is, for those who write one.
 ITEM = "isolane.pipeline.item.Item(id, time_s, payload)"
@@ -178,16 +183,16 @@ def pass_through(
     """All items through one operator: what it sent, and what that was like. `deadline_s` is of `time.monotonic`."""
     sent: list[Item] = []
     calls: list[Spent] = []
-    clock = Stopwatch()
+    clock = Stopwatch(operator)
     for item in items:
         if time.monotonic() > deadline_s:
             raise BudgetSpent
-        clock.start()
         try:
+            clock.start()
             out = operator.process(item)
+            calls.append(clock.spent())
         except Exception as error:
             raise PlanError(f"operator {spec.name} failed at item {item.id}: {describe(error)}") from error
-        calls.append(clock.spent())
         if not isinstance(out, list) or not all(isinstance(each, Item) for each in out):
             odd = [each for each in out if not isinstance(each, Item)] if isinstance(out, list) else []
             wrong = f"a list with {short(odd[0])}" if odd else type(out).__name__
@@ -205,10 +210,7 @@ def pass_through(
 
 def measured(spec: OperatorSpec, calls: Sequence[Spent], sizes: Sequence[int], items: int) -> OperatorResult:
     """What the calls and the sizes of what was sent say of an operator."""
-    busy = [one.processor_ms for one in calls] or [0.0]
-    idle = [one.idle_ms for one in calls] or [0.0]
-    mean = parts(float(np.mean(busy)), float(np.mean(idle)), spec.gpu)
-    tail = tails(mean, busy, idle)
+    mean, tail = told(spec, calls) if any(one.accelerator_ms is not None for one in calls) else by_clocks(spec, calls)
     return OperatorResult(
         processing_ms=mean.processing_ms,
         output_bytes=float(np.mean(sizes)) if sizes else 0.0,
@@ -219,7 +221,26 @@ def measured(spec: OperatorSpec, calls: Sequence[Spent], sizes: Sequence[int], i
         waiting_ms=mean.waiting_ms,
         core_p99_ms=tail.core_ms,
         waiting_p99_ms=tail.waiting_ms,
+        overlap_ms=mean.overlap_ms,
     )
+
+
+def told(spec: OperatorSpec, calls: Sequence[Spent]) -> tuple[Parts, Parts]:
+    """Means and 99th percentiles of an operator that tells how long the accelerator worked."""
+    worked_ms = float(np.mean([one.accelerator_ms or 0.0 for one in calls]))
+    if not spec.gpu and worked_ms > IDLE_MIN_MS:
+        raise PlanError(f"operator {spec.name}: an accelerator worked for it, {worked_ms:.3g} ms per item: its query must have `gpu: true`")
+    each = [dataclasses.astuple(parts(one.processor_ms, one.idle_ms, spec.gpu, one.accelerator_ms)) for one in calls]
+    mean, tail = np.mean(each, axis=0), np.percentile(each, 99, axis=0)
+    return Parts(*map(float, mean)), Parts(*map(float, tail))
+
+
+def by_clocks(spec: OperatorSpec, calls: Sequence[Spent]) -> tuple[Parts, Parts]:
+    """Means and 99th percentiles of an operator of which only the thread's clocks are known."""
+    busy = [one.processor_ms for one in calls] or [0.0]
+    idle = [one.idle_ms for one in calls] or [0.0]
+    mean = parts(float(np.mean(busy)), float(np.mean(idle)), spec.gpu)
+    return mean, tails(mean, busy, idle)
 
 
 def tails(mean: Parts, busy: Sequence[float], idle: Sequence[float]) -> Parts:
@@ -307,12 +328,15 @@ class Live:
         progress: Callable[[str], None] | None = None,
         apart: bool = False,
     ) -> None:
-        check_operators(query)
         self.query = query
         self.apart = apart
-        self.workload = Checked(query, workload_of(query) if workload is None else workload)
         self.began_s = time.monotonic()
         self.budget_s = budget_s
+        # Apart too: a process that has used CUDA cannot use it again in its copies.
+        self.bounded(lambda: check_operators(query))
+        self.workload = Checked(query, workload_of(query) if workload is None else workload)
+        self.began_s = time.monotonic()
+        self.hinted: set[str] = set()
         self.progress = progress
         self.launches = 0
         self.items = self.workload.items()
@@ -328,6 +352,7 @@ class Live:
         accuracy, results, score = self.bounded(work)
         spent = time.monotonic() - begin
         self.launches += 1
+        self.hint(results)
         self.say(f"launch {self.launches}", spent, f"accuracy {accuracy:.3f} with {self.settings(configuration)}")
         return Launch(order, configuration, accuracy, results, spent, *score)
 
@@ -352,6 +377,18 @@ class Live:
             limit = f" of {self.budget_s:g}" if math.isfinite(self.budget_s) else ""
             passed = time.monotonic() - self.began_s
             self.progress(f"query {self.query.name}: {what}: {spent_s:.2f} s ({passed:.1f}{limit} s so far), {result}")
+
+    def hint(self, results: Mapping[str, OperatorResult]) -> None:
+        """A line about each `gpu` operator whose core is planned as its accelerator, if this machine has one of NVIDIA's."""
+        untold = {spec.name for spec in self.query.operators if spec.gpu and results[spec.name].core_ms + results[spec.name].overlap_ms == 0.0}
+        if self.progress is None or not DEVICES.exists():
+            return
+        for name in sorted(untold - self.hinted):
+            self.hinted.add(name)
+            self.progress(
+                f"query {self.query.name}: operator {name}: its thread hardly waits, so its core is planned as the GPU's; if it uses the "
+                "GPU, give its class accelerator_ms() (isolane.pipeline.cuda)"
+            )
 
     def settings(self, configuration: Configuration) -> str:
         """The knobs in a line."""

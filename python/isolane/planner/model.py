@@ -250,7 +250,8 @@ class OperatorResult:
 
     `processing_ms` is time on the operator's own resource: a core, or with `gpu` an accelerator. `core_ms` is time on a core besides
     an accelerator. `waiting_ms` is time for which the operator waits for something that is not of its tier, for example a remote
-    model: it delays the item wherever the operator runs, and uses nothing. The three add up to wall time.
+    model: it delays the item wherever the operator runs, and uses nothing. The three add up to wall time. `overlap_ms` is time on a
+    core while the accelerator works, as of a thread that waits for it without sleep: it uses the core and delays nothing.
     """
 
     processing_ms: float
@@ -262,6 +263,7 @@ class OperatorResult:
     waiting_ms: float = 0.0
     core_p99_ms: float = -1.0
     waiting_p99_ms: float = -1.0
+    overlap_ms: float = 0.0
 
     def __post_init__(self) -> None:
         # A profile without tails has none: the mean is used.

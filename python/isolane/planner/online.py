@@ -196,6 +196,7 @@ class Corrected:
                 float(table.leaves[0, index] / max(table.arrives[0, index], 1e-12)),
                 core_ms=float(table.core_ms[0, index]),
                 waiting_ms=float(table.waiting_ms[0, index]),
+                overlap_ms=float(table.overlap_ms[0, index]),
             )
             for index, name in enumerate(order)
         }

@@ -8,9 +8,9 @@ look-up that costs what the measured one did. Units end the names. Format: JSON,
      "entries": [{"order": [...], "configuration": [index of each knob's value],
                   "accuracy": ..., "precision": ..., "recall": ..., "launch_cost_s": ...,
                   "operators": {name: [processing_ms, output_bytes, pass_rate, processing_p99_ms, output_p99_bytes,
-                                       core_ms, waiting_ms, core_p99_ms, waiting_p99_ms]}}]}
+                                       core_ms, waiting_ms, core_p99_ms, waiting_p99_ms, overlap_ms]}}]}
 
-Of an operator's numbers the last two, four or six may be missing. Source: Vulcan, section 4.4.3.1 (what a launch caches).
+Of an operator's numbers the last one, three, five or seven may be missing. Source: Vulcan, section 4.4.3.1 (what a launch caches).
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def entry_json(launch: Launch) -> dict[str, Any]:
 def numbers_of(result: OperatorResult) -> list[float]:
     """An operator's numbers, in the order of the fields; without those of other resources where it used none."""
     own = [rounded(float(each)) for each in dataclasses.astuple(result)]
-    return own if any(own[5:]) else own[:5]
+    return own if own[9] else own[:9] if any(own[5:9]) else own[:5]
 
 
 def rounded(value: float) -> float:

@@ -44,7 +44,7 @@ PATIENCE = 3
 NOTED = 3
 
 #: Added before logarithms: a microsecond or a byte, nothing that matters.
-TINY = {"processing_ms": 1e-3, "output_bytes": 1.0, "pass_rate": 1e-6, "core_ms": 0.1, "waiting_ms": 0.1}
+TINY = {"processing_ms": 1e-3, "output_bytes": 1.0, "pass_rate": 1e-6, "core_ms": 0.1, "waiting_ms": 0.1, "overlap_ms": 0.1}
 
 
 class Surrogate:
