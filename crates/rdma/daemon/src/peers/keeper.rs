@@ -18,8 +18,8 @@ use rustix::net::sockopt::{
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// First pause before a retry.
@@ -32,6 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const CALLERS_MAX: usize = 4 * LINKS_MAX;
 /// Largest number of unauthenticated connections.
 const STRANGERS_MAX: usize = 64;
+/// Shortest time between two lines about failed calls: every host can make such calls, and must not fill the log.
+const FAILURES_EVERY: Duration = Duration::from_secs(10);
 /// Seconds of silence before the first TCP keep-alive probe, and between probes.
 const ALIVE_S: u64 = 5;
 /// Stack of a thread, bytes; the threads mostly read.
@@ -124,6 +126,7 @@ pub(super) fn answer_all(
         strangers: STRANGERS_MAX,
         sessions: CALLERS_MAX,
     });
+    let failures = Arc::new(Mutex::new(Failures::default()));
     spawn("peering", move || {
         loop {
             let Ok((stream, from)) = listener.accept() else {
@@ -140,12 +143,17 @@ pub(super) fn answer_all(
                 let _ = other.shutdown(Shutdown::Both);
             });
             let (handles, key, notes) = (handles.clone(), key.clone(), notes.clone());
+            let failures = Arc::clone(&failures);
             let serve = move || {
                 let device = handles.first().map_or(0, |(device, _)| *device);
                 match answer_one(stream, &handles, &key, &mut entry) {
                     Ok(kept) => kept.wait(),
                     Err(error) => {
-                        notes.say(device, format!("the call from {from} failed: {error}"))
+                        let text = format!("the call from {from} failed: {error}");
+                        let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
+                        if let Some(line) = failures.line(Instant::now(), text) {
+                            notes.say(device, line);
+                        }
                     }
                 }
             };
@@ -153,6 +161,32 @@ pub(super) fn answer_all(
             let _ = spawn("peer", serve);
         }
     })
+}
+
+/// Failed calls of which no line was printed.
+#[derive(Debug, Default)]
+struct Failures {
+    printed: Option<Instant>,
+    omitted: u64,
+}
+
+impl Failures {
+    /// The line to print for a call that failed at `now`; `None` within [`FAILURES_EVERY`] of the last line.
+    fn line(&mut self, now: Instant, text: String) -> Option<String> {
+        if let Some(printed) = self.printed
+            && now.saturating_duration_since(printed) < FAILURES_EVERY
+        {
+            self.omitted += 1;
+            return None;
+        }
+        self.printed = Some(now);
+        match std::mem::take(&mut self.omitted) {
+            0 => Some(text),
+            omitted => Some(format!(
+                "{text} ({omitted} failed calls before it are not listed)"
+            )),
+        }
+    }
 }
 
 fn answer_one(
@@ -281,6 +315,21 @@ mod tests {
         }
         assert_eq!(pauses[1], RETRY_MIN * 2);
         assert_eq!(pauses[10], RETRY_MAX);
+    }
+
+    #[test]
+    fn failed_calls_print_one_line_in_ten_seconds() {
+        let begun = Instant::now();
+        let mut failures = Failures::default();
+        let mut line = |after_s: u64, text: &str| {
+            failures.line(begun + Duration::from_secs(after_s), text.to_owned())
+        };
+        assert_eq!(line(0, "a").as_deref(), Some("a"));
+        assert_eq!(line(3, "b"), None);
+        assert_eq!(line(9, "c"), None);
+        let omitted = "d (2 failed calls before it are not listed)";
+        assert_eq!(line(10, "d").as_deref(), Some(omitted));
+        assert_eq!(line(20, "e").as_deref(), Some("e"));
     }
 
     #[test]

@@ -123,6 +123,10 @@ impl Peers {
         {
             let listener = TcpListener::bind(address)
                 .map_err(system(&format!("listen for peers at {address}")))?;
+            let listens_at = listener
+                .local_addr()
+                .map_err(system("read the address of peers"))?;
+            say(&format!("listens for peers at {listens_at}"));
             let all = flows.iter().enumerate();
             let handles = all
                 .filter_map(|(index, handle)| Some((index, handle.clone()?)))
