@@ -350,6 +350,7 @@ pub(crate) const ROOMS: &[Room] = &[
         Plain,
         "attacks of peers on a listening socket, written once and run against every service",
         &[
+            "common/linux",
             "common/quantities",
             "rdma/emulated-verbs",
             "rdma/emulator",
@@ -391,7 +392,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room(
         "tools/models",
         Plain,
-        "protocols in every interleaving (stateright, loom), and the quota server by seed under random faults",
+        "protocols in every interleaving (stateright, loom), and the quota server by seed under random faults, simulated and over etcd",
         &["common/quantities", "rdma/enforcer", "rdma/preload", "rdma/session", "rpc/policy", "rpc/library"],
     ),
     room("tools/tidy", Plain, "tests of this repository's rules", &[]),

@@ -1,9 +1,11 @@
 //! Honest clients of services whose protocol is more than one line.
 
 use crate::{PATIENCE, over_tcp};
+use isolane_common_linux::key::Key;
 use isolane_rdma_emulated_verbs::wire::{PROBE, Reader, VERSION as VERSION_OF_VERBS, Writer, op};
 use isolane_rdma_session::message::{Class, MESSAGE_MAX, ToDaemon, ToShim};
 use isolane_rdma_traffic::worker::{Job, ToWorker, VERSION, Warmup, write_line};
+use isolaned::peers::handshake::{Endpoint, HandshakeError, call};
 use rustix::io::Errno;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use rustix::net::{
@@ -131,4 +133,33 @@ pub(crate) fn job() -> Vec<u8> {
 /// The server's first answer to that job.
 pub(crate) fn shown(address: SocketAddr) -> Result<String, String> {
     over_tcp(address, &job())
+}
+
+/// The first message of a daemon that calls another one: length, magic word, version, nonce.
+pub(crate) fn peer_greeting() -> Vec<u8> {
+    let body = [&b"ISLP"[..], &1_u32.to_le_bytes(), &[7; 32]].concat();
+    [&(body.len() as u16).to_le_bytes()[..], &body].concat()
+}
+
+/// A call of a daemon with the key. Its queue pair reaches no device, so the answer is an authenticated rejection.
+pub(crate) fn peer_is_answered(address: SocketAddr, key: &Key) -> Result<(), String> {
+    let ours = Endpoint {
+        daemon: [1; 16],
+        device: "here".to_owned(),
+        wanted: "there".to_owned(),
+        gid: [0; 16],
+        lid: 0,
+        queue_pair: 1,
+        packet_sequence: 1,
+        mtu: 1_024,
+        address: 0,
+        remote_key: 0,
+    };
+    let mut stream =
+        TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| error.to_string())?;
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    match call(&mut stream, key, &ours) {
+        Err(HandshakeError::Refused { reason }) if reason.contains("no device there") => Ok(()),
+        other => Err(format!("{other:?}")),
+    }
 }

@@ -5,7 +5,8 @@ mod clients;
 mod planted;
 mod services;
 
-use clients::{agent_echoes, device_opens, session_begins, shown};
+use clients::{agent_echoes, device_opens, peer_is_answered, session_begins, shown};
+use isolane_common_linux::key::Key;
 use isolane_rpc::quota::client::ask_once;
 use isolane_rpc::quota::protocol::{Answer, Request};
 use isolane_tools_abuse::{Honest, Place, Running, Target, check};
@@ -206,6 +207,23 @@ fn sessions_of_the_daemon() {
         descriptors_max: 600,
     };
     judge(&running, &target, &|| session_begins(&path));
+}
+
+#[test]
+fn peers_of_the_daemon() {
+    let running = Running::start("peers");
+    let key = Key::read(&running.folder().join("key")).unwrap();
+    let target = Target {
+        place: Place::Tcp(port(&running)),
+        request: clients::peer_greeting(),
+        crowd: 200,
+        memory_max: 32 << 20,
+        // 64 places, each with two descriptors; one more in accept.
+        descriptors_max: 160,
+    };
+    judge(&running, &target, &|| {
+        peer_is_answered(port(&running), &key)
+    });
 }
 
 #[test]

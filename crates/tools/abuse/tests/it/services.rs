@@ -15,8 +15,9 @@ use isolane_study_testbed_verbs::listen::{ListenOptions, Listener};
 use isolane_tools_abuse::process::serve_until_killed;
 use isolaned::config::{Config, DeviceConfig};
 use isolaned::governor::Governor;
-use isolaned::server::now_ns;
-use isolaned::settings::Listen;
+use isolaned::peers::{Peers, Targets};
+use isolaned::server::{Server as DaemonServer, now_ns};
+use isolaned::settings::{Listen, Peering};
 use isolaned::show::server::{Server as ShowServer, Shown, Source};
 use isolaned::snapshot::Snapshot;
 use rustix::event::{EventfdFlags, eventfd};
@@ -24,8 +25,10 @@ use rustix::fd::OwnedFd;
 use std::fs;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::channel;
 use std::thread::spawn;
 
 /// Runs the service `role` with its files in `folder` until the process is killed.
@@ -36,9 +39,7 @@ pub(crate) fn serve(role: &str, folder: &Path) {
             folder,
         ),
         "quota-key" => {
-            let key = folder.join("key");
-            fs::write(&key, "k".repeat(40)).unwrap();
-            fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+            let key = key_file(folder);
             let listen = "listen = \"127.0.0.1:0\"";
             quota(
                 &format!("{listen}\nkey_file = \"{}\"", key.display()),
@@ -49,12 +50,21 @@ pub(crate) fn serve(role: &str, folder: &Path) {
         "memory" => memory(folder),
         "metrics" => metrics(folder),
         "daemon" => daemon(folder),
+        "peers" => peers(folder),
         "emulator" => emulator(folder),
         "agent" => agent(folder),
         "traffic" => traffic(),
         defect => crate::planted::serve(defect),
     };
     serve_until_killed(&place);
+}
+
+/// The file of a key that its owner alone can read.
+fn key_file(folder: &Path) -> PathBuf {
+    let key = folder.join("key");
+    fs::write(&key, "k".repeat(40)).unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    key
 }
 
 fn quota(listen: &str, folder: &Path) -> String {
@@ -126,7 +136,8 @@ fn metrics(folder: &Path) -> String {
     address.to_string()
 }
 
-fn daemon(folder: &Path) -> String {
+/// An `isolaned` of one device that no machine has.
+fn daemon_server(folder: &Path) -> DaemonServer {
     let config = Config {
         socket: folder.join("run/isolaned.sock"),
         devices: vec![DeviceConfig {
@@ -137,14 +148,45 @@ fn daemon(folder: &Path) -> String {
         ..Config::default()
     };
     let governor = Governor::new(config, vec![BitRate::from_gbps(10)], now_ns()).unwrap();
-    let (ready, started) = std::sync::mpsc::channel();
+    DaemonServer::new(governor, never()).unwrap()
+}
+
+fn daemon(folder: &Path) -> String {
+    let (ready, started) = channel();
+    let folder = folder.to_owned();
     spawn(move || {
-        let server = isolaned::server::Server::new(governor, never()).unwrap();
+        let server = daemon_server(&folder);
         ready.send(()).unwrap();
         server.run().unwrap();
     });
     started.recv().unwrap();
     String::new()
+}
+
+/// What the daemon has printed about its port for peers.
+static PRINTED: OnceLock<String> = OnceLock::new();
+
+/// The port for peers in the event loop of an `isolaned`. It has no device that a peer could reach.
+fn peers(folder: &Path) -> String {
+    let mut settings = isolaned::settings::Settings::for_devices(&[]);
+    settings.peering = Some(Peering {
+        listen: Some("127.0.0.1:0".parse().unwrap()),
+        key_file: key_file(folder),
+    });
+    let (ready, started) = channel();
+    let folder = folder.to_owned();
+    spawn(move || {
+        let say = |line: &str| _ = PRINTED.set(line.to_owned());
+        let peers = Peers::start(&settings, Targets::default(), say).unwrap();
+        let mut server = daemon_server(&folder);
+        server.attach(Box::new(peers)).unwrap();
+        ready.send(()).unwrap();
+        server.run().unwrap();
+    });
+    started.recv().unwrap();
+    let printed = PRINTED.get().unwrap();
+    let address = printed.strip_prefix("listens for peers at ");
+    address.unwrap().to_owned()
 }
 
 /// A broker of two emulated hosts.
