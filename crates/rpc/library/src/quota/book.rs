@@ -12,7 +12,7 @@ use crate::settings::read::{NAME_MAX, is_name};
 use crate::table::{CLASSES_MAX, GROUPS_MAX};
 use isolane_common_quantities::units::{Duration, Instant};
 use isolane_rpc_policy::quota::{Holding, Pool, QuotaError, Terms as PoolTerms};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// Longest client name, bytes.
 const CLIENT_MAX: usize = 128;
@@ -75,27 +75,26 @@ pub enum Step {
     },
 }
 
-/// The last promise of each client, which replaces its earlier ones, and all other records.
+/// The last terms of each tenant and the last promise of each client, which replace the earlier ones; terms first,
+/// because promises refer to tenants.
 fn latest(records: &[Record]) -> Vec<&Record> {
     let mut last = BTreeMap::new();
-    for (index, record) in records.iter().enumerate() {
-        if let Record::Grant {
-            group,
-            class,
-            tenant,
-            client,
-            ..
-        } = record
-        {
-            last.insert((group, class, tenant, client), index);
-        }
+    for record in records {
+        let place = match record {
+            Record::Set(terms) => (&terms.group, &terms.class, &terms.tenant, None),
+            Record::Grant {
+                group,
+                class,
+                tenant,
+                client,
+                ..
+            } => (group, class, tenant, Some(client)),
+        };
+        last.insert(place, record);
     }
-    let kept: BTreeSet<usize> = last.into_values().collect();
-    let holds = |(index, record): (usize, _)| match record {
-        record @ &Record::Set(_) => Some(record),
-        record => kept.contains(&index).then_some(record),
-    };
-    records.iter().enumerate().filter_map(holds).collect()
+    let mut last: Vec<&Record> = last.into_values().collect();
+    last.sort_by_key(|record| matches!(record, Record::Grant { .. }));
+    last
 }
 
 impl Book {
@@ -119,14 +118,11 @@ impl Book {
         for terms in &settings.tenants {
             book.set(terms)?;
         }
-        for record in latest(&loaded.records) {
+        let records = latest(&loaded.records);
+        book.restore_terms(&records);
+        for record in records {
             match record {
-                // Stored terms may not fit a changed file; then the file counts.
-                Record::Set(terms) => {
-                    if book.set(terms).is_ok() {
-                        book.note(terms);
-                    }
-                }
+                Record::Set(_) => {}
                 Record::Grant {
                     group,
                     class,
@@ -150,6 +146,29 @@ impl Book {
             }
         }
         Ok(book)
+    }
+
+    /// Applies stored terms: first those that lower a guarantee, so that terms that fit together never exceed the
+    /// capacity on the way. Stored terms may not fit a changed file; then the file counts.
+    fn restore_terms(&mut self, records: &[&Record]) {
+        let terms = records.iter().filter_map(|record| match record {
+            Record::Set(terms) => Some(terms),
+            Record::Grant { .. } => None,
+        });
+        let (raised, lowered): (Vec<&Terms>, Vec<&Terms>) =
+            terms.partition(|terms| terms.guarantee_bytes_per_s > self.guarantee(terms));
+        for terms in lowered.into_iter().chain(raised) {
+            if self.set(terms).is_ok() {
+                self.note(terms);
+            }
+        }
+    }
+
+    /// The present guarantee of the tenant and pool that `terms` name; zero for an unknown one.
+    fn guarantee(&self, terms: &Terms) -> u64 {
+        let pool = self.pools.get(&(terms.group.clone(), terms.class.clone()));
+        let known = pool.and_then(|pool| pool.terms(&terms.tenant));
+        known.map_or(0, |known| known.guarantee)
     }
 
     /// Handles a request. Changed terms are only noted; they apply after [`Book::set`]. The error says why the request
@@ -297,9 +316,14 @@ impl Book {
         })
     }
 
+    /// The terms set at run time, with those of which the write is under way.
+    pub fn changed(&self) -> Vec<Record> {
+        self.changed.values().cloned().map(Record::Set).collect()
+    }
+
     /// All records that a restart needs.
     pub fn records(&self) -> Vec<Record> {
-        let mut records: Vec<Record> = self.changed.values().cloned().map(Record::Set).collect();
+        let mut records = self.changed();
         for ((group, class), pool) in &self.pools {
             records.extend(pool.holdings().map(|holding| Record::Grant {
                 group: group.clone(),

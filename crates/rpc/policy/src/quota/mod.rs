@@ -266,6 +266,11 @@ impl Pool {
         self.tenants.contains_key(tenant)
     }
 
+    /// The terms of a tenant; `None` if it has none here.
+    pub fn terms(&self, tenant: &str) -> Option<Terms> {
+        self.tenants.get(tenant).map(|tenant| tenant.terms)
+    }
+
     /// How many tenants have terms here.
     pub fn tenants(&self) -> usize {
         self.tenants.len()

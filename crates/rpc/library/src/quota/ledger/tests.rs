@@ -166,6 +166,40 @@ fn terms_that_cannot_be_written_down_do_not_change() {
     }
 }
 
+/// Goal: acknowledged terms are there after a restart. Method: each fits beside the others, but not beside the file's
+/// larger guarantee of another tenant, which a change lowered; a store may have the changes in any order.
+#[test]
+fn changed_terms_that_fit_together_are_there_after_a_restart() {
+    let mut settings = settings("1s", "gone");
+    settings.tenants[0].guarantee_bytes_per_s = 4_000_000_000;
+    let memory = Memory::default();
+    let terms =
+        [("search", 1_000_000_000), ("ads", 3_000_000_000)].map(|(tenant, guarantee)| Terms {
+            tenant: tenant.to_owned(),
+            group: "rack1".to_owned(),
+            class: "critical".to_owned(),
+            weight: 1,
+            guarantee_bytes_per_s: guarantee,
+        });
+    let first = ledger(&memory, &settings, 0);
+    for terms in &terms {
+        assert_eq!(
+            first.answer(at(0), Request::Set(terms.clone())),
+            Answer::Done
+        );
+    }
+    for _ in 0..2 {
+        memory.0.lock().unwrap().0.reverse();
+        let next = ledger(&memory, &settings, 0);
+        let pool = &show(&next)[0];
+        let found = pool
+            .tenants
+            .iter()
+            .map(|tenant| tenant.guarantee_bytes_per_s);
+        assert_eq!(found.collect::<Vec<_>>(), [3_000_000_000, 0, 1_000_000_000]);
+    }
+}
+
 #[test]
 fn a_restart_with_a_shorter_term_and_without_a_tenant_counts_what_was_promised() {
     let memory = Memory::default();
