@@ -144,6 +144,10 @@ impl Ledger {
 
     fn write(&self, records: &[Record]) -> Result<(), StoreError> {
         let mut store = lock(&self.store);
+        if store.is_unsure() {
+            let terms = lock(&self.book).changed();
+            store.settle(&terms)?;
+        }
         store.append(records)?;
         if store.is_long() {
             // Records queued meanwhile are included, and written again afterwards.

@@ -2,14 +2,18 @@
 //!
 //! Method: each tenant's terms and each client's latest promise have a key. A starting server increments the number
 //! under `epoch`. Each of its writes is a transaction that requires its own number, so a replaced server can promise
-//! nothing more. Promises expire in etcd too, after many terms, so ended clients leave no keys: an etcd lease receives
-//! keys only for half its time, so each key outlives the longest term. Units: seconds for etcd's leases. Limits: plain
-//! HTTP to one endpoint, without passwords; put a local proxy of etcd in front of a cluster that needs them. Source:
-//! etcd's documentation of its gRPC gateway.
+//! nothing more. A write without an answer may reach etcd at any later time. The server therefore increments the number
+//! before its next write, so that the late write fails, and removes terms that only the late write had. Numbers grow by
+//! random steps, so that a server recognises its own. Promises expire in etcd too, after many terms, so ended clients
+//! leave no keys: an etcd lease receives keys only for half its time, so each key outlives the longest term. Units:
+//! seconds for etcd's leases. Limits: plain HTTP to one endpoint, without passwords; put a local proxy of etcd in front
+//! of a cluster that needs them. Source: etcd's documentation of its gRPC gateway.
 
 use super::{Loaded, Record, Store, StoreError};
+use crate::clock;
 use crate::quota::line::PATIENCE;
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -34,6 +38,10 @@ pub struct EtcdStore {
     prefix: String,
     /// Our number under `epoch`, once it is set.
     epoch: Option<String>,
+    /// The number that may have replaced it: the answer to that change is missing.
+    next: Option<String>,
+    /// Whether a write has no answer.
+    unsure: bool,
     /// etcd's lease for promises, and the time of its request.
     lease: Option<(String, Instant)>,
     /// Deadline of the current write, if clients wait for it.
@@ -47,6 +55,8 @@ impl EtcdStore {
             address,
             prefix: prefix.trim_end_matches('/').to_owned(),
             epoch: None,
+            next: None,
+            unsure: false,
             lease: None,
             until: None,
         }
@@ -84,25 +94,48 @@ impl EtcdStore {
 
     /// Takes the store over: from now on only our writes succeed.
     fn take_over(&mut self) -> Result<(), StoreError> {
+        self.epoch = self.found_epoch()?;
+        self.advance()
+    }
+
+    /// Changes our number, so that our earlier writes fail.
+    fn renew_epoch(&mut self) -> Result<(), StoreError> {
+        let found = self.found_epoch()?;
+        if found.is_some() && found == self.next {
+            // The change whose answer is missing was made.
+            self.epoch = self.next.take();
+            return Ok(());
+        }
+        if found != self.epoch {
+            return Err(StoreError::Taken(self.prefix.clone()));
+        }
+        self.advance()
+    }
+
+    fn found_epoch(&self) -> Result<Option<String>, StoreError> {
+        let found = self.call("/v3/kv/range", &json!({ "key": self.key("epoch") }))?;
+        let value = found["kvs"][0]["value"].as_str().map(decode);
+        Ok(value.map(|value| String::from_utf8_lossy(&value).into_owned()))
+    }
+
+    /// Replaces the number in `self.epoch`, which was found just now, by a larger one. A repeated attempt uses the same
+    /// number.
+    fn advance(&mut self) -> Result<(), StoreError> {
         let key = self.key("epoch");
-        let found = self.call("/v3/kv/range", &json!({ "key": key }))?;
-        let old = found["kvs"][0]["value"].as_str().map(decode);
-        let (compare, number) = match old {
-            None => (json!({"key": key, "target": "VERSION", "version": "0"}), 1),
+        let (compare, number) = match &self.epoch {
+            None => (json!({"key": key, "target": "VERSION", "version": "0"}), 0),
             Some(old) => {
-                let text = String::from_utf8_lossy(&old).into_owned();
-                let number = text
+                let number = old
                     .parse::<u64>()
                     .map_err(|_| self.failed("epoch is no number"))?;
-                let value = encode(text.as_bytes());
-                (
-                    json!({"key": key, "target": "VALUE", "value": value}),
-                    number + 1,
-                )
+                let value = encode(old.as_bytes());
+                let compare = json!({"key": key, "target": "VALUE", "value": value});
+                (compare, number)
             }
         };
-        let next = encode(number.to_string().as_bytes());
-        let put = json!({"requestPut": {"key": key, "value": next}});
+        let next = number.wrapping_add(1 + u64::from(clock::random()));
+        let next = self.next.get_or_insert(next.to_string());
+        let put = json!({"requestPut": {"key": key, "value": encode(next.as_bytes())}});
         let done = self.call(
             "/v3/kv/txn",
             &json!({"compare": [compare], "success": [put]}),
@@ -110,7 +143,7 @@ impl EtcdStore {
         if done["succeeded"] != true {
             return Err(StoreError::Taken(self.prefix.clone()));
         }
-        self.epoch = Some(next);
+        self.epoch = self.next.take();
         Ok(())
     }
 
@@ -157,6 +190,7 @@ impl EtcdStore {
             .epoch
             .as_ref()
             .ok_or_else(|| self.failed("not loaded"))?;
+        let epoch = encode(epoch.as_bytes());
         let ours = json!({"key": self.key("epoch"), "target": "VALUE", "value": epoch});
         for part in writes.chunks(WRITES_MAX) {
             let body = json!({"compare": [ours], "success": part});
@@ -192,7 +226,7 @@ impl Store for EtcdStore {
     }
 
     fn append(&mut self, records: &[Record]) -> Result<(), StoreError> {
-        self.until = Some(Instant::now() + WRITE_PATIENCE);
+        self.begin_write();
         let written = self.put_all(records);
         self.until = None;
         written
@@ -206,14 +240,54 @@ impl Store for EtcdStore {
     fn is_long(&self) -> bool {
         false
     }
+
+    fn is_unsure(&self) -> bool {
+        self.unsure
+    }
+
+    fn settle(&mut self, terms: &[Record]) -> Result<(), StoreError> {
+        self.begin_write();
+        let settled = self.renew_epoch().and_then(|()| self.replace_terms(terms));
+        match settled {
+            // The rest of the time is for the append.
+            Ok(()) => self.unsure = false,
+            Err(_) => self.until = None,
+        }
+        settled
+    }
 }
 
 impl EtcdStore {
+    /// Sets the deadline of a write, unless it has begun.
+    fn begin_write(&mut self) {
+        self.until
+            .get_or_insert_with(|| Instant::now() + WRITE_PATIENCE);
+    }
+
+    /// Puts these terms and removes others.
+    fn replace_terms(&mut self, terms: &[Record]) -> Result<(), StoreError> {
+        let puts = terms.iter().map(|terms| self.put(terms));
+        let mut writes = puts.collect::<Result<Vec<Value>, StoreError>>()?;
+        let keys = writes
+            .iter()
+            .filter_map(|put| put["requestPut"]["key"].as_str());
+        let kept: BTreeSet<String> = keys.map(str::to_owned).collect();
+        let (from, to) = (self.key("set/"), self.key("set0"));
+        let range = json!({"key": from, "range_end": to, "keys_only": true});
+        let found = self.call("/v3/kv/range", &range)?;
+        let found = found["kvs"].as_array().into_iter().flatten();
+        let others = found.filter_map(|pair| pair["key"].as_str());
+        let others = others.filter(|key| !kept.contains(*key));
+        writes.extend(others.map(|key| json!({"requestDeleteRange": {"key": key}})));
+        self.write(&writes)
+    }
+
     fn put_all(&mut self, records: &[Record]) -> Result<(), StoreError> {
         let writes: Result<Vec<Value>, StoreError> =
             records.iter().map(|record| self.put(record)).collect();
-        let written = self.write(&writes?);
+        let written = writes.and_then(|writes| self.write(&writes));
         if written.is_err() {
+            self.unsure = true;
             // The lease may be gone: an operator can revoke it, and it can expire while a machine is suspended.
             self.lease = None;
         }

@@ -77,4 +77,15 @@ pub trait Store: Send {
 
     /// Whether the store should be compacted.
     fn is_long(&self) -> bool;
+
+    /// Whether a write that failed may still change the store.
+    fn is_unsure(&self) -> bool {
+        false
+    }
+
+    /// Makes the store have these terms and no others. Afterwards no earlier write can change it. Fails as `append`
+    /// does.
+    fn settle(&mut self, _terms: &[Record]) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
