@@ -13,7 +13,7 @@ DEMO_OUT ?= out/audit
 PREFIX ?= /usr/local
 export PREFIX DESTDIR SYSCONFDIR LIBDIR
 
-.PHONY: help demo study build symbols test test-all check same smoke lint lab lab-mem kills fuzz vopr rpc-lab lab-plan python bpf install uninstall packages check-packages claims readme bench bench-hunt bench-nic docs clean need-cargo
+.PHONY: help demo study build symbols test test-all check same smoke lint lab lab-mem kills fuzz vopr histories rpc-lab lab-plan python bpf install uninstall packages check-packages claims readme bench bench-hunt bench-nic docs clean need-cargo
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -70,6 +70,9 @@ fuzz: need-cargo ## fuzz every decoder under libFuzzer for MINUTES=5 in all; TAR
 
 vopr: need-cargo ## run the quota server by seed under random faults for HOURS=0.1; SEED=n runs one seed
 	@$(CARGO) run --locked --quiet --profile ci --package isolane-tools-models --bin vopr -- $(if $(SEED),--seed $(SEED),$(shell awk 'BEGIN { printf "%d", $(or $(HOURS),0.1) * 3600 }') $(shell date +%s))
+
+histories: need-cargo ## play COUNT=100 histories of quota servers over a real etcd under faults, from SEED=1 (needs etcd)
+	@$(CARGO) run --locked --quiet --profile ci --package isolane-tools-models --bin histories -- $(or $(COUNT),100) $(or $(SEED),1)
 
 rpc-lab: build ## run gRPC programs in Rust, Python and Go behind an overloaded port (needs root); QUICK=1: one minute
 	@.ci/languages go

@@ -1,13 +1,15 @@
-//! Services by seed: the quota server under random faults, with its real book, ledger and journal.
+//! Services by seed: the quota server under random faults, simulated and over a real etcd.
 //!
 //! Problem: what goes wrong when a server is killed in the middle of a write, while one client's clock is slow and an
 //! answer to another is lost? No hand-written test covers this. Method ([`vopr`]): one run is one seed. Time, clients,
 //! the network and the disk are simulated; the server is the product's. Faults come at random, and after each event the
-//! invariants are checked. A seed that fails is run again alone and fails again. The folder `tests` has models of four
+//! invariants are checked. A seed that fails is run again alone and fails again. [`histories`] runs real servers, clients
+//! and etcd instead, and checks what they did. The folder `tests` has models of four
 //! protocols that the checker stateright runs through all interleavings.
 //!
 //! Limits: the quota server is in; daemon, enforcer, guardian, peers and memory service are not. One thread: races within
 //! the server are the ledger's own tests.
 #![forbid(unsafe_code)]
 
+pub mod histories;
 pub mod vopr;

@@ -60,15 +60,23 @@ impl Server {
     /// Reads the key, opens the store and the address. Fails if one of them is in use or unusable, or the file's
     /// guarantees exceed the capacity.
     pub fn open(settings: &Settings) -> Result<Self, ServerError> {
-        let key = settings.key_file.as_deref().map(Key::read).transpose()?;
-        let store: Result<Box<dyn Store>, StoreError> = match &settings.place {
+        Self::over(settings, |settings| match &settings.place {
             Place::Folder(folder) => {
                 let term_ms = settings.term.as_ps().div_ceil(1_000_000_000);
                 FileStore::open(folder, term_ms).map(|store| Box::new(store) as _)
             }
             Place::Etcd { address, prefix } => Ok(Box::new(EtcdStore::new(*address, prefix))),
-        };
-        let ledger = Ledger::open(settings, store.map_err(BookError::from)?, now())?;
+        })
+    }
+
+    /// As [`Server::open`], with the store that `open` opens.
+    pub fn over(
+        settings: &Settings,
+        open: impl FnOnce(&Settings) -> Result<Box<dyn Store>, StoreError>,
+    ) -> Result<Self, ServerError> {
+        let key = settings.key_file.as_deref().map(Key::read).transpose()?;
+        let store = open(settings).map_err(BookError::from)?;
+        let ledger = Ledger::open(settings, store, now())?;
         let bound = Listener::bind(&settings.listen, settings.socket_mode);
         let listener = bound.map_err(|error| ServerError::Listen {
             address: settings.listen.to_string(),

@@ -7,6 +7,7 @@
 //! in bytes, which another rate repays in another time. Units: bytes, bytes per second, nanoseconds of the table's
 //! clock. Limits: one word is shared by all destinations of a group and class and written by each admitted call.
 
+use super::Grant;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// Rate that a lease may save up, as time: some steps of the coarse clock.
@@ -46,6 +47,15 @@ impl Lease {
         let _ = self.used_until_ns.fetch_update(Relaxed, Relaxed, recount);
     }
 
+    /// The rate and its end. While another thread sets them, the rate may be the new one and the end the old one, as
+    /// calls see them.
+    pub(crate) fn granted(&self) -> Grant {
+        Grant {
+            until_ns: self.until_ns.load(Relaxed),
+            rate_bytes_per_s: self.rate_bytes_per_s.load(Relaxed),
+        }
+    }
+
     /// All requested bytes so far.
     pub(crate) fn asked_bytes(&self) -> u64 {
         self.asked_bytes.load(Relaxed)
@@ -82,6 +92,8 @@ mod tests {
         let lease = Lease::default();
         assert!(!lease.take(10, 5));
         lease.set(1_000_000, 100, 5);
+        assert_eq!(lease.granted().rate_bytes_per_s, 1_000_000);
+        assert_eq!(lease.granted().until_ns, 100);
         assert!(lease.take(10, 99));
         assert!(!lease.take(10, 100));
         assert_eq!(lease.asked_bytes(), 30);

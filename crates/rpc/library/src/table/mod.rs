@@ -416,6 +416,11 @@ impl Table {
             .set(grant.rate_bytes_per_s, grant.until_ns, now_ns);
     }
 
+    /// The lease of group `group` in `class`, which may have ended. Panics if the group or class does not exist.
+    pub fn granted(&self, group: usize, class: u8) -> Grant {
+        self.lease(group as u16 + 1, class).granted()
+    }
+
     /// Bytes that calls to group `group` have requested in `class`, admitted or not. Panics if the group or class does
     /// not exist.
     pub fn asked_bytes(&self, group: usize, class: u8) -> u64 {

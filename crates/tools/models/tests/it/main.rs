@@ -1,9 +1,10 @@
-//! Protocols in every interleaving, by stateright and loom, and the quota server by seed.
+//! Protocols in every interleaving, by stateright and loom, and the quota server by seed and over a real etcd.
 //!
 //! Each model is small: a few messages, clients and faults, all orders of them. Each also runs with one planted defect,
 //! which the checker must find: a model without that proves nothing.
 
 mod handover;
+mod histories;
 mod journal;
 mod lease;
 mod quota;
