@@ -166,7 +166,11 @@ class Channels {
         host_ = host;
         is_six_ = is_six;
         destination_ = (is_six ? "[" + host + "]" : host) + ":" + std::to_string(port);
-        channels_.resize(isolane_rpc_classes(rpc));
+        opened_.resize(isolane_rpc_classes(rpc));
+    }
+
+    ~Channels() {
+        for (Opened &opened : opened_) opened.close();
     }
 
     isolane_rpc *rpc() const { return rpc_; }
@@ -176,20 +180,37 @@ class Channels {
     /* The channel of a class, which is opened at its first use and after a loss of its connection. */
     std::shared_ptr<grpc::Channel> of(uint32_t class_index) {
         std::lock_guard<std::mutex> guard(mutex_);
-        std::shared_ptr<grpc::Channel> &channel = channels_.at(class_index);
-        if (channel == nullptr || is_lost(channel->GetState(false))) channel = open(class_index);
-        return channel;
+        Opened &opened = opened_.at(class_index);
+        if (opened.is_lost()) opened.close();
+        if (opened.channel == nullptr) open(class_index, opened);
+        return opened.channel;
     }
 
   private:
+    /* A channel. One over a socket of this program cannot connect again, and gRPC does not report its state: watch is a
+     * second descriptor of its socket, -1 for an ordinary channel. */
+    struct Opened {
+        std::shared_ptr<grpc::Channel> channel;
+        int watch = -1;
+
+        bool is_lost() const {
 #ifdef GRPC_ARG_DSCP
-    static bool is_lost(grpc_connectivity_state) { return false; }
+            return false;
 #else
-    /* A channel over a socket of this program cannot connect again. */
-    static bool is_lost(grpc_connectivity_state state) {
-        return state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN || state == GRPC_CHANNEL_IDLE;
-    }
+            /* The backend was down: its ordinary channel has no mark. */
+            if (watch < 0) return true;
+            tcp_info info = {};
+            socklen_t length = sizeof info;
+            return getsockopt(watch, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 || info.tcpi_state != TCP_ESTABLISHED;
 #endif
+        }
+
+        void close() {
+            channel.reset();
+            if (watch >= 0) ::close(watch);
+            watch = -1;
+        }
+    };
 
     std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> measures() {
         std::vector<std::unique_ptr<grpc::experimental::ClientInterceptorFactoryInterface>> made;
@@ -197,24 +218,25 @@ class Channels {
         return made;
     }
 
-    std::shared_ptr<grpc::Channel> open(uint32_t class_index) {
+    void open(uint32_t class_index, Opened &opened) {
         int dscp = isolane_rpc_class_dscp(rpc_, class_index);
         grpc::ChannelArguments arguments;
         /* Channels of equal arguments would share one connection, and so one mark. */
         arguments.SetInt("isolane.class", static_cast<int>(class_index));
 #ifdef GRPC_ARG_DSCP
         arguments.SetInt(GRPC_ARG_DSCP, dscp);
-        return grpc::experimental::CreateCustomChannelWithInterceptors(destination_, credentials_, arguments,
-                                                                       measures());
 #else
         int fd = connect_marked(dscp);
+        if (fd >= 0) {
+            opened.watch = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+            opened.channel = grpc::experimental::CreateCustomInsecureChannelWithInterceptorsFromFd(destination_, fd,
+                                                                                                   arguments, measures());
+            return;
+        }
         /* Without a connection, the ordinary channel reports why, as for any backend that is down. */
-        if (fd < 0)
-            return grpc::experimental::CreateCustomChannelWithInterceptors(destination_, credentials_, arguments,
-                                                                           measures());
-        return grpc::experimental::CreateCustomInsecureChannelWithInterceptorsFromFd(destination_, fd, arguments,
-                                                                                     measures());
 #endif
+        opened.channel =
+            grpc::experimental::CreateCustomChannelWithInterceptors(destination_, credentials_, arguments, measures());
     }
 
     /* A connection whose packets have the mark from the first one on; -1 on an error. */
@@ -249,7 +271,7 @@ class Channels {
     std::shared_ptr<grpc::ChannelCredentials> credentials_;
     std::shared_ptr<Register> pending_;
     std::mutex mutex_;
-    std::vector<std::shared_ptr<grpc::Channel>> channels_;
+    std::vector<Opened> opened_;
 };
 
 /* The decision on one RPC. */

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <set>
 #include <thread>
 
 #define CHECK(condition)                                                                   \
@@ -23,13 +24,16 @@ static const char SETTINGS[] =
     "[[class]]\nname = \"critical\"\ndscp = 46\ntarget_per_mtu = \"20ms\"\n"
     "[[class]]\nname = \"scavenger\"\ndscp = 8\n";
 
-// Answers /test/Write at once and /test/Never after the client's deadline; keeps what the last call carried.
+// Answers /test/Write at once and /test/Never after the client's deadline; keeps what the last call carried, and the
+// clients' connections.
 class Service final : public grpc::CallbackGenericService {
   public:
     std::map<std::string, std::string> carried;
+    std::set<std::string> peers;
 
     grpc::ServerGenericBidiReactor *CreateReactor(grpc::GenericCallbackServerContext *context) override {
         carried.clear();
+        peers.insert(context->peer());
         for (const auto &[key, value] : context->client_metadata())
             carried[std::string(key.data(), key.size())] = std::string(value.data(), value.size());
         return new Reactor(context->method() == "/test/Never");
@@ -68,10 +72,15 @@ static grpc::Status send(const isolane_rpc_grpc::Call &call, grpc::ClientContext
 // The marks of this process's connections to `port`.
 static std::vector<int> marks(int port) {
     std::vector<int> found;
+    std::set<in_port_t> seen;
     for (int fd = 3; fd < 1024; fd++) {
-        sockaddr_in peer = {};
+        sockaddr_in peer = {}, own = {};
         socklen_t length = sizeof peer;
         if (getpeername(fd, reinterpret_cast<sockaddr *>(&peer), &length) != 0 || ntohs(peer.sin_port) != port) continue;
+        length = sizeof own;
+        CHECK(getsockname(fd, reinterpret_cast<sockaddr *>(&own), &length) == 0);
+        // A connection may have two descriptors.
+        if (!seen.insert(own.sin_port).second) continue;
         int mark = 0;
         length = sizeof mark;
         CHECK(getsockopt(fd, IPPROTO_IP, IP_TOS, &mark, &length) == 0);
@@ -95,14 +104,21 @@ static std::string metrics(isolane_rpc *rpc) {
     return text;
 }
 
-int main() {
-    Service service;
+// A server on `port`, which it chooses if it is zero.
+static std::unique_ptr<grpc::Server> serve(Service &service, int &port) {
     grpc::ServerBuilder builder;
-    int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    std::string at = "127.0.0.1:" + std::to_string(port);
+    builder.AddListeningPort(at, grpc::InsecureServerCredentials(), &port);
     builder.RegisterCallbackGenericService(&service);
     std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
     CHECK(server != nullptr && port > 0);
+    return server;
+}
+
+int main() {
+    Service service, second;
+    int port = 0;
+    std::unique_ptr<grpc::Server> server = serve(service, port);
     isolane_rpc *rpc = isolane_rpc_open(SETTINGS, std::strlen(SETTINGS));
     CHECK(rpc != nullptr);
     {
@@ -117,6 +133,13 @@ int main() {
             CHECK(service.carried.count("isolane-downgraded") == 0);
             CHECK(metrics(rpc).find("_count{class=\"critical\"} 1") != std::string::npos);
         }
+        // Calls of a class share one connection.
+        for (int i = 0; i < 10; i++) {
+            grpc::ClientContext context;
+            isolane_rpc_grpc::Call call(channels, &context, "critical", 5);
+            CHECK(send(call, &context, "/test/Write").ok());
+        }
+        CHECK(service.peers.size() == 1);
         // Calls that end by their deadline are misses: the probability falls to the floor of 0.1.
         for (int i = 0; i < 120; i++) {
             grpc::ClientContext context;
@@ -146,6 +169,20 @@ int main() {
         } catch (const std::invalid_argument &error) {
             CHECK(std::string(error.what()).find("urgent") != std::string::npos);
         }
+        // A connection that the server ended is replaced, with its mark. The end of the connection arrives by itself, so
+        // some calls may fail before.
+        server->Shutdown(std::chrono::system_clock::now());
+        server.reset();
+        server = serve(second, port);
+        bool again = false;
+        for (int i = 0; i < 10000 && !again; i++) {
+            grpc::ClientContext context;
+            isolane_rpc_grpc::Call call(channels, &context, "scavenger", 5);
+            again = send(call, &context, "/test/Write").ok();
+        }
+        CHECK(again);
+        std::vector<int> now = marks(port);
+        CHECK(std::count(now.begin(), now.end(), 8) == 1);
     }
     isolane_rpc_close(rpc);
     server->Shutdown(std::chrono::system_clock::now());
