@@ -1,8 +1,8 @@
-//! The files that hold the Go module's algorithms to those of `isolane-rpc-policy`, bit for bit.
+//! The files that hold the algorithms of the Go and Java libraries to those of `isolane-rpc-policy`, bit for bit.
 //!
-//! Goal: `go/isolane/testdata/admission.json` and `aequitas2.json` say what the policies decide on random calls; the Go
-//! tests replay them. The table of the Rust library, which C and Python use, replays the second file here. Method: the
-//! files are generated and compared; `ISOLANE_UPDATE=1` writes them again.
+//! Goal: `go/isolane/testdata/admission.json` and `aequitas2.json` say what the policies decide on random calls; the
+//! tests of Go and Java replay them. The table of the Rust library, which C and Python use, replays the second file here.
+//! Method: the files are generated and compared; `ISOLANE_UPDATE=1` writes them again.
 #![allow(clippy::unwrap_used)]
 
 use isolane_common_quantities::rng::Stream;
@@ -95,7 +95,7 @@ fn compare(file: &str, text: &str) {
     assert!(
         kept == text,
         "{}: these are not the decisions of the policy: run ISOLANE_UPDATE=1 cargo test -p isolane-rpc-demo --test \
-         vectors, then the Go tests",
+         vectors, then the tests of Go and Java",
         file.display()
     );
 }
