@@ -74,10 +74,13 @@ vopr: need-cargo ## run the quota server by seed under random faults for HOURS=0
 histories: need-cargo ## play COUNT=100 histories of quota servers over a real etcd under faults, from SEED=1 (needs etcd)
 	@$(CARGO) run --locked --quiet --profile ci --package isolane-tools-models --bin histories -- $(or $(COUNT),100) $(or $(SEED),1)
 
-rpc-lab: build ## run gRPC programs in Rust, Python and Go behind an overloaded port (needs root); QUICK=1: one minute
+rpc-lab: build ## run gRPC programs in Rust, Python, Go, C++ and Java behind an overloaded port (needs root); QUICK=1: one minute
+	@$(CARGO) build --locked --release --package isolane-rpc-library
 	@.ci/languages go
 	@.ci/languages python
-	@LAB_ARGUMENTS="--clients rust,python,python-aio,go $(if $(QUICK),--quick)" .ci/languages lab
+	@.ci/languages cpp
+	@.ci/languages java
+	@LAB_ARGUMENTS="$(if $(QUICK),--quick,--seed 1)" .ci/languages lab
 
 python: ## install the Python package for `isolane edge` beside the binary; needs no Rust
 	@.ci/languages install

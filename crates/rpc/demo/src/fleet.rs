@@ -29,11 +29,22 @@ pub enum Language {
     PythonAio,
     /// grpc-go.
     Go,
+    /// grpc++.
+    Cpp,
+    /// grpc-java.
+    Java,
 }
 
 impl Language {
     /// All languages, in the order in which they serve each other.
-    pub const ALL: [Self; 4] = [Self::Rust, Self::Python, Self::PythonAio, Self::Go];
+    pub const ALL: [Self; 6] = [
+        Self::Rust,
+        Self::Python,
+        Self::PythonAio,
+        Self::Go,
+        Self::Cpp,
+        Self::Java,
+    ];
 
     /// The name on the command line.
     pub fn name(self) -> &'static str {
@@ -42,6 +53,8 @@ impl Language {
             Self::Python => "python",
             Self::PythonAio => "python-aio",
             Self::Go => "go",
+            Self::Cpp => "cpp",
+            Self::Java => "java",
         }
     }
 }
@@ -55,9 +68,28 @@ pub struct Commands {
     pub python: PathBuf,
     /// The Go program.
     pub go: PathBuf,
+    /// The C++ program.
+    pub cpp: PathBuf,
+    /// The archive of the Java program.
+    pub java: PathBuf,
 }
 
 impl Commands {
+    /// Command that starts the Java program.
+    pub fn java_line(&self) -> Vec<String> {
+        // Compiling every method twice would take processors that the lab needs.
+        [
+            "java",
+            "-XX:TieredStopAtLevel=1",
+            "-XX:+UseSerialGC",
+            "-jar",
+        ]
+        .into_iter()
+        .map(str::to_owned)
+        .chain([self.java.display().to_string()])
+        .collect()
+    }
+
     fn line(&self, language: Language, role: Role) -> Vec<String> {
         let module = |interface: &str| {
             let interpreter = self.python.display().to_string();
@@ -69,6 +101,8 @@ impl Commands {
             Language::Python => module("grpcio"),
             Language::PythonAio => module("aio"),
             Language::Go => vec![self.go.display().to_string()],
+            Language::Cpp => vec![self.cpp.display().to_string()],
+            Language::Java => self.java_line(),
         };
         line.push(role.name().to_owned());
         line

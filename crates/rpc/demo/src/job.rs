@@ -4,7 +4,8 @@
 //! client then reads one [`Start`], issues its calls, and prints one [`ClientResult`]. A server prints one
 //! [`ServerResult`] when its stdin ends. A program whose stdin ends too early ends itself, so a killed controller
 //! leaves nothing running. Units end the names. Times of calls are microseconds after the start. The programs in Python
-//! (`python/isolane/lab.py`) and Go (`go/cmd/isolane-rpc-lab`) read the same documents.
+//! (`python/isolane/lab.py`), Go (`go/cmd/isolane-rpc-lab`), C++ (`crates/rpc/demo/cpp`) and Java
+//! (`java/src/main/java/dev/isolane/rpc/lab`) read the same documents.
 
 use crate::plan::CLASSES;
 use serde::{Deserialize, Serialize};

@@ -56,6 +56,16 @@ fn a_machine_that_cannot_gets_a_remedy() {
         "go build ./cmd/isolane-rpc-lab",
     );
     check(
+        &["--clients", "cpp", "--cpp", "/nonexistent/lab"],
+        3,
+        ".ci/languages cpp",
+    );
+    check(
+        &["--clients", "java", "--java", "/nonexistent/lab.jar"],
+        3,
+        ".ci/languages java",
+    );
+    check(
         &["--clients", "python", "--python", "/nonexistent/python"],
         3,
         "--python",

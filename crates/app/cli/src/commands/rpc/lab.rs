@@ -21,8 +21,10 @@ Exit codes:
   3    this machine cannot: not root, no iproute2, no veth or htb in the kernel, a requested client is missing,
        or it was too busy with other work to judge";
 
-/// The Go program of the lab, beside this binary or on PATH.
+/// The lab's programs in Go and C++, beside this binary or on PATH, and the archive of the Java program, beside it.
 const GO_PROGRAM: &str = "isolane-rpc-lab";
+const CPP_PROGRAM: &str = "isolane-rpc-lab-cpp";
+const JAVA_ARCHIVE: &str = "isolane-rpc-lab.jar";
 
 /// Arguments of `isolane rpc lab`.
 #[derive(Debug, clap::Args)]
@@ -34,8 +36,9 @@ pub(crate) struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Clients and servers: rust, python (grpcio), python-aio (grpc.aio), go; those that are installed if not given
-    #[arg(long, value_name = "LANGUAGE,...", value_delimiter = ',', value_parser = ["rust", "python", "python-aio", "go"])]
+    /// Clients and servers: rust, python (grpcio), python-aio (grpc.aio), go, cpp, java; those that are installed if not
+    /// given
+    #[arg(long, value_name = "LANGUAGE,...", value_delimiter = ',', value_parser = Language::ALL.map(Language::name))]
     clients: Vec<String>,
     /// Let admission control decide and report, but not act
     #[arg(long)]
@@ -61,6 +64,12 @@ pub(crate) struct Arguments {
     /// Go program of the lab; beside isolane or on PATH if not given
     #[arg(long, value_name = "PATH", env = "ISOLANE_RPC_LAB_GO")]
     go: Option<PathBuf>,
+    /// C++ program of the lab; beside isolane or on PATH if not given
+    #[arg(long, value_name = "PATH", env = "ISOLANE_RPC_LAB_CPP")]
+    cpp: Option<PathBuf>,
+    /// Archive of the Java program of the lab; beside isolane if not given
+    #[arg(long, value_name = "PATH", env = "ISOLANE_RPC_LAB_JAVA")]
+    java: Option<PathBuf>,
     /// Also write lab.json and lab.txt into this directory
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
@@ -130,11 +139,10 @@ fn plan(arguments: &Arguments) -> Plan {
 
 fn commands(arguments: &Arguments) -> Result<Commands> {
     let own = std::env::current_exe().context("cannot find this program's own file")?;
-    let beside = own.with_file_name(GO_PROGRAM);
-    let go = match &arguments.go {
-        Some(path) => path.clone(),
-        None if beside.exists() => beside,
-        None => PathBuf::from(GO_PROGRAM),
+    let program = |given: &Option<PathBuf>, name: &str| match (given, own.with_file_name(name)) {
+        (Some(path), _) => path.clone(),
+        (None, beside) if beside.exists() => beside,
+        (None, _) => PathBuf::from(name),
     };
     let rust = [
         own.display().to_string(),
@@ -144,7 +152,9 @@ fn commands(arguments: &Arguments) -> Result<Commands> {
     Ok(Commands {
         rust: rust.to_vec(),
         python: arguments.python.clone(),
-        go,
+        go: program(&arguments.go, GO_PROGRAM),
+        cpp: program(&arguments.cpp, CPP_PROGRAM),
+        java: program(&arguments.java, JAVA_ARCHIVE),
     })
 }
 
@@ -208,6 +218,27 @@ fn missing(language: Language, commands: &Commands) -> Option<String> {
                 format!(
                     "cannot start {}; build it with `go build ./cmd/{GO_PROGRAM}` in go/, or name it with --go",
                     commands.go.display()
+                )
+            })
+        }
+        Language::Cpp => {
+            let works = succeeds(&commands.cpp, &["version"]);
+            (!works).then(|| {
+                format!(
+                    "cannot start {}; build it with `.ci/languages cpp`, which needs libgrpc++-dev, or name it with --cpp",
+                    commands.cpp.display()
+                )
+            })
+        }
+        Language::Java => {
+            let line = commands.java_line();
+            let words: Vec<&str> = line.iter().skip(1).map(String::as_str).collect();
+            let works = succeeds(Path::new(&line[0]), &[&words, &["version"][..]].concat());
+            (!works).then(|| {
+                format!(
+                    "cannot start `{}`; build it with `.ci/languages java`, which needs a JDK and Maven, or name its archive with \
+                     --java",
+                    line.join(" ")
                 )
             })
         }
