@@ -16,6 +16,7 @@ mod cell;
 mod index;
 mod lease;
 mod level;
+mod outside;
 mod parameters;
 mod report;
 mod roster;
