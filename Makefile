@@ -90,6 +90,7 @@ lab-plan: ## plan, run and disturb live ML pipelines in network namespaces (need
 
 bpf: ## compile the BPF programs and record compiler and sources (needs clang and llvm-strip)
 	@crates/ethernet/bpf/bpf/compile
+	@crates/rpc/agent/bpf/compile
 
 install: need-cargo ## install programs, libraries, man pages, completions, units and configuration below PREFIX (/usr/local)
 	@packaging/build

@@ -11,6 +11,18 @@ use std::ffi::OsStr;
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
 
+/// Time between two views, as a terminal can bear it.
+#[cfg(any(feature = "rdma-hosts", feature = "rpc"))]
+pub(crate) fn interval(text: &str) -> Result<std::time::Duration, String> {
+    use std::time::Duration;
+    let duration = crate::inputs::duration(text)?;
+    let duration = Duration::from_nanos(duration.as_ps() / 1_000);
+    match (Duration::from_millis(100)..=Duration::from_secs(100)).contains(&duration) {
+        true => Ok(duration),
+        false => Err("must be 100ms to 100s".to_owned()),
+    }
+}
+
 /// A whole number within a range.
 #[derive(Clone, Debug)]
 pub(crate) struct Whole<T> {

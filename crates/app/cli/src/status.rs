@@ -114,8 +114,13 @@ fn is_bad_for_hosts(cause: &(dyn std::error::Error + 'static)) -> bool {
     }
     #[cfg(feature = "rpc")]
     {
+        use isolane_rpc::admission::SettingsError;
+        use isolane_rpc_agent::AgentError;
         use isolane_rpc_demo::error::LabError;
-        if matches!(cause.downcast_ref(), Some(LabError::Input(_))) {
+        if matches!(cause.downcast_ref(), Some(LabError::Input(_)))
+            || cause.is::<SettingsError>()
+            || cause.downcast_ref().is_some_and(AgentError::is_bad_input)
+        {
             return true;
         }
     }

@@ -85,6 +85,12 @@ pub(crate) const ROOMS: &[Room] = &[
         &["common/journal", "common/linux", "common/quantities", "common/text-output", "common/toml-input", "rpc/policy"],
     ),
     room(
+        "rpc/agent",
+        Plain,
+        "admission of messages of unmodified programs: BPF programs that measure and mark their TCP connections, and their loader",
+        &["common/linux", "rpc/library"],
+    ),
+    room(
         "rpc/capture",
         Plain,
         "compares the declared priority of calls with the DSCP of their packets in a capture (pcap, pcapng)",
@@ -319,6 +325,7 @@ pub(crate) const ROOMS: &[Room] = &[
             "rdma/enforcer",
             "rdma/traffic",
             "rpc/policy",
+            "rpc/agent",
             "rpc/capture",
             "rpc/library",
             "rpc/demo",

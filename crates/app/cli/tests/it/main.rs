@@ -21,6 +21,7 @@ mod planner;
 mod policies;
 mod quota;
 mod regress;
+mod rpc_enforce;
 mod rpc_lab;
 mod run;
 mod scenarios;

@@ -58,6 +58,9 @@ enum Document {
     RegressBisect,
     /// What `isolane regress --canary --json` prints and keeps in its file
     RegressCanary,
+    /// A line of `isolane rpc enforce --json`
+    #[cfg(feature = "rpc")]
+    RpcEnforce,
     /// What `isolane rdma doctor --json` prints
     #[cfg(feature = "rdma-hosts")]
     Doctor,
@@ -78,6 +81,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         Document::RegressCompare => schemars::schema_for!(Comparison).to_value(),
         Document::RegressBisect => schemars::schema_for!(Bisection).to_value(),
         Document::RegressCanary => schemars::schema_for!(Canary).to_value(),
+        #[cfg(feature = "rpc")]
+        Document::RpcEnforce => schemars::schema_for!(isolane_rpc_agent::view::View).to_value(),
         #[cfg(feature = "rdma-hosts")]
         Document::Doctor => schemars::schema_for!(Examination).to_value(),
         Document::Audit => schemars::schema_for!(AuditResult).to_value(),

@@ -1,5 +1,6 @@
 //! `isolane rpc`: admission control and quotas of remote procedure calls.
 
+mod enforce;
 mod lab;
 mod misaligned;
 mod quota;
@@ -17,6 +18,8 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, clap::Subcommand)]
 enum Question {
+    /// Measure and mark the messages of unmodified programs, with admission control in the kernel
+    Enforce(enforce::Arguments),
     /// Overload a real port with real gRPC calls, with and without admission control, and judge both
     Lab(Box<lab::Arguments>),
     /// Compare the class of calls with the code point (DSCP) of their packets in a capture
@@ -34,6 +37,7 @@ enum Question {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     match &arguments.question {
+        Question::Enforce(arguments) => enforce::run(arguments),
         Question::Lab(arguments) => lab::run(arguments),
         Question::Misaligned(arguments) => misaligned::run(arguments),
         Question::Quota(arguments) => quota::run(arguments),

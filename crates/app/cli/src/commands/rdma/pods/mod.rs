@@ -8,7 +8,6 @@ mod api;
 mod wanted;
 
 use super::assign::{Listed, explained, table};
-use super::top::interval;
 use crate::inputs;
 use crate::output;
 use crate::status::Status;
@@ -46,7 +45,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value = "16", value_parser = crate::numbers::whole::<u32>(1..=u64::from(WEIGHT_MAX)))]
     weight_max: u32,
     /// Time between two lists
-    #[arg(long, default_value = "5s", value_parser = interval)]
+    #[arg(long, default_value = "5s", value_parser = crate::numbers::interval)]
     interval: Duration,
     /// List the pods once, assign, and end
     #[arg(long)]

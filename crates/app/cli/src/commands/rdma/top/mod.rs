@@ -33,7 +33,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
     /// Time between two views
-    #[arg(long, default_value = "1s", value_parser = interval)]
+    #[arg(long, default_value = "1s", value_parser = crate::numbers::interval)]
     interval: Duration,
     /// Leave out the queue pairs
     #[arg(long)]
@@ -53,7 +53,7 @@ pub(crate) struct Views {
     #[arg(long)]
     json: bool,
     /// Time between two views
-    #[arg(long, default_value = "1s", value_parser = interval)]
+    #[arg(long, default_value = "1s", value_parser = crate::numbers::interval)]
     pub(crate) interval: Duration,
 }
 
@@ -66,16 +66,6 @@ impl Views {
             (false, true) => output::print(&format!("{OVER}{text}")),
             (false, false) => output::print(text),
         }
-    }
-}
-
-/// Time between two views, as a terminal can bear it.
-pub(crate) fn interval(text: &str) -> std::result::Result<Duration, String> {
-    let duration = crate::inputs::duration(text)?;
-    let duration = Duration::from_nanos(duration.as_ps() / 1_000);
-    match (Duration::from_millis(100)..=Duration::from_secs(100)).contains(&duration) {
-        true => Ok(duration),
-        false => Err("must be 100ms to 100s".to_owned()),
     }
 }
 

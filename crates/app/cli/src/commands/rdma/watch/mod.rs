@@ -4,7 +4,6 @@
 
 mod view;
 
-use super::top::interval;
 use crate::inputs::{self, bad};
 use crate::output;
 use crate::status::Status;
@@ -40,7 +39,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// Time between two views
-    #[arg(long, default_value = "2s", value_parser = interval)]
+    #[arg(long, default_value = "2s", value_parser = crate::numbers::interval)]
     interval: Duration,
     /// End after this many views
     #[arg(long, value_name = "N", value_parser = crate::numbers::whole::<u64>(1..=1_000_000_000))]
