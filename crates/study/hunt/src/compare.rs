@@ -36,7 +36,7 @@ pub const SHOWN_COUNTER: &str = "receive_wqe_cache_miss";
 pub struct Contestant {
     /// A name of [`crate::search::NAMES`].
     pub searcher: String,
-    /// `diag` or `perf`.
+    /// `diag`, `perf`, or `occupancy`, which is both of `diag` and `occupancy`.
     pub counters: String,
     /// Whether what is found is reduced and left out from then on.
     pub reduces: bool,
@@ -70,11 +70,11 @@ impl Contestant {
                 continue;
             }
             match word {
-                "diag" | "perf" => word.clone_into(&mut contestant.counters),
+                "diag" | "perf" | "occupancy" => word.clone_into(&mut contestant.counters),
                 "no-mfs" => contestant.reduces = false,
                 other => {
                     return Err(format!(
-                        "{other:?}: must be diag, perf or no-mfs, and for factors also one of no-{}",
+                        "{other:?}: must be diag, perf, occupancy or no-mfs, and for factors also one of no-{}",
                         STAGES.join(", no-")
                     ));
                 }
@@ -97,6 +97,15 @@ impl Contestant {
             name.push_str(stage);
         }
         name
+    }
+
+    /// The words of `--counters` that it follows.
+    pub fn counters(&self) -> Vec<String> {
+        let mut words = vec![self.counters.clone()];
+        if self.counters == "occupancy" {
+            words.insert(0, "diag".to_owned());
+        }
+        words
     }
 
     /// The stages of `factors` that take part.

@@ -46,8 +46,9 @@ pub(crate) struct Arguments {
     /// Number of the first planted device
     #[arg(long, value_name = "N", default_value_t = 1, requires = "planted")]
     planted_from: u64,
-    /// Who searches: names of searchers, with :perf for performance counters, :no-mfs for no reduction, and for factors
-    /// :no-isolation, :no-coverage, :no-feedback, :no-triage, :no-border or :no-reverts for the search without that stage
+    /// Who searches: names of searchers, with :perf for performance counters, :occupancy for occupancies besides diagnostic
+    /// counters, :no-mfs for no reduction, and for factors :no-isolation, :no-coverage, :no-feedback, :no-triage,
+    /// :no-border or :no-reverts for the search without that stage
     #[arg(long, value_delimiter = ',', default_value = "factors,anneal,random", value_parser = contestant)]
     searchers: Vec<Contestant>,
     /// Hunts of each, with seeds from 1

@@ -153,7 +153,7 @@ pub(super) fn race(
     let lab = Lab::simulated(&SimTestbed, &course.profile);
     let bounds = start.bounds.as_ref().context("a device was measured")?;
     let rule = Rule::Device(bounds.clone(), None);
-    let asked = [contestant.counters.clone()];
+    let asked = contestant.counters();
     let counters = counters::choose(&asked, &lab.name, &inventory(&lab)?)?;
     let options = options(course, seed, cancel);
     let mut bench = Bench::new(&lab, rule, None, BTreeMap::new(), options);
