@@ -62,6 +62,10 @@ impl Effort {
             Feature::MemoryA | Feature::MemoryB => Self::Placement,
             Feature::Service | Feature::Control => Self::Transport,
             Feature::Direction => Self::Topology,
+            _ => match feature.of_first() {
+                Some(first) => Self::of(first),
+                None => Self::Topology,
+            },
         }
     }
 

@@ -106,6 +106,26 @@ impl Bounds {
         own.map_or(self.packets_per_s, |own| own.min(self.packets_per_s))
     }
 
+    /// The packet bound of each kind of traffic of `point`. Kinds whose data flows in one direction share the lower bound. Where both
+    /// READ and their data crosses, a port also receives the other host's requests, so the bound is that of WRITEs.
+    pub fn packets_per_s_of_parts(&self, point: &Point) -> Vec<f64> {
+        let parts = point.parts();
+        let mut own: Vec<f64> = parts.iter().map(|p| self.packets_per_s_of(p)).collect();
+        let Some([first, second]) = parts.first_chunk() else {
+            return own;
+        };
+        let reads = parts.iter().all(|part| part.service == point::READ);
+        match (first.data_flows_to(), second.data_flows_to()) {
+            (one, other) if one == other => {
+                let lower = own[0].min(own[1]);
+                own.fill(lower);
+            }
+            _ if reads => own.fill(self.packets_per_s),
+            _ => {}
+        }
+        own
+    }
+
     /// Messages per second that `point` can offer at most, all directions together; none where its service was not
     /// measured.
     pub fn offer_per_s(&self, point: &Point) -> Option<f64> {
@@ -165,6 +185,29 @@ mod tests {
         let expected = 1e6 / (LOADED + request_us);
         let offer = bounds().offer_per_s(&alone).unwrap();
         assert!((offer / expected - 1.0).abs() < 1e-9, "{offer} {expected}");
+    }
+
+    #[test]
+    fn kinds_of_traffic_share_the_lower_packet_bound_of_their_direction() {
+        let service = |packets_per_s: f64| {
+            let mut service = bounds().services[0].unwrap();
+            service.packets_per_s = Some(packets_per_s);
+            Some(service)
+        };
+        let bounds = Bounds {
+            services: vec![service(1e8), service(9e7), service(6e7)],
+            ..bounds()
+        };
+        let of = |direction: u64, first: u64, second: u64| {
+            let both = simple(first, 4, 1).beside(&simple(second, 4, 1));
+            bounds.packets_per_s_of_parts(&Feature::Direction.set(&both, direction))
+        };
+        assert_eq!(of(point::ONE_WAY, 0, 1), [9e7, 9e7]);
+        // READs that A posts bring their data to A, as WRITEs that B posts do.
+        assert_eq!(of(point::ONE_WAY, 0, 2), [1e8, 6e7]);
+        assert_eq!(of(point::BIDIRECTIONAL, 0, 2), [6e7, 6e7]);
+        assert_eq!(of(point::BIDIRECTIONAL, 2, 2), [1e8, 1e8]);
+        assert_eq!(bounds.packets_per_s_of_parts(&simple(2, 4, 1)), [6e7]);
     }
 
     #[test]

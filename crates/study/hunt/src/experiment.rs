@@ -4,19 +4,20 @@
 //! over hosts, ratios are those of the host where they are largest. Where a device has no counter of bytes or packets, those of the
 //! traffic's own ends count. Method: one run; where the goodput of its four
 //! quarters differs by more than a tenth of their mean, it is measured again for twice as long, up to a limit, after which
-//! the last run counts and is marked. Limits: packets on the loopback path have no counter. Source: collie 3.6 (metrics
+//! the last run counts and is marked. Limits: packets on the loopback path have no counter; of two kinds of traffic, the ends of the one
+//! inside count them. Source: collie 3.6 (metrics
 //! are read four times per iteration, and traffic has to be stable).
 
 use crate::HuntError;
 use crate::space::benchmark::simple;
 use crate::space::convert::{PROCESSES, SAMPLES, Times, scenario};
-use crate::space::point::{self, Point};
+use crate::space::point::{self, Feature, Point};
 use crate::vocabulary::{self, Way};
 use isolane_common_quantities::units::Duration;
 use isolane_rdma_scenario::model::Host;
 use isolane_rdma_scenario::profile::Profile;
 use isolane_study_audit::cell::Metrics;
-use isolane_study_results::rdma::{HostCounters, RunResult};
+use isolane_study_results::rdma::{HostCounters, RunResult, TenantResult};
 use isolane_study_results::settling::SettlingSummary;
 use isolane_study_testbed::settle::Congestion;
 use isolane_study_testbed::{Patience, Testbed, Until};
@@ -37,6 +38,15 @@ pub struct Arrived {
     pub packets_per_s: f64,
 }
 
+/// One of two kinds of traffic.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OfKind {
+    /// What arrived in the direction that its data takes, that of the other kind included where it takes the same.
+    pub arrived: Arrived,
+    /// Messages completed.
+    pub messages_per_s: f64,
+}
+
 /// What an experiment gave.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
@@ -46,6 +56,9 @@ pub struct Measured {
     pub slowest: Arrived,
     /// Messages completed, all directions together.
     pub messages_per_s: f64,
+    /// The kinds of traffic of a point with two; empty where it has one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kinds: Vec<OfKind>,
     /// False where the run was cut off before it was steady.
     pub steady: bool,
     /// Simulated time before the measured time, microseconds; absent in journals of earlier versions.
@@ -142,10 +155,15 @@ impl<'a> Lab<'a> {
     ///
     /// The warm-up does not end while processes still fill their queues: their doorbells and requests take most of PCIe then.
     pub fn times_of(&self, point: &Point) -> Times {
-        let directions = 1 + u64::from(point.direction == point::BIDIRECTIONAL);
-        let pairs = self.warmup_per_pair * (point.queue_pairs * directions);
+        let parts = point.parts();
+        let pairs = parts.iter().map(|part| {
+            let directions = 1 + u64::from(part.direction == point::BIDIRECTIONAL);
+            part.queue_pairs * directions
+        });
+        let pairs = self.warmup_per_pair * pairs.sum::<u64>();
+        let posting = parts.iter().map(|part| self.first_posting(part)).max();
         Times {
-            warmup: self.times.warmup + pairs.max(self.first_posting(point)),
+            warmup: self.times.warmup + pairs.max(posting.unwrap_or(Duration::ZERO)),
             duration: self.times.duration,
         }
     }
@@ -189,69 +207,123 @@ fn is_run_steady(result: &RunResult) -> bool {
 
 /// What matters of `result`, the run of `point` on a link of `link_gbps`.
 fn condense(point: &Point, result: &RunResult, link_gbps: f64) -> Measured {
-    let seconds = result.measured_s;
-    let of = |host: Host| {
-        result
-            .counters
-            .iter()
-            .find(|counters| counters.host == host)
-    };
-    let flows = Flows::of(point, result);
-    let port = |host: Host, way: Way| {
-        let counted = of(host);
-        let bytes = counted.and_then(|counted| vocabulary::bytes(counted, way));
-        let packets = counted.and_then(|counted| vocabulary::packets(counted, way));
-        Arrived {
-            gbps: bytes.map_or(flows.gbps, |bytes| bytes as f64 * 8.0 / seconds / 1e9),
-            packets_per_s: packets.map_or(flows.packets_per_s, |packets| packets as f64 / seconds),
-        }
-    };
-    let reads = point.service == point::READ;
-    let slowest = match point.direction {
-        point::BIDIRECTIONAL => {
-            let (a, b) = (port(Host::A, Way::Received), port(Host::B, Way::Received));
-            Arrived {
-                gbps: a.gbps.min(b.gbps),
-                packets_per_s: a.packets_per_s.min(b.packets_per_s),
-            }
-        }
-        point::LOOPBACK => {
-            let way = if reads { Way::Sent } else { Way::Received };
-            let mut both = port(Host::A, way);
-            let inside = of(Host::A).and_then(|counted| counted.values.get("loopback_bytes"));
-            both.gbps += match inside {
-                Some(bytes) => *bytes as f64 * 8.0 / seconds / 1e9,
-                // Half of the pairs stay inside, and no counter of the device counts them.
-                None => flows.gbps,
-            };
-            both
-        }
-        _ => port(if reads { Host::A } else { Host::B }, Way::Received),
+    let kinds = kinds(point, result);
+    let slowest = match kinds.as_slice() {
+        [] => slowest(point, result),
+        [first, others @ ..] => others.iter().fold(first.arrived, |slowest, other| {
+            slower(slowest, other.arrived)
+        }),
     };
     let tenants = || result.tenants.iter();
     Measured {
         pause_ratio: pause_ratio(result, link_gbps),
         slowest,
         messages_per_s: tenants().map(|tenant| tenant.message_rate_per_s).sum(),
+        kinds,
         p99_us: p99_us(result),
         beside: None,
         steady: is_run_steady(result),
         settled_after_us: result.settling.as_ref().map(|one| one.settled_after_us),
-        measured_us: Some(seconds * 1e6),
-        counters: counters(&result.counters, seconds),
+        measured_us: Some(result.measured_s * 1e6),
+        counters: counters(&result.counters, result.measured_s),
     }
 }
 
+/// The lower rates of both.
+fn slower(one: Arrived, other: Arrived) -> Arrived {
+    Arrived {
+        gbps: one.gbps.min(other.gbps),
+        packets_per_s: one.packets_per_s.min(other.packets_per_s),
+    }
+}
+
+/// The slower direction of the one kind of traffic of `point`.
+fn slowest(point: &Point, result: &RunResult) -> Arrived {
+    let flows = Flows::of(point, &result.tenants);
+    let port = |host: Host, way: Way| port(result, host, way, &flows);
+    let reads = point.service == point::READ;
+    match point.direction {
+        point::BIDIRECTIONAL => slower(port(Host::A, Way::Received), port(Host::B, Way::Received)),
+        point::LOOPBACK => {
+            let way = if reads { Way::Sent } else { Way::Received };
+            let mut both = port(Host::A, way);
+            // Where no counter of the device counts it, half of the pairs stay inside.
+            both.gbps += inside_gbps(result).unwrap_or(flows.gbps);
+            both
+        }
+        _ => port(if reads { Host::A } else { Host::B }, Way::Received),
+    }
+}
+
+/// What each kind of traffic of `point` did; nothing where there is one.
+fn kinds(point: &Point, result: &RunResult) -> Vec<OfKind> {
+    let parts = point.parts();
+    let [first, second] = parts.as_slice() else {
+        return Vec::new();
+    };
+    let [of_first, of_second] = [(first, 0), (second, 1)]
+        .map(|(part, tenant)| Flows::of(part, result.tenants.get(tenant..=tenant).unwrap_or(&[])));
+    let both = match point.direction {
+        point::LOOPBACK => {
+            let way = match first.service {
+                point::READ => Way::Sent,
+                _ => Way::Received,
+            };
+            let mut both = port(result, Host::A, way, &of_first);
+            both.gbps += inside_gbps(result).unwrap_or(of_second.gbps);
+            both.packets_per_s += of_second.packets_per_s;
+            Some(both)
+        }
+        _ => None,
+    };
+    let tenants = result.tenants.iter();
+    let all = parts.iter().zip(tenants).map(|(part, tenant)| {
+        let host = part.data_flows_to();
+        let mut flows = Flows::default();
+        for (other, of_other) in [(first, &of_first), (second, &of_second)] {
+            if other.data_flows_to() == host {
+                flows.gbps += of_other.gbps;
+                flows.packets_per_s += of_other.packets_per_s;
+            }
+        }
+        OfKind {
+            arrived: both.unwrap_or_else(|| port(result, host, Way::Received, &flows)),
+            messages_per_s: tenant.message_rate_per_s,
+        }
+    });
+    all.collect()
+}
+
+/// What went over the port of `host`; where the device does not count it, what `flows` are.
+fn port(result: &RunResult, host: Host, way: Way, flows: &Flows) -> Arrived {
+    let counted = result.counters.iter().find(|one| one.host == host);
+    let bytes = counted.and_then(|counted| vocabulary::bytes(counted, way));
+    let packets = counted.and_then(|counted| vocabulary::packets(counted, way));
+    let seconds = result.measured_s;
+    Arrived {
+        gbps: bytes.map_or(flows.gbps, |bytes| bytes as f64 * 8.0 / seconds / 1e9),
+        packets_per_s: packets.map_or(flows.packets_per_s, |packets| packets as f64 / seconds),
+    }
+}
+
+/// What stayed inside host A, where the device counts it.
+fn inside_gbps(result: &RunResult) -> Option<f64> {
+    let host = result.counters.iter().find(|one| one.host == Host::A)?;
+    let bytes = host.values.get("loopback_bytes")?;
+    Some(*bytes as f64 * 8.0 / result.measured_s / 1e9)
+}
+
 /// One direction of the traffic as its ends count it, for devices without a counter of their own.
+#[derive(Clone, Copy, Debug, Default)]
 struct Flows {
     gbps: f64,
     packets_per_s: f64,
 }
 
 impl Flows {
-    fn of(point: &Point, result: &RunResult) -> Self {
-        let tenants = || result.tenants.iter();
-        // Both kinds have two flows of as many pairs.
+    /// Of the one kind of traffic of `point`, which `tenants` run.
+    fn of(point: &Point, tenants: &[TenantResult]) -> Self {
+        // Both of these directions have two flows of as many pairs.
         let flows = match point.direction {
             point::BIDIRECTIONAL | point::LOOPBACK => 2.0,
             _ => 1.0,
@@ -260,6 +332,7 @@ impl Flows {
         let packets =
             requests.map(|request| request.iter().sum::<u64>().div_ceil(point.mtu).max(1));
         let packets = packets.sum::<u64>() as f64 / point.requests.len().max(1) as f64;
+        let tenants = || tenants.iter();
         let messages: f64 = tenants().map(|tenant| tenant.message_rate_per_s).sum();
         Self {
             gbps: tenants().map(|tenant| tenant.wire_gbps).sum::<f64>() / flows,
@@ -341,9 +414,8 @@ pub const MODELLED_LEAST_S: f64 = 20.0;
 /// The paper gives the range and what it depends on; that each half grows in proportion is our reading.
 pub fn modelled_s(point: &Point) -> f64 {
     let part = |count: u64, most: f64| (count as f64 / most).min(1.0);
-    MODELLED_LEAST_S
-        + 20.0 * part(point.queue_pairs, 20_000.0)
-        + 20.0 * part(point.regions, 200_000.0)
+    let pairs = point.queue_pairs + Feature::SecondQueuePairs.of(point);
+    MODELLED_LEAST_S + 20.0 * part(pairs, 20_000.0) + 20.0 * part(point.regions, 200_000.0)
 }
 
 #[cfg(test)]
@@ -388,6 +460,34 @@ mod tests {
         };
         let measured = lab.measure(&point, 1).unwrap();
         assert!(measured.slowest.gbps > 190.0, "{measured:?}");
+    }
+
+    /// WRITEs from A and SENDs from B fill both directions; SENDs beside WRITEs share one; a half of the link each is sound.
+    #[test]
+    fn two_plain_kinds_of_traffic_fill_the_links_that_they_use() {
+        let profile = profile("cx5-100g-roce");
+        let lab = Lab::simulated(&SimTestbed, &profile);
+        let bounds = crate::bounds::Bounds::measure(&lab, &profile, 1).unwrap();
+        let long = |service: u64| Point {
+            requests: vec![vec![65_536]],
+            ..Feature::Service.set(&plain(), service)
+        };
+        for direction in [point::ONE_WAY, point::BIDIRECTIONAL] {
+            for second in [1, 2] {
+                let point = Point {
+                    direction,
+                    ..long(0).beside(&long(second))
+                };
+                let measured = lab.measure(&point, 1).unwrap();
+                let judged = crate::monitor::judge(&point, &measured, &bounds);
+                assert_eq!(judged.symptom, None, "{point:?} {measured:?}");
+                let same = measured.kinds[0].arrived == measured.kinds[1].arrived;
+                // READs bring data the other way.
+                assert_eq!(same, (direction == point::ONE_WAY) == (second == 1));
+                let moved = measured.kinds.iter().all(|kind| kind.messages_per_s > 0.0);
+                assert!(moved && measured.slowest.gbps > 90.0, "{measured:?}");
+            }
+        }
     }
 
     #[test]

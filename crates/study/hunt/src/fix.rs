@@ -91,11 +91,14 @@ impl Subject<'_> {
     /// What ends `anomaly`. Fails if a run fails, or the anomaly does not show.
     pub fn fix(&self, anomaly: &Anomaly) -> Result<Fix, HuntError> {
         let lab = Lab::simulated(self.testbed, self.profile);
-        let space = Space::of(self.profile);
         let point = anomaly
             .set
             .as_ref()
             .map_or(&anomaly.point, |set| &set.witness);
+        let space = match point.second {
+            None => Space::of(self.profile),
+            Some(_) => Space::of(self.profile).with_two_kinds(),
+        };
         let mut experiments = 0;
         let mut run = |point: &Point, seed: u64| -> Result<Judgement, HuntError> {
             experiments += 1;

@@ -240,7 +240,8 @@ impl<'a> Knockout<'a> {
     }
 }
 
-/// The loopback workload `point` with all of its traffic from the other host: hosts change places, so that data flows to host B.
+/// The loopback workload `point` with all of its traffic from the other host: hosts change places, so that data flows to host B;
+/// both kinds of traffic where it has two.
 fn from_the_other_host(point: &Point) -> Point {
     Point {
         direction: point::ONE_WAY,

@@ -90,8 +90,12 @@ impl Baseline {
         Ok(baseline)
     }
 
-    /// 99th percentile over what its own queues explain; none where there is no percentile.
+    /// 99th percentile over what its own queues explain; none where there is no percentile, and for two kinds of traffic, which wait
+    /// for each other.
     fn quotient(&self, point: &Point, measured: &Measured, bounds: &Bounds) -> Option<f64> {
+        if point.second.is_some() {
+            return None;
+        }
         let idle = (*self.idle_p99_us.get(point.service as usize)?)?;
         Some(measured.p99_us? / explained_us(idle, point, bounds))
     }

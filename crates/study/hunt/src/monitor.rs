@@ -3,11 +3,12 @@
 //! Two rules. A NIC that pauses its link for more than 0.1 % of the time does so though nothing is congested: two hosts
 //! share one switch, and no other host sends. Throughput that stays more than 20 % under both the bit bound and the
 //! packet bound is limited by something that no specification names. The second rule makes an exception for workloads
-//! that do not offer more ([`crate::bounds`]). Where both hold it is a pause anomaly, since pauses lower throughput
+//! that do not offer more ([`crate::bounds`]). Of two kinds of traffic at once each is held against the rate of the direction that
+//! its data takes and against its own offer; the one that reaches less counts. Where both hold it is a pause anomaly, since pauses lower throughput
 //! too. Source: collie 3.5.2; the exception is ours.
 
 use crate::bounds::Bounds;
-use crate::experiment::Measured;
+use crate::experiment::{Arrived, Measured};
 use crate::space::Point;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -71,10 +72,15 @@ pub struct Judgement {
 
 /// Judges `measured`, the experiment of `point`.
 pub fn judge(point: &Point, measured: &Measured, bounds: &Bounds) -> Judgement {
-    let offer = bounds.offer_per_s(point);
-    let of_offer = offer.map_or(0.0, |offer| measured.messages_per_s / offer);
-    let of_bits = measured.slowest.gbps / bounds.link_gbps;
-    let of_packets = measured.slowest.packets_per_s / bounds.packets_per_s_of(point);
+    let parts = parts(point, measured, bounds);
+    let least = parts
+        .into_iter()
+        .min_by(|one, other| one.reached().total_cmp(&other.reached()));
+    let Reached {
+        of_bits,
+        of_packets,
+        of_offer,
+    } = least.expect("a point has one kind of traffic at least");
     let reached = of_bits.max(of_packets).max(of_offer);
     let symptom = match () {
         () if measured.pause_ratio > PAUSE_RATIO_MAX => Some(Symptom::PauseFrames),
@@ -91,11 +97,46 @@ pub fn judge(point: &Point, measured: &Measured, bounds: &Bounds) -> Judgement {
     }
 }
 
+/// What one kind of traffic reached of its bounds, parts of 1.
+struct Reached {
+    of_bits: f64,
+    of_packets: f64,
+    of_offer: f64,
+}
+
+impl Reached {
+    /// Of the nearest bound.
+    fn reached(&self) -> f64 {
+        self.of_bits.max(self.of_packets).max(self.of_offer)
+    }
+}
+
+/// What each kind of traffic of `point` reached.
+fn parts(point: &Point, measured: &Measured, bounds: &Bounds) -> Vec<Reached> {
+    let of = |part: &Point, arrived: &Arrived, messages_per_s: f64, packets_per_s: f64| {
+        let offer = bounds.offer_per_s(part);
+        Reached {
+            of_bits: arrived.gbps / bounds.link_gbps,
+            of_packets: arrived.packets_per_s / packets_per_s,
+            of_offer: offer.map_or(0.0, |offer| messages_per_s / offer),
+        }
+    };
+    if measured.kinds.is_empty() {
+        let packets_per_s = bounds.packets_per_s_of(point);
+        let messages_per_s = measured.messages_per_s;
+        return vec![of(point, &measured.slowest, messages_per_s, packets_per_s)];
+    }
+    let parts = point.parts().into_iter().zip(&measured.kinds);
+    parts
+        .zip(bounds.packets_per_s_of_parts(point))
+        .map(|((part, kind), packets)| of(&part, &kind.arrived, kind.messages_per_s, packets))
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::bounds::ServiceBound;
-    use crate::experiment::Arrived;
     use crate::space::benchmark::simple;
 
     fn judged(
@@ -134,6 +175,52 @@ mod tests {
         assert_eq!(judged(0.0, 0.0, 0.0, 12.8e7), None);
         let low = judged(0.0, 79.9, 7.99e7, 12.7e7);
         assert_eq!(low, Some(Symptom::LowThroughput));
+    }
+
+    /// A trickle of the first kind is all that it offers; the second kind, the other way, fills the link or does not.
+    #[test]
+    fn each_of_two_kinds_is_held_against_its_own_direction() {
+        let service = ServiceBound {
+            latency_us: 1.0,
+            single_per_s: 1e7,
+            listed_per_s: 1e7,
+            packets_per_s: None,
+        };
+        let bounds = Bounds {
+            link_gbps: 100.0,
+            packets_per_s: 1e8,
+            services: vec![Some(service)],
+        };
+        let trickle = crate::space::Feature::Depth.set(&simple(0, 1, 1), 1);
+        let point = Point {
+            direction: crate::space::point::BIDIRECTIONAL,
+            ..trickle.beside(&simple(0, 64, 1))
+        };
+        let judged = |second_gbps: f64, first_per_s: f64| {
+            let kind = |gbps: f64, messages_per_s: f64| crate::experiment::OfKind {
+                arrived: Arrived {
+                    gbps,
+                    packets_per_s: 0.0,
+                },
+                messages_per_s,
+            };
+            let measured = Measured {
+                kinds: vec![kind(1.0, first_per_s), kind(second_gbps, 1e6)],
+                ..Measured::default()
+            };
+            judge(&point, &measured, &bounds)
+        };
+        assert_eq!(judged(90.0, 4.9e5).symptom, None);
+        let slow = judged(50.0, 4.9e5);
+        assert_eq!(
+            (slow.symptom, slow.of_bits),
+            (Some(Symptom::LowThroughput), 0.5)
+        );
+        let starved = judged(90.0, 1e5);
+        assert_eq!(
+            (starved.symptom, starved.of_bits),
+            (Some(Symptom::LowThroughput), 0.01)
+        );
     }
 
     #[test]

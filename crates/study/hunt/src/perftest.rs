@@ -4,7 +4,8 @@
 //! processes of `ib_write_bw`, `ib_send_bw` or `ib_read_bw`. Each line is parsed again by the program's own reader of perftest
 //! lines, which gives the workload that perftest runs; memory regions may differ from the asked ones, all else is equal.
 //! Whoever prints the lines runs that workload and sees whether it shows the symptom. Limits: requests of one size and one
-//! element; no control verbs; the lines are for perftest 4.5. Source: `docs/reference/perftest.md`.
+//! element; no control verbs; of two kinds of traffic the regions of the first are those of the workload that runs; the lines are
+//! for perftest 4.5. Source: `docs/reference/perftest.md`.
 
 use crate::space::convert::workloads;
 use crate::space::{Feature, Point};
@@ -23,7 +24,7 @@ pub(crate) struct Perftest {
     pub lines: Vec<Line>,
 }
 
-/// Processes of one kind.
+/// Processes with one command.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Line {
     /// Program and options, the same at both ends.
@@ -44,7 +45,8 @@ pub(crate) fn of(point: &Point, limits: &DeviceLimits) -> Result<Perftest, Strin
     }
     let mut near = point.clone();
     let mut lines = Vec::new();
-    for workload in workloads(point) {
+    let all = point.parts();
+    for workload in all.iter().flat_map(workloads) {
         let Traffic::Data(data) = &workload.traffic else {
             return Err("perftest has no such traffic".to_owned());
         };
@@ -58,6 +60,10 @@ pub(crate) fn of(point: &Point, limits: &DeviceLimits) -> Result<Perftest, Strin
             let processes = point.queue_pairs.min(crate::space::convert::PROCESSES);
             near.regions = u64::from(parsed.memory_regions) * processes;
             near.region_bytes = parsed.region_bytes.get();
+        }
+        // The buffers of two kinds of traffic may differ; a point has one length.
+        if point.second.is_some() {
+            near.region_bytes = near.region_bytes.max(parsed.region_bytes.get());
         }
         lines.push(Line {
             command,
@@ -318,6 +324,26 @@ mod tests {
             done
             wait
         "#]].assert_eq(&of(&point, &limits).unwrap().script());
+    }
+
+    #[test]
+    fn two_kinds_of_traffic_are_commands_that_run_together() {
+        let reads = Feature::Service.set(&plain(), 2);
+        let point = Point {
+            direction: crate::space::point::BIDIRECTIONAL,
+            ..plain().beside(&reads)
+        };
+        let limits = DeviceLimits::of(&profile("cx6-200g-roce"));
+        let found = of(&point, &limits).unwrap();
+        let lines = found.lines.iter();
+        let lines: Vec<String> = lines
+            .map(|line| format!("{} {}", line.from.letter(), line.command))
+            .collect();
+        expect![[r#"
+            A ib_send_bw -c RC -m 4096 -s 4096 -q 1 -t 128 -Q 1 -r 512 --recv_post_list 1
+            B ib_read_bw -c RC -m 4096 -s 4096 -q 1 -t 128 -Q 1 -o 16"#]]
+        .assert_eq(&lines.join("\n"));
+        assert_eq!(found.point.second, point.second);
     }
 
     #[test]

@@ -217,9 +217,13 @@ impl Planted {
         };
         let mut conditions = BTreeMap::new();
         let count = 1 + stream.below(CONDITIONS_MAX);
-        let mut features: Vec<Feature> = Feature::ALL
-            .into_iter()
-            .filter(|feature| !feature.is_of_attackers())
+        // Where points may have two kinds of traffic, half of the mechanisms may need both.
+        let both = space.has_two_kinds() && stream.chance(1, 2);
+        let mut features: Vec<Feature> = space
+            .features()
+            .iter()
+            .copied()
+            .filter(|feature| !feature.is_of_attackers() && (both || !feature.is_of_second()))
             .collect();
         for _ in 0..count {
             let place = stream.below(features.len() as u64) as usize;
@@ -246,7 +250,14 @@ impl Planted {
         self.met(point) == self.conditions.len()
     }
 
+    /// Conditions that hold, with the kind of traffic as the first one with which more do.
     fn met(&self, point: &Point) -> usize {
+        let exchanged = point.second.as_ref().map(|_| point.swapped());
+        let exchanged = exchanged.map_or(0, |point| self.met_as_it_is(&point));
+        exchanged.max(self.met_as_it_is(point))
+    }
+
+    fn met_as_it_is(&self, point: &Point) -> usize {
         let all = self.conditions.iter();
         all.filter(|(f, allowed)| f.is_active(point) && allowed.has(f.of(point)))
             .count()
@@ -264,6 +275,9 @@ impl Planted {
 
     /// Doublings behind the limits of all numbers.
     fn steps_behind(&self, point: &Point) -> f64 {
+        let exchanged = point.second.as_ref().map(|_| point.swapped());
+        let more = |other: &&Point| self.met_as_it_is(other) > self.met_as_it_is(point);
+        let point = exchanged.as_ref().filter(more).unwrap_or(point);
         let steps = self.conditions.iter().map(|(feature, allowed)| {
             let Allowed::Range(least, most) = allowed else {
                 return 0.0;
@@ -320,6 +334,11 @@ impl Planted {
                 }
                 let grid = allowed.grid();
                 let value = grid[stream.below(grid.len() as u64) as usize];
+                if feature.of_first().is_some() && point.second.is_none() {
+                    let some = space.allowed(Feature::Second).nearest(u64::MAX);
+                    let with = space.changed(&point, Feature::Second, some);
+                    point = with.unwrap_or(point);
+                }
                 point = space.changed(&point, feature, value).unwrap_or(point);
             }
         }
@@ -344,7 +363,7 @@ fn condition(
     };
     match space.allowed(feature) {
         // A number of few values: one side of it.
-        Allowed::Set(_) if feature == Feature::Mtu => {
+        Allowed::Set(_) if matches!(feature, Feature::Mtu | Feature::SecondMtu) => {
             conditions.insert(feature, Allowed::Set(side(stream)));
         }
         Allowed::Set(_) => {
@@ -360,14 +379,18 @@ fn condition(
             let third = grid.len() as u64 / 3;
             let low = grid[(1 + stream.below(third + 1)) as usize];
             let high = grid[grid.len() - 2 - stream.below(third + 1) as usize];
+            let [smallest, largest] = match feature.is_of_second() {
+                true => [Feature::SecondSmallest, Feature::SecondLargest],
+                false => [Feature::Smallest, Feature::Largest],
+            };
             // All short, all long, or both in one pattern.
             let (small, large) = ((*least, low), (high, *most));
             match stream.below(3) {
-                0 => conditions.insert(Feature::Largest, Allowed::Range(small.0, small.1)),
-                1 => conditions.insert(Feature::Smallest, Allowed::Range(large.0, large.1)),
+                0 => conditions.insert(largest, Allowed::Range(small.0, small.1)),
+                1 => conditions.insert(smallest, Allowed::Range(large.0, large.1)),
                 _ => {
-                    conditions.insert(Feature::Smallest, Allowed::Range(small.0, small.1));
-                    conditions.insert(Feature::Largest, Allowed::Range(large.0, large.1))
+                    conditions.insert(smallest, Allowed::Range(small.0, small.1));
+                    conditions.insert(largest, Allowed::Range(large.0, large.1))
                 }
             };
         }

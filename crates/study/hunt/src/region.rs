@@ -19,11 +19,13 @@ pub struct Region {
 }
 
 impl Region {
-    /// Whether `point` is inside.
+    /// Whether `point` is inside, with either of its kinds as the first one.
     pub fn has(&self, point: &Point) -> bool {
-        self.features
-            .iter()
-            .all(|(feature, allowed)| feature.is_active(point) && allowed.has(feature.of(point)))
+        let holds = |point: &Point| {
+            let mut all = self.features.iter();
+            all.all(|(feature, allowed)| feature.is_active(point) && allowed.has(feature.of(point)))
+        };
+        holds(point) || (point.second.is_some() && holds(&point.swapped()))
     }
 
     /// Whether all of `other` is inside.
@@ -76,7 +78,7 @@ impl Region {
     /// changes at once are rarer than others.
     pub fn sample(&self, space: &Space, start: &Point, stream: &mut Stream) -> Point {
         let mut point = start.clone();
-        for feature in Feature::ALL {
+        for &feature in space.features() {
             let grid = match self.features.get(&feature) {
                 Some(allowed) => allowed.grid(),
                 None => space.allowed(feature).grid(),
@@ -187,6 +189,19 @@ mod tests {
             );
         }
         assert!(samples.iter().any(|sample| sample.mtu != plain().mtu));
+    }
+
+    #[test]
+    fn either_kind_of_traffic_may_meet_the_conditions() {
+        let region = region((16, 20_000), &[1, 5]);
+        let writes = Feature::Service.set(&plain(), 0);
+        let many = Point {
+            queue_pairs: 64,
+            ..plain()
+        };
+        assert!(region.has(&many) && !region.has(&writes) && !region.has(&plain()));
+        assert!(region.has(&writes.beside(&many)) && region.has(&many.beside(&writes)));
+        assert!(!region.has(&writes.beside(&plain())));
     }
 
     #[test]

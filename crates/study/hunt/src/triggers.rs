@@ -105,6 +105,7 @@ impl Setting {
             requests: self.requests.clone().expect("every trigger gives it"),
             control: 0,
             receives: 0,
+            second: None,
         };
         if point.has_receives() {
             (point.receive_depth, point.receive_batch) = (2 * point.depth, point.post_list);

@@ -81,6 +81,32 @@ fn workers_do_not_matter_a_larger_budget_goes_on_and_scenarios_show_what_was_fou
 }
 
 #[test]
+fn scenarios_of_two_kinds_of_traffic_have_a_tenant_for_each() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("two.toml");
+    let text = "second = [\"rc-read\", \"ud-send\"]\nsecond_queue_pairs = [1, 16]\nqueue_pairs = [1, 16]\n\
+                regions = [16, 1024]\ndepth = [16, 128]\nsecond_depth = [16, 128]\n";
+    fs::write(&file, text).expect("the directory is writable");
+    let out = directory.path().join("two");
+    let start = restricted(file.to_str().unwrap(), out.to_str().unwrap());
+    let (json, _) = check(&[&start[..], &["--json", "--budget", "40"]].concat(), 0);
+    let result: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let anomalies = result["anomalies"].as_array().unwrap();
+    assert!(!anomalies.is_empty(), "{json}");
+    for anomaly in anomalies {
+        let services = [2, 5].map(serde_json::Value::from);
+        assert!(
+            services.contains(&anomaly["point"]["second"]["service"]),
+            "{anomaly}"
+        );
+        let file = out.join(format!("anomaly-{}.toml", anomaly["number"]));
+        let (run, _) = check(&["sim", file.to_str().unwrap(), "--json"], 0);
+        let run: serde_json::Value = serde_json::from_str(&run).unwrap();
+        assert_eq!(run["tenants"].as_array().unwrap().len(), 2, "{run}");
+    }
+}
+
+#[test]
 fn mistakes_are_named_and_leave_no_journal() {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("hunt");
@@ -106,6 +132,8 @@ fn mistakes_are_named_and_leave_no_journal() {
         "did you mean icm_cache_miss",
     );
     refuses(&["--searcher", "magic"], "anneal");
+    refuses(&["--kinds", "3"], "--kinds");
+    refuses(&["--kinds", "2", "--victim", "v.toml"], "--victim");
     refuses(&["--resume"], "(os error 2); a hunt without --resume");
     let file = directory.path().join("empty.toml");
     fs::write(&file, "post_list = 64\ndepth = 16\n").unwrap();

@@ -42,6 +42,7 @@ fn point() -> Point {
         requests: vec![vec![2_048]],
         control: 0,
         receives: 0,
+        second: None,
     }
 }
 

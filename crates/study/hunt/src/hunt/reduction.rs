@@ -4,7 +4,7 @@ use super::{Anomaly, Run};
 use crate::bench::{Bench, Stop};
 use crate::mfs::reverts::{self, reverts};
 use crate::mfs::triage::{Triage, triage, widened};
-use crate::mfs::{FeatureSet, Merged, merge, reduce, rough};
+use crate::mfs::{FIRST_REPEAT, FeatureSet, Merged, merge, reduce, rough};
 use crate::monitor::Symptom;
 use crate::region::Region;
 use crate::rule::Rule;
@@ -51,6 +51,9 @@ impl Run<'_> {
 
     /// As [`Self::sketched`], from what deviates: a known anomaly again takes one run or two, a new one about ten.
     fn taken_back(&mut self, bench: &mut Bench<'_>, mut anomaly: Anomaly) -> Reduced {
+        if let Err(stop) = self.with_one_kind(bench, &mut anomaly) {
+            return Err(Box::new((anomaly, stop)));
+        }
         let mild = search::mild(self.space, self.regions.iter(), anomaly.point.service);
         let mild = match mild {
             Some(mild) if mild != anomaly.point => mild,
@@ -115,6 +118,22 @@ impl Run<'_> {
         anomaly.reduced_at = bench.spent();
         anomaly.harm = self.harm(bench, &anomaly);
         Ok(Some(anomaly))
+    }
+
+    /// Takes one of two kinds of traffic away where the other alone shows the symptom.
+    fn with_one_kind(&self, bench: &mut Bench<'_>, anomaly: &mut Anomaly) -> Result<(), Stop> {
+        for point in anomaly.point.single_kinds() {
+            if self.space.check(&point).is_err() {
+                continue;
+            }
+            let measured = bench.measure(&[(point.clone(), FIRST_REPEAT)])?;
+            let symptom = anomaly.symptom;
+            if bench.judge(&point, &measured[0]).symptom == Some(symptom) {
+                shown_by(bench, anomaly, point, symptom);
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// The anomaly whose conditions are on the same features as those of `set`, on the same sides of the mild workload.

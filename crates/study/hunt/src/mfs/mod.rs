@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Repeats of the tests begin here; 0 is the search's own.
-const FIRST_REPEAT: u32 = 1;
+pub(crate) const FIRST_REPEAT: u32 = 1;
 /// Repeats of the verification begin here: none of them was seen before.
 const FRESH_REPEAT: u32 = 100;
 

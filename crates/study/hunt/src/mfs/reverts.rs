@@ -12,7 +12,7 @@ use super::{FIRST_REPEAT, FeatureSet};
 use crate::bench::{Bench, Stop};
 use crate::monitor::Symptom;
 use crate::region::Region;
-use crate::space::factor::{Factor, REVERTED};
+use crate::space::factor::{Factor, OF_A_KIND, REVERTED};
 use crate::space::{Allowed, Feature, Point, Space};
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 const LIMIT_RUNS: u32 = 2;
 
 /// Features whose deviation has a limit.
-const NUMBERS: [Feature; 9] = [
+const NUMBERS: [Feature; 16] = [
     Feature::Regions,
     Feature::RegionBytes,
     Feature::QueuePairs,
@@ -30,6 +30,13 @@ const NUMBERS: [Feature; 9] = [
     Feature::ReceiveDepth,
     Feature::ReceiveBatch,
     Feature::Requests,
+    Feature::SecondQueuePairs,
+    Feature::SecondMtu,
+    Feature::SecondPostList,
+    Feature::SecondDepth,
+    Feature::SecondReceiveDepth,
+    Feature::SecondReceiveBatch,
+    Feature::SecondRequests,
 ];
 
 /// Features that are choices.
@@ -63,12 +70,14 @@ pub fn reverts(
         bench,
         space,
         start,
+        mild: start.mild.clone(),
         witness: start.point.clone(),
         region: Region::default(),
         outside: BTreeMap::new(),
     };
     reverts.take_back()?;
-    reverts.simplify_pattern()?;
+    reverts.simplify_pattern(false)?;
+    reverts.take_back_of_second()?;
     reverts.conditions()?;
     Ok(FeatureSet {
         symptom: start.symptom,
@@ -85,6 +94,8 @@ struct Reverts<'a, 'b> {
     bench: &'a mut Bench<'b>,
     space: &'a Space,
     start: &'a Start<'a>,
+    /// The mild workload, with a second kind where the witness needs one.
+    mild: Point,
     witness: Point,
     region: Region,
     outside: BTreeMap<Feature, Vec<Point>>,
@@ -117,19 +128,43 @@ impl Reverts<'_, '_> {
         Ok(())
     }
 
-    /// Takes the first of some simpler patterns that shows the symptom.
-    fn simplify_pattern(&mut self) -> Result<(), Stop> {
-        if !Factor::Pattern.deviates(&self.witness, self.start.mild) {
+    /// The same for the second kind of traffic, if it stayed.
+    fn take_back_of_second(&mut self) -> Result<(), Stop> {
+        if self.witness.second.is_none() {
             return Ok(());
         }
-        let (small, large) = (
-            Feature::Smallest.of(&self.witness),
-            Feature::Largest.of(&self.witness),
-        );
-        let elements = Feature::Elements.of(&self.witness) as usize;
+        self.mild = self.space.mild_beside(&self.mild, &self.witness);
+        let (space, mild) = (self.space.swapped(), self.mild.swapped());
+        for factor in OF_A_KIND {
+            let exchanged = self.witness.swapped();
+            if !factor.deviates(&exchanged, &mild) {
+                continue;
+            }
+            let next = space.revert(&exchanged, &mild, factor);
+            if let Some(next) = next.map(|next| next.swapped())
+                && self.shows(&next)?
+            {
+                self.witness = next;
+            }
+        }
+        self.simplify_pattern(true)
+    }
+
+    /// Takes the first of some simpler patterns that shows the symptom, of the second kind of traffic or of the first.
+    fn simplify_pattern(&mut self, of_second: bool) -> Result<(), Stop> {
+        let exchanged = |point: &Point| match of_second {
+            true => point.swapped(),
+            false => point.clone(),
+        };
+        let (own, mild) = (exchanged(&self.witness), exchanged(&self.mild));
+        if !Factor::Pattern.deviates(&own, &mild) {
+            return Ok(());
+        }
+        let (small, large) = (Feature::Smallest.of(&own), Feature::Largest.of(&own));
+        let elements = Feature::Elements.of(&own) as usize;
         let all = |pattern: &[Vec<u64>]| pattern.iter().map(Vec::len).sum::<usize>();
-        let now = all(&self.witness.requests);
-        let mild = Feature::Largest.of(self.start.mild);
+        let now = all(&own.requests);
+        let mild = Feature::Largest.of(&mild);
         let candidates = [
             vec![vec![small]],
             vec![vec![large]],
@@ -143,13 +178,13 @@ impl Reverts<'_, '_> {
             let known = candidates[..index].contains(requests);
             let simpler = all(requests) < now
                 || (all(requests) == now && requests.len() == 1 && small != large);
-            if known || !simpler || *requests == self.witness.requests {
+            if known || !simpler || *requests == own.requests {
                 continue;
             }
-            let next = Point {
+            let next = exchanged(&Point {
                 requests: requests.clone(),
-                ..self.witness.clone()
-            };
+                ..own.clone()
+            });
             if self.space.check(&next).is_ok() && self.shows(&next)? {
                 self.witness = next;
                 return Ok(());
@@ -160,7 +195,7 @@ impl Reverts<'_, '_> {
 
     /// What still deviates is a condition.
     fn conditions(&mut self) -> Result<(), Stop> {
-        let (witness, mild) = (self.witness.clone(), self.start.mild.clone());
+        let (witness, mild) = (self.witness.clone(), self.mild.clone());
         let own = |feature: Feature| Allowed::Set(vec![feature.of(&witness)]);
         let deviates = |f: &Feature| f.is_active(&witness) && f.of(&witness) != f.of(&mild);
         self.region
@@ -168,6 +203,10 @@ impl Reverts<'_, '_> {
             .insert(Feature::Service, own(Feature::Service));
         for feature in CHOICES.into_iter().filter(deviates) {
             self.region.features.insert(feature, own(feature));
+        }
+        if witness.second.is_some() {
+            let second = own(Feature::Second);
+            self.region.features.insert(Feature::Second, second);
         }
         for feature in NUMBERS.into_iter().filter(deviates) {
             if feature == Feature::RegionBytes && !Factor::One(feature).deviates(&witness, &mild) {
@@ -177,14 +216,18 @@ impl Reverts<'_, '_> {
             self.condition(feature, limit);
         }
         if Factor::Pattern.deviates(&witness, &mild) {
-            self.pattern()?;
+            self.pattern(|feature| feature)?;
+        }
+        if witness.second.is_some() && Factor::Pattern.deviates(&witness.swapped(), &mild.swapped())
+        {
+            self.pattern(Feature::of_second)?;
         }
         Ok(())
     }
 
     /// The value nearest to the mild one at which a run showed the symptom.
     fn limit(&mut self, feature: Feature) -> Result<u64, Stop> {
-        let (own, mild) = (feature.of(&self.witness), feature.of(self.start.mild));
+        let (own, mild) = (feature.of(&self.witness), feature.of(&self.mild));
         let (low, high) = (own.min(mild), own.max(mild));
         let mut between = self.space.allowed(feature).grid();
         between.retain(|&value| low < value && value < high);
@@ -212,7 +255,7 @@ impl Reverts<'_, '_> {
 
     /// Everything from `limit` away from the mild value.
     fn condition(&mut self, feature: Feature, limit: u64) {
-        let mild = feature.of(self.start.mild);
+        let mild = feature.of(&self.mild);
         let far = self.space.far_end(feature, feature.of(&self.witness), mild);
         let (low, high) = (limit.min(far), limit.max(far));
         self.within(feature, low, high);
@@ -229,39 +272,37 @@ impl Reverts<'_, '_> {
         self.region.features.insert(feature, allowed);
     }
 
-    /// The conditions of a pattern that differs from the mild one.
-    fn pattern(&mut self) -> Result<(), Stop> {
-        let elements = Feature::Elements.of(&self.witness);
-        if elements > Feature::Elements.of(self.start.mild) {
-            let limit = self.limit(Feature::Elements)?;
-            self.condition(Feature::Elements, limit);
+    /// The conditions of a pattern that differs from the mild one; `of` makes a feature that of the kind of traffic.
+    fn pattern(&mut self, of: impl Fn(Feature) -> Feature) -> Result<(), Stop> {
+        let [elements, smallest, largest] =
+            [Feature::Elements, Feature::Smallest, Feature::Largest].map(of);
+        if elements.of(&self.witness) > elements.of(&self.mild) {
+            let limit = self.limit(elements)?;
+            self.condition(elements, limit);
         }
-        let (small, large) = (
-            Feature::Smallest.of(&self.witness),
-            Feature::Largest.of(&self.witness),
-        );
-        let mild = Feature::Largest.of(self.start.mild);
+        let (small, large) = (smallest.of(&self.witness), largest.of(&self.witness));
+        let mild = largest.of(&self.mild);
         let ends = (
-            self.space.far_end(Feature::Smallest, 0, 1),
-            self.space.far_end(Feature::Largest, 1, 0),
+            self.space.far_end(smallest, 0, 1),
+            self.space.far_end(largest, 1, 0),
         );
         if small != large {
-            self.within(Feature::Smallest, ends.0, small);
-            self.within(Feature::Largest, large, ends.1);
+            self.within(smallest, ends.0, small);
+            self.within(largest, large, ends.1);
             return Ok(());
         }
         if large == mild {
             return Ok(());
         }
-        let limit = self.limit(Feature::Largest)?;
+        let limit = self.limit(largest)?;
         let far = if large < mild { ends.0 } else { ends.1 };
-        let beyond = match self.space.with(&self.witness, Feature::Largest, far) {
+        let beyond = match self.space.with(&self.witness, largest, far) {
             Some(point) if far != large => self.shows(&point)?,
             _ => true,
         };
         let far = if beyond { far } else { large };
-        self.within(Feature::Smallest, limit.min(far), ends.1);
-        self.within(Feature::Largest, ends.0, limit.max(far));
+        self.within(smallest, limit.min(far), ends.1);
+        self.within(largest, ends.0, limit.max(far));
         Ok(())
     }
 }
@@ -270,6 +311,54 @@ impl Reverts<'_, '_> {
 mod tests {
     use super::*;
     use crate::synthetic::{Synthetic, bench, fault, space};
+
+    /// SENDs with long lists beside many queue pairs of READs; what else both have is taken back.
+    #[test]
+    fn conditions_on_both_kinds_of_traffic_are_kept() {
+        let conditions = [
+            (Feature::Service, Allowed::Set(vec![1])),
+            (Feature::PostList, Allowed::Range(16, 128)),
+            (Feature::Second, Allowed::Set(vec![3])),
+            (Feature::SecondQueuePairs, Allowed::Range(64, 20_000)),
+        ];
+        let target = Synthetic {
+            faults: vec![fault(Symptom::PauseFrames, &conditions)],
+            ..Synthetic::default()
+        };
+        let space = space().with_two_kinds();
+        let (mild, reads) = (space.mild(1)[0].clone(), space.mild(2)[0].clone());
+        let point = Point {
+            direction: 1,
+            post_list: 64,
+            ..mild.beside(&Point {
+                queue_pairs: 1_024,
+                depth: 16,
+                requests: vec![vec![64, 1_024]; 4],
+                ..reads.clone()
+            })
+        };
+        let mut bench = bench(&target, u64::MAX, 1);
+        let start = Start {
+            point: &point,
+            symptom: Symptom::PauseFrames,
+            mild: &mild,
+            known: &[],
+        };
+        let set = reverts(&mut bench, &space, &start).unwrap();
+        let expected = Point {
+            post_list: 64,
+            ..mild.beside(&Point {
+                queue_pairs: 1_024,
+                ..reads
+            })
+        };
+        assert_eq!(set.witness, expected);
+        assert_eq!(
+            set.region.text(&space),
+            "service = rc-send, post_list >= 32, second = rc-read, second_queue_pairs >= 128"
+        );
+        assert!(bench.spent().experiments <= 16, "{:?}", bench.spent());
+    }
 
     #[test]
     fn what_deviates_without_effect_is_taken_back() {

@@ -25,6 +25,8 @@ pub(super) fn mildest(feature: Feature) -> Option<u64> {
         Feature::Requests | Feature::Elements => 1,
         Feature::Control | Feature::Receives => 0,
         Feature::Smallest | Feature::Largest => return None,
+        Feature::Second => 0,
+        _ => return feature.of_first().and_then(mildest),
     })
 }
 
@@ -89,6 +91,8 @@ fn leaner(
 
 /// One way to make a point simpler.
 enum Step {
+    /// The second kind of traffic without the first.
+    Alone,
     /// All features of a dimension to their mildest values.
     Whole(Dimension),
     One(Feature),
@@ -100,10 +104,14 @@ enum Step {
     TwoSizes,
     /// One request of the smallest and the largest element.
     Pair,
+    /// The same of the second kind of traffic.
+    OfSecond(Box<Self>),
 }
 
 fn steps() -> Vec<Step> {
     let mut steps = vec![
+        Step::One(Feature::Second),
+        Step::Alone,
         Step::One(Feature::QueuePairs),
         Step::Whole(Dimension::Topology),
         Step::Whole(Dimension::Memory),
@@ -121,6 +129,13 @@ fn steps() -> Vec<Step> {
             .filter(|feature| single.contains(&feature.dimension()))
             .map(Step::One),
     );
+    let patterns = [
+        Step::One(Feature::Requests),
+        Step::One(Feature::Elements),
+        Step::AllSmall,
+        Step::AllLarge,
+    ];
+    steps.extend(patterns.map(|step| Step::OfSecond(Box::new(step))));
     steps
 }
 
@@ -135,6 +150,15 @@ impl Step {
             point
         };
         match self {
+            Self::Alone => {
+                let alone = point.single_kinds().pop();
+                alone.unwrap_or_else(|| point.clone())
+            }
+            Self::OfSecond(step) if point.second.is_some() => {
+                let exchanged = step.apply(&space.swapped(), &point.swapped());
+                exchanged.swapped()
+            }
+            Self::OfSecond(_) => point.clone(),
             Self::Whole(dimension) => Feature::ALL
                 .into_iter()
                 .filter(|feature| feature.dimension() == *dimension)

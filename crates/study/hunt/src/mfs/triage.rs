@@ -108,11 +108,12 @@ fn seen(bench: &mut Bench<'_>, point: &Point) -> Result<Option<Symptom>, Stop> {
     Ok(bench.judge(point, &measured[0]).symptom)
 }
 
-/// Whether `region` has a condition on `feature`; a pattern is one thing.
+/// Whether `region` has a condition on `feature`; the pattern of a kind is one thing.
 fn is_named(region: &Region, feature: Feature) -> bool {
     let pattern = |f: Feature| f.dimension() == crate::space::Dimension::Pattern;
     let mut named = region.features.keys();
-    named.any(|&other| other == feature || (pattern(other) && pattern(feature)))
+    let of_one = |other: Feature| other.is_of_second() == feature.is_of_second();
+    named.any(|&other| other == feature || (of_one(other) && pattern(other) && pattern(feature)))
 }
 
 /// Places of the known anomalies that the workload may be: of the same symptom, with conditions only on what deviates in
@@ -136,6 +137,7 @@ fn candidates(
             let (own, usual) = (feature.of(point), feature.of(mild));
             let of_known = feature.of(&set.witness);
             match pattern {
+                true if feature.is_of_second() => feature.is_active(point),
                 true => point.requests != mild.requests,
                 false => {
                     feature.is_active(point) && own != usual && (own > usual) == (of_known > usual)

@@ -224,7 +224,8 @@ impl<'a> State<'a> {
     /// Runs `one` once per seed.
     pub fn case(&self, one: &Reproducer, seeds: RangeInclusive<u64>) -> Result<Case, HuntError> {
         // Published triggers have shorter receive queues than a search proposes, so only the device's own limits count.
-        let mut reason = Space::of(self.lab.profile).limits(&one.point).err();
+        let space = Space::of(self.lab.profile).with_two_kinds();
+        let mut reason = space.limits(&one.point).err();
         let mut runs = Vec::new();
         let mut counters: BTreeMap<String, f64> = BTreeMap::new();
         let count = seeds.clone().count() as f64;

@@ -11,7 +11,7 @@ use super::gaussian::Gaussian;
 use super::{Ground, Observed, Searcher};
 use crate::counters::Counter;
 use crate::experiment::Measured;
-use crate::space::{Allowed, Feature, Point, Space};
+use crate::space::{Allowed, Point, Space};
 use isolane_common_quantities::rng::Stream;
 
 /// Samples that count.
@@ -116,7 +116,7 @@ impl Searcher for Bayes {
 /// A point as inputs from 0 to 1.
 fn encode(space: &Space, point: &Point) -> Vec<f64> {
     let mut inputs = Vec::new();
-    for feature in Feature::ALL {
+    for &feature in space.features() {
         let value = feature.of(point);
         match (feature.names(), space.allowed(feature)) {
             (Some(names), _) => {

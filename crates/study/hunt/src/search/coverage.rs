@@ -43,7 +43,8 @@ impl Coverage {
         for _ in 0..CANDIDATES {
             let mut point = space.draw(stream).ok()?;
             for _ in 0..PLACED {
-                let feature = Feature::ALL[stream.below(Feature::ALL.len() as u64) as usize];
+                let all = space.features();
+                let feature = all[stream.below(all.len() as u64) as usize];
                 let grid = space.allowed(feature).grid();
                 let value = grid[stream.below(grid.len() as u64) as usize];
                 point = space.placed(&point, feature, value).unwrap_or(point);
@@ -69,7 +70,8 @@ impl Coverage {
 
 /// All pairs of values of `point`, as places in the grids.
 fn pairs(space: &Space, point: &Point) -> impl Iterator<Item = Pair> {
-    let active = Feature::ALL.into_iter().filter(|f| f.is_active(point));
+    let all = space.features().iter().copied();
+    let active = all.filter(|f| f.is_active(point));
     let places: Vec<(Feature, usize)> = active
         .map(|feature| {
             let grid = space.allowed(feature).grid();

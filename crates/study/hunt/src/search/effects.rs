@@ -51,9 +51,8 @@ pub(super) struct Effects {
 impl Effects {
     /// Takes in the `values` of all counters at `point`.
     pub(super) fn learn(&mut self, space: &Space, point: &Point, values: &[f64]) {
-        let active = Feature::ALL
-            .into_iter()
-            .filter(|feature| feature.is_active(point));
+        let all = space.features().iter().copied();
+        let active = all.filter(|feature| feature.is_active(point));
         let levels = active.map(|feature| {
             let key = (feature, level(space, feature, feature.of(point)));
             let next = self.numbers.len();

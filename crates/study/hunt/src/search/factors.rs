@@ -21,7 +21,7 @@
 use super::coverage::Coverage;
 use super::effects::Effects;
 use super::{Ground, Observed, Searcher, Stages};
-use crate::space::factor::{Factor, VARIED};
+use crate::space::factor::Factor;
 use crate::space::{Feature, Point};
 use isolane_common_quantities::rng::Stream;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -122,8 +122,8 @@ impl Factors {
         let mild: Vec<Point> = ground.mild_of_all();
         let mut points: VecDeque<Point> = mild.iter().cloned().collect();
         points.extend(self.topologies(ground, &mild));
-        let others = VARIED
-            .into_iter()
+        let varied = ground.space.varied().into_iter();
+        let others = varied
             .filter(|factor| !matches!(factor, Factor::One(feature) if TOPOLOGY.contains(feature)));
         for factor in others {
             for point in &mild {
@@ -287,7 +287,7 @@ impl Factors {
         mild: &Point,
         count: u64,
     ) -> Point {
-        let mut pool = VARIED.to_vec();
+        let mut pool = ground.space.varied();
         for _ in 0..count {
             if pool.is_empty() {
                 break;
@@ -383,6 +383,7 @@ impl Searcher for Factors {
 mod tests {
     use super::*;
     use crate::space::Space;
+    use crate::space::factor::VARIED;
     use crate::space::tests::profile;
 
     #[test]

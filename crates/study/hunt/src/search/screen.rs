@@ -151,7 +151,8 @@ impl Screen {
 
     /// `point` with one feature of `other`, where that is valid.
     fn taken(&mut self, space: &Space, point: &Point, other: &Point) -> Point {
-        let feature = Feature::ALL[self.stream.below(Feature::ALL.len() as u64) as usize];
+        let all = space.features();
+        let feature = all[self.stream.below(all.len() as u64) as usize];
         let taken = space.with(point, feature, feature.of(other));
         taken.unwrap_or_else(|| point.clone())
     }
@@ -233,7 +234,8 @@ fn structure(point: &Point) -> [u64; 5] {
 
 /// The level of every feature that `point` has, numbered so that no two features share one.
 fn levels(space: &Space, point: &Point) -> Vec<Level> {
-    let active = Feature::ALL.into_iter().filter(|f| f.is_active(point));
+    let all = space.features().iter().copied();
+    let active = all.filter(|f| f.is_active(point));
     let level = active.map(|feature| {
         let value = feature.of(point);
         let level = match space.allowed(feature) {

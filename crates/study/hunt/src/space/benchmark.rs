@@ -25,6 +25,7 @@ pub(crate) fn simple(service: u64, queue_pairs: u64, post_list: u64) -> Point {
         requests: vec![vec![SMALL]],
         control: 0,
         receives: 0,
+        second: None,
     };
     let point = Feature::Service.set(&point, service);
     match point.has_receives() {

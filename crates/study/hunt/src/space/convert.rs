@@ -2,8 +2,8 @@
 //!
 //! Queue pairs are spread over up to [`PROCESSES`] processes per direction, each a thread on a core of its own, so
 //! that posting is not the limit; where that does not go evenly, some processes have one queue pair more. Regions
-//! belong to processes: their number is rounded up to equal parts, at least one each. Everything is one tenant
-//! without a policy. Both forms are made from one list of workloads, so that they cannot differ.
+//! belong to processes: their number is rounded up to equal parts, at least one each. Each kind of traffic is one tenant, and no
+//! policy runs. Both forms are made from one list of workloads, so that they cannot differ.
 
 use super::point::{self, Feature, Point, SERVICES};
 use isolane_common_quantities::units::{Bytes, Duration};
@@ -19,8 +19,8 @@ pub const PROCESSES: u64 = 16;
 pub const OUTSTANDING_READS: u32 = 16;
 /// Receive queue where none is used: the format's default.
 const RECEIVE_DEPTH: u32 = 512;
-/// The tenant that runs it.
-const TENANT: &str = "hunt";
+/// The tenants that run the first and the second kind of traffic.
+const TENANTS: [&str; 2] = ["hunt", "second"];
 
 /// How long an experiment lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -134,7 +134,7 @@ fn control(point: &Point, name: &str, from: Host) -> Workload {
     }
 }
 
-/// What `point` runs.
+/// What `point`, which has one kind of traffic, runs.
 pub fn workloads(point: &Point) -> Vec<Workload> {
     if point.control == 0 {
         return flows(point)
@@ -193,11 +193,18 @@ pub fn scenario(point: &Point, name: &str, profile: &str, seed: u64, times: Time
         warmup: times.warmup,
         seed,
         sample_interval: Duration::from_ps((times.duration.as_ps() / SAMPLES).max(1)),
-        ..Scenario::plain(name, profile, times.duration, vec![tenant(point, TENANT)])
+        ..Scenario::plain(name, profile, times.duration, tenants(point))
     }
 }
 
-/// The tenant that runs `point`.
+/// The tenants that run `point`: one for each kind of traffic.
+pub fn tenants(point: &Point) -> Vec<Tenant> {
+    let parts = point.parts();
+    let named = parts.iter().zip(TENANTS);
+    named.map(|(part, name)| tenant(part, name)).collect()
+}
+
+/// The tenant that runs `point`, which has one kind of traffic.
 pub fn tenant(point: &Point, name: &str) -> Tenant {
     Tenant {
         workloads: workloads(point),
@@ -221,7 +228,7 @@ pub fn scenario_text(
     let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
     let mut text = format!(
         "name = {}\ndescription = {}\nprofile = {}\ntopology = \"switch\"\nwarmup = \"{}\"\nduration = \"{}\"\n\
-         sample_interval = \"{}\"\nseed = {seed}\n\n[[tenant]]\nname = \"{TENANT}\"\nclass = \"bandwidth\"\n",
+         sample_interval = \"{}\"\nseed = {seed}\n",
         quoted(name),
         quoted(description),
         quoted(profile),
@@ -229,11 +236,15 @@ pub fn scenario_text(
         ps(scenario.duration),
         ps(scenario.sample_interval),
     );
-    workloads_text(&mut text, point);
+    for (part, name) in point.parts().iter().zip(TENANTS) {
+        let head = format!("\n[[tenant]]\nname = \"{name}\"\nclass = \"bandwidth\"\n");
+        text.push_str(&head);
+        workloads_text(&mut text, part);
+    }
     text
 }
 
-/// The workloads of `point` as tables of the last `[[tenant]]` of `text`.
+/// The workloads of `point`, which has one kind of traffic, as tables of the last `[[tenant]]` of `text`.
 pub fn workloads_text(text: &mut String, point: &Point) {
     for workload in &workloads(point) {
         match &workload.traffic {

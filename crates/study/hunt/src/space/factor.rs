@@ -53,9 +53,28 @@ pub const VARIED: [Factor; 10] = [
     Factor::Pattern,
 ];
 
+/// The second kind of traffic, which comes and goes as a whole.
+pub(crate) const SECOND: Factor = Factor::One(Feature::Second);
+
+/// What a second kind varies by itself.
+pub(crate) const OF_A_KIND: [Factor; 9] = [
+    Factor::One(Feature::Mtu),
+    Factor::One(Feature::QueuePairs),
+    Factor::Lists,
+    Factor::Queues,
+    Factor::One(Feature::PostList),
+    Factor::One(Feature::ReceiveBatch),
+    Factor::One(Feature::Depth),
+    Factor::One(Feature::ReceiveDepth),
+    Factor::Pattern,
+];
+/// Factors of a new second kind that deviate at most.
+const SECOND_FACTORS_MAX: u64 = 3;
+
 /// What a reduction takes back, in this order: what many factors hide behind first, both of a kind before each alone, and queue
 /// pairs before the depth that they limit.
-pub const REVERTED: [Factor; 14] = [
+pub const REVERTED: [Factor; 15] = [
+    SECOND,
     Factor::One(Feature::MemoryA),
     Factor::One(Feature::MemoryB),
     Factor::One(Feature::Direction),
@@ -90,6 +109,20 @@ impl Factor {
             Self::One(Feature::Service) => &[Feature::Service],
             Self::One(Feature::Control) => &[Feature::Control],
             Self::One(Feature::Receives) => &[Feature::Receives],
+            // A second kind comes and goes as a whole.
+            Self::One(
+                Feature::Second
+                | Feature::SecondQueuePairs
+                | Feature::SecondMtu
+                | Feature::SecondPostList
+                | Feature::SecondDepth
+                | Feature::SecondReceiveDepth
+                | Feature::SecondReceiveBatch
+                | Feature::SecondRequests
+                | Feature::SecondElements
+                | Feature::SecondSmallest
+                | Feature::SecondLargest,
+            ) => &[Feature::Second],
             Self::Lists => &[Feature::PostList, Feature::ReceiveBatch],
             Self::Queues => &[Feature::Depth, Feature::ReceiveDepth],
             Self::Pattern
@@ -123,10 +156,45 @@ impl Factor {
 
 /// The shortest usual region that holds the largest element of `point`.
 fn holding(point: &Point) -> u64 {
-    Feature::Largest.of(point).next_power_of_two().max(4_096)
+    let largest = Feature::Largest
+        .of(point)
+        .max(Feature::SecondLargest.of(point));
+    largest.next_power_of_two().max(4_096)
 }
 
 impl Space {
+    /// What a search of this space varies, topology first.
+    pub(crate) fn varied(&self) -> Vec<Factor> {
+        let mut all = VARIED.to_vec();
+        all.extend(self.has_two_kinds().then_some(SECOND));
+        all
+    }
+
+    /// `point` with another second kind of traffic: a mild one of a random service, with up to three deviating factors.
+    fn accompanied(&self, point: &Point, stream: &mut Stream) -> Option<Point> {
+        let mut seconds = self.allowed(Feature::Second).grid();
+        seconds.retain(|&second| second > 0);
+        let second = seconds.get(stream.below(seconds.len().max(1) as u64) as usize)?;
+        let space = self.swapped();
+        let mild = space.mild(second - 1).into_iter().next()?;
+        let mut other = mild.clone();
+        for _ in 0..stream.below(SECOND_FACTORS_MAX + 1) {
+            let factor = OF_A_KIND[stream.below(OF_A_KIND.len() as u64) as usize];
+            let next = space.deviate(&other, &mild, factor, stream);
+            other = next.unwrap_or(other);
+        }
+        Some(point.beside(&other))
+    }
+
+    /// `mild` with the mild form of the second kind of `point`, where that has one.
+    pub(crate) fn mild_beside(&self, mild: &Point, point: &Point) -> Point {
+        let second = point.second.as_ref().and_then(|second| {
+            let all = self.swapped().mild(second.service);
+            all.into_iter().next()
+        });
+        second.map_or_else(|| mild.clone(), |second| mild.beside(&second))
+    }
+
     /// The mild workloads of `service`, the mildest first: long messages that fill the link, and short ones; none where the
     /// space allows neither.
     pub fn mild(&self, service: u64) -> Vec<Point> {
@@ -158,6 +226,7 @@ impl Space {
                 requests: vec![vec![size]],
                 control: 0,
                 receives: near(Feature::Receives, 0),
+                second: None,
             };
             let point = self.repaired(point);
             self.check(&point).is_ok().then_some(point)
@@ -178,6 +247,7 @@ impl Space {
         (0..DRAWS_MAX).find_map(|_| {
             let next = match factor {
                 Factor::Pattern => self.patterned(point, mild, stream),
+                SECOND => self.accompanied(point, stream)?,
                 _ => self.moved(point, mild, factor, stream)?,
             };
             let next = self.repaired(next);
@@ -324,6 +394,15 @@ impl Space {
         let mut next = mild.clone();
         for feature in features {
             match feature {
+                Feature::Second => next = self.mild_beside(&next, point),
+                Feature::SecondRequests
+                | Feature::SecondElements
+                | Feature::SecondSmallest
+                | Feature::SecondLargest => {
+                    if let (Some(second), Some(own)) = (&mut next.second, &point.second) {
+                        second.requests.clone_from(&own.requests);
+                    }
+                }
                 Feature::Requests | Feature::Elements | Feature::Smallest | Feature::Largest => {
                     next.requests.clone_from(&point.requests);
                 }

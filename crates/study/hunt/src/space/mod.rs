@@ -10,6 +10,7 @@
 pub(crate) mod benchmark;
 pub mod convert;
 pub mod factor;
+pub mod kind;
 pub mod point;
 pub mod restrict;
 
@@ -24,7 +25,7 @@ use isolane_common_quantities::rng::Stream;
 use isolane_rdma_scenario::check::DeviceLimits;
 use isolane_rdma_scenario::model::MTUS;
 use isolane_rdma_scenario::profile::{LinkLayer, Profile};
-pub use point::{Dimension, Feature, Point};
+pub use point::{Dimension, Feature, Kind, Point};
 pub use rules::{Broken, MEMORY_MAX, WORK_REQUESTS_MAX};
 use rules::{receives_least, rules};
 use schemars::JsonSchema;
@@ -119,12 +120,18 @@ impl Space {
                 Feature::Smallest | Feature::Largest => {
                     Allowed::Range(point::ELEMENT_LEAST, 4 << 20)
                 }
+                // One kind of traffic, unless `with_two_kinds` allows a second; its ranges are those of the first.
+                _ => first(1),
             };
             (feature, allowed)
         });
-        Self {
+        let mut space = Self {
             allowed: allowed.collect(),
+        };
+        for (first, second) in kind::PAIRS {
+            space.narrow(second, space.allowed(first).clone());
         }
+        space
     }
 
     /// What a tenant beside a victim may do on the device of `profile`: besides data also control verbs, atomics, SENDs
@@ -159,6 +166,8 @@ impl Space {
         let data = self.allowed(Feature::Control).grid() == [0];
         let atomics = self.allowed(Feature::Service).has(point::ATOMIC);
         match feature {
+            _ if feature.of_first().is_some() => false,
+            Feature::Second => data,
             _ if feature.dimension() == Dimension::Pattern && atomics => false,
             Feature::Direction | Feature::QueuePairs | Feature::Regions | Feature::Control => true,
             Feature::ReceiveDepth | Feature::ReceiveBatch | Feature::Receives => false,
@@ -197,7 +206,11 @@ impl Space {
     /// Whether `point` is in the space; the rule that it breaks if not.
     pub fn check(&self, point: &Point) -> Result<(), Broken> {
         self.limits(point)?;
-        rules(point)
+        rules(point)?;
+        match point.second {
+            None => Ok(()),
+            Some(_) => rules(&point.swapped()),
+        }
     }
 
     /// Whether every feature of `point` has an allowed value; the first that has none if not.
@@ -234,7 +247,7 @@ impl Space {
     pub fn draw_corner(&self, stream: &mut Stream) -> Result<Point, Broken> {
         for _ in 0..DRAWS_MAX {
             let mut point = self.raw_draw(stream);
-            for feature in Feature::ALL {
+            for &feature in self.features() {
                 if let Allowed::Range(..) = self.allowed(feature)
                     && feature.dimension() != Dimension::Pattern
                 {
@@ -326,6 +339,12 @@ impl Space {
     }
 
     fn raw_draw(&self, stream: &mut Stream) -> Point {
+        let point = self.raw_kind(stream);
+        self.with_drawn_kind(point, stream)
+    }
+
+    /// A random point of one kind of traffic, not yet valid.
+    fn raw_kind(&self, stream: &mut Stream) -> Point {
         let mut pick = |feature: Feature| {
             let grid = self.allowed(feature).grid();
             grid[stream.below(grid.len() as u64) as usize]
@@ -346,6 +365,7 @@ impl Space {
             requests: Vec::new(),
             control: 0,
             receives: 0,
+            second: None,
         };
         let (requests, elements) = (pick(Feature::Requests), pick(Feature::Elements));
         let sizes = self.sizes();
@@ -377,8 +397,21 @@ impl Space {
         sizes
     }
 
-    /// `point` moved towards the rules where that is simple.
+    /// `point` moved towards the rules where that is simple, each of its kinds.
     fn repaired(&self, mut point: Point) -> Point {
+        if !self.allowed(Feature::Second).has(0) && point.second.is_none() {
+            let least = self.allowed(Feature::Second).nearest(0);
+            point = Feature::Second.set(&point, least);
+        }
+        let point = self.repaired_first(point);
+        match point.second {
+            None => point,
+            Some(_) => self.swapped().repaired_first(point.swapped()).swapped(),
+        }
+    }
+
+    /// `point` with its first kind moved towards the rules.
+    fn repaired_first(&self, mut point: Point) -> Point {
         let to = |feature: Feature, value: u64| self.allowed(feature).nearest(value);
         if point.service == point::ATOMIC {
             point.requests = point::atomic_pattern();
@@ -391,7 +424,7 @@ impl Space {
                 }
             }
         }
-        if point.direction == point::LOOPBACK {
+        if point.direction == point::LOOPBACK && point.second.is_none() {
             point.queue_pairs = to(Feature::QueuePairs, point.queue_pairs.max(2));
         }
         point.depth = to(Feature::Depth, point.depth.max(point.post_list));

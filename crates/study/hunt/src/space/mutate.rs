@@ -5,7 +5,7 @@
 //! as in a whole feature. Source: collie 3.5.1 ("mutate the workload in one of our search dimensions"); the step
 //! sizes are ours, for the paper gives none.
 
-use super::{Allowed, Dimension, Feature, Point, Space};
+use super::{Allowed, Dimension, Feature, Point, Space, kind};
 use isolane_common_quantities::rng::Stream;
 
 /// Attempts before a mutation gives up and the caller draws a new point.
@@ -43,12 +43,16 @@ impl Space {
                 true => left.clone(),
                 false => right.clone(),
             };
-            for feature in Feature::ALL {
-                if feature.dimension() == Dimension::Pattern {
+            for &feature in self.features() {
+                if feature.dimension() == Dimension::Pattern || feature.of_first().is_some() {
                     continue;
                 }
                 let parent = if stream.chance(1, 2) { left } else { right };
-                child = feature.set(&child, feature.of(parent));
+                match feature {
+                    // A second kind stays in one piece.
+                    Feature::Second => child.second.clone_from(&parent.second),
+                    _ => child = feature.set(&child, feature.of(parent)),
+                }
             }
             let child = self.repaired(child);
             if self.check(&child).is_ok() {
@@ -59,6 +63,9 @@ impl Space {
     }
 
     fn step(&self, point: &Point, stream: &mut Stream) -> Point {
+        if self.has_two_kinds() && stream.chance(1, 3) {
+            return self.step_of_second(point, stream);
+        }
         let dimension = DIMENSIONS[stream.below(DIMENSIONS.len() as u64) as usize];
         let has_pattern = Feature::Requests.is_active(point);
         if dimension == Dimension::Pattern && has_pattern && stream.chance(1, 2) {
@@ -66,6 +73,7 @@ impl Space {
         }
         let features: Vec<Feature> = Feature::ALL
             .into_iter()
+            .filter(|feature| !feature.is_of_second())
             .filter(|feature| feature.dimension() == dimension && feature.is_active(point))
             .filter(|&feature| !feature.is_of_attackers() || self.allowed(feature).grid().len() > 1)
             .collect();
@@ -75,6 +83,27 @@ impl Space {
         let feature = features[stream.below(features.len() as u64) as usize];
         let value = self.next_value(feature, feature.of(point), stream);
         feature.set(point, value)
+    }
+
+    /// One step of the second kind, which comes, goes or changes.
+    fn step_of_second(&self, point: &Point, stream: &mut Stream) -> Point {
+        if point.second.is_none() || stream.chance(1, 4) {
+            let bare = Feature::Second.set(point, 0);
+            return self.with_drawn_kind(bare, stream);
+        }
+        let (space, exchanged) = (self.swapped(), point.swapped());
+        if Feature::Requests.is_active(&exchanged) && stream.chance(1, 2) {
+            return space.pattern_step(&exchanged, stream).swapped();
+        }
+        let features: Vec<Feature> = kind::PAIRS
+            .into_iter()
+            .map(|(first, _)| first)
+            .chain([Feature::Service])
+            .filter(|f| f.dimension() != Dimension::Pattern && f.is_active(&exchanged))
+            .collect();
+        let feature = features[stream.below(features.len() as u64) as usize];
+        let value = space.next_value(feature, feature.of(&exchanged), stream);
+        feature.set(&exchanged, value).swapped()
     }
 
     fn next_value(&self, feature: Feature, old: u64, stream: &mut Stream) -> u64 {

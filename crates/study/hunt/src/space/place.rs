@@ -13,6 +13,15 @@ impl Space {
     /// A new smallest or largest element bounds all elements; a pattern of one size gets a second one where the other end stays.
     pub(crate) fn placed(&self, point: &Point, feature: Feature, value: u64) -> Option<Point> {
         let mut next = point.clone();
+        if let Some(first) = feature.of_first() {
+            if next.second.is_none() {
+                let second = self.allowed(Feature::Second).nearest(next.service + 1);
+                next = self.repaired(Feature::Second.set(&next, second));
+            }
+            next.second.as_ref()?;
+            let placed = self.swapped().placed(&next.swapped(), first, value)?;
+            return Some(placed.swapped());
+        }
         if !feature.is_active(&next) && !next.has_receives() {
             next = self.with_receives(next)?;
         }
@@ -75,7 +84,9 @@ impl Space {
     fn shorten(&self, point: &mut Point, room: u64) {
         let room = self.grid_below(Feature::RegionBytes, room);
         let longest = self.grid_below(Feature::Largest, room);
-        for size in point.requests.iter_mut().flatten() {
+        let second = point.second.as_mut().map(|kind| &mut kind.requests);
+        let patterns = std::iter::once(&mut point.requests).chain(second);
+        for size in patterns.flatten().flatten() {
             *size = (*size).min(longest);
         }
         point.region_bytes = point.region_bytes.min(room);
@@ -119,11 +130,17 @@ mod tests {
     #[test]
     fn a_placed_value_stays_and_the_point_is_valid() {
         let space = Space::of(&profile("cx6-200g-roce"));
+        check(&space);
+        check(&space.with_two_kinds());
+    }
+
+    fn check(space: &Space) {
         let mut stream = Stream::named(1, "test");
         let (mut placed, mut all) = (0, 0);
         for _ in 0..200 {
             let point = space.draw(&mut stream).expect("the space is not empty");
-            for feature in Feature::ALL.into_iter().filter(|f| !f.is_of_attackers()) {
+            let features = space.features().iter().copied();
+            for feature in features.filter(|f| !f.is_of_attackers()) {
                 for value in space.allowed(feature).grid() {
                     all += 1;
                     if let Some(next) = space.placed(&point, feature, value) {

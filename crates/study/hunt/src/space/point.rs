@@ -2,7 +2,7 @@
 //!
 //! Every feature has a value that is a whole number: a size in bytes, a count, or the index of a named choice. That
 //! lets mutation, minimal feature sets and surrogate models treat all features alike. Limits: a point is one uniform
-//! application (every queue pair does the same), as in Collie's engine; where two directions differ, only memory
+//! application (every queue pair does the same), or two of them (`kind.rs`); where two directions of one differ, only memory
 //! does. Source: collie 3.4 (the four dimensions), 3.11 (which settings the triggers name).
 
 use isolane_rdma_scenario::model::ATOMIC_BYTES;
@@ -40,6 +40,17 @@ pub const NEVER: u64 = 1;
 pub const MEMORIES: &[&str] = &["local", "remote-socket", "gpu"];
 /// Names of [`Feature::Service`]: transport and verb, because not every pair of them exists.
 pub const SERVICES: &[&str] = &[
+    "rc-write",
+    "rc-send",
+    "rc-read",
+    "uc-write",
+    "uc-send",
+    "ud-send",
+    "rc-compare-swap",
+];
+/// Names of [`Feature::Second`]: none, then [`SERVICES`].
+pub const SECONDS: &[&str] = &[
+    "none",
     "rc-write",
     "rc-send",
     "rc-read",
@@ -97,6 +108,30 @@ pub struct Point {
     /// Index into [`RECEIVES`].
     #[serde(default, skip_serializing_if = "is_first")]
     pub receives: u64,
+    /// The second kind of traffic, where there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub second: Option<Box<Kind>>,
+}
+
+/// What the queue pairs of one kind do; the fields are those of [`Point`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub struct Kind {
+    /// Index into [`SERVICES`].
+    pub service: u64,
+    /// Queue pairs.
+    pub queue_pairs: u64,
+    /// Path MTU.
+    pub mtu: u64,
+    /// Work requests per doorbell.
+    pub post_list: u64,
+    /// Work requests a queue pair may have outstanding.
+    pub depth: u64,
+    /// Receive queue length; 0 where the service has none.
+    pub receive_depth: u64,
+    /// Receives posted back at once; 0 where the service has none.
+    pub receive_batch: u64,
+    /// The request vector.
+    pub requests: Vec<Vec<u64>>,
 }
 
 /// Whether a choice is the ordinary one.
@@ -146,6 +181,28 @@ pub enum Feature {
     Control,
     /// Whether receives are posted; of attackers only.
     Receives,
+    /// Transport and verb of a second kind of traffic, or none.
+    Second,
+    /// Queue pairs of the second kind.
+    SecondQueuePairs,
+    /// Its path MTU.
+    SecondMtu,
+    /// Its work requests per doorbell.
+    SecondPostList,
+    /// Its outstanding work requests.
+    SecondDepth,
+    /// Its receive queue length.
+    SecondReceiveDepth,
+    /// Its receives posted at once.
+    SecondReceiveBatch,
+    /// Requests in its vector.
+    SecondRequests,
+    /// Elements of its longest request.
+    SecondElements,
+    /// Its smallest element.
+    SecondSmallest,
+    /// Its largest element.
+    SecondLargest,
 }
 
 /// A search dimension of the paper.
@@ -163,7 +220,7 @@ pub enum Dimension {
 
 impl Feature {
     /// All of them, in the order of their definition.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 29] = [
         Self::Direction,
         Self::MemoryA,
         Self::MemoryB,
@@ -182,7 +239,20 @@ impl Feature {
         Self::Largest,
         Self::Control,
         Self::Receives,
+        Self::Second,
+        Self::SecondQueuePairs,
+        Self::SecondMtu,
+        Self::SecondPostList,
+        Self::SecondDepth,
+        Self::SecondReceiveDepth,
+        Self::SecondReceiveBatch,
+        Self::SecondRequests,
+        Self::SecondElements,
+        Self::SecondSmallest,
+        Self::SecondLargest,
     ];
+    /// How many of them, from the first, a point with one kind of traffic has.
+    pub const OF_ONE_KIND: usize = 18;
 
     /// Its name in files and tables.
     pub const fn name(self) -> &'static str {
@@ -205,6 +275,17 @@ impl Feature {
             Self::Largest => "largest",
             Self::Control => "control",
             Self::Receives => "receives",
+            Self::Second => "second",
+            Self::SecondQueuePairs => "second_queue_pairs",
+            Self::SecondMtu => "second_mtu",
+            Self::SecondPostList => "second_post_list",
+            Self::SecondDepth => "second_depth",
+            Self::SecondReceiveDepth => "second_receive_depth",
+            Self::SecondReceiveBatch => "second_receive_batch",
+            Self::SecondRequests => "second_requests",
+            Self::SecondElements => "second_elements",
+            Self::SecondSmallest => "second_smallest",
+            Self::SecondLargest => "second_largest",
         }
     }
 
@@ -223,6 +304,10 @@ impl Feature {
             | Self::Control
             | Self::Receives => Dimension::Transport,
             Self::Requests | Self::Elements | Self::Smallest | Self::Largest => Dimension::Pattern,
+            _ => match self.of_first() {
+                Some(first) => first.dimension(),
+                None => Dimension::Transport,
+            },
         }
     }
 
@@ -232,6 +317,7 @@ impl Feature {
             Self::Direction => Some(DIRECTIONS),
             Self::MemoryA | Self::MemoryB => Some(MEMORIES),
             Self::Service => Some(SERVICES),
+            Self::Second => Some(SECONDS),
             Self::Control => Some(CONTROLS),
             Self::Receives => Some(RECEIVES),
             _ => None,
@@ -245,10 +331,13 @@ impl Feature {
 
     /// True where its values are bytes.
     pub const fn is_size(self) -> bool {
-        matches!(
-            self,
-            Self::RegionBytes | Self::Mtu | Self::Smallest | Self::Largest
-        )
+        match self.of_first() {
+            Some(first) => first.is_size(),
+            None => matches!(
+                self,
+                Self::RegionBytes | Self::Mtu | Self::Smallest | Self::Largest
+            ),
+        }
     }
 
     /// True where it has a meaning for `point`.
@@ -268,7 +357,10 @@ impl Feature {
             Self::Requests | Self::Elements | Self::Smallest | Self::Largest => {
                 point.service != ATOMIC
             }
-            _ => true,
+            _ => match self.of_first() {
+                Some(first) => point.second.is_some() && first.is_active(&point.swapped()),
+                None => true,
+            },
         }
     }
 
@@ -297,6 +389,11 @@ impl Feature {
             Self::Largest => elements().max().unwrap_or(0),
             Self::Control => point.control,
             Self::Receives => point.receives,
+            Self::Second => point.second.as_ref().map_or(0, |kind| kind.service + 1),
+            _ => match (self.of_first(), &point.second) {
+                (Some(first), Some(_)) => first.of(&point.swapped()),
+                _ => 0,
+            },
         }
     }
 
@@ -353,6 +450,20 @@ impl Feature {
             }
             Self::Control => point.control = value,
             Self::Receives => point.receives = value,
+            Self::Second if value == 0 => point.second = None,
+            Self::Second => {
+                // A new second kind begins as the first one is, with its own service.
+                let other = match point.second {
+                    Some(_) => point.swapped(),
+                    None => point.clone(),
+                };
+                point = point.beside(&Self::Service.set(&other, value - 1));
+            }
+            _ => {
+                if let (Some(first), Some(_)) = (self.of_first(), &point.second) {
+                    point = first.set(&point.swapped(), value).swapped();
+                }
+            }
         }
         point
     }
@@ -427,7 +538,10 @@ impl Point {
         let mut words: Vec<String> = Feature::ALL
             .into_iter()
             .filter(|feature| feature.dimension() != Dimension::Pattern && feature.is_active(self))
-            .filter(|feature| !feature.is_of_attackers() || feature.of(self) != 0)
+            .filter(|feature| {
+                let rare = feature.is_of_attackers() || *feature == Feature::Second;
+                !rare || feature.of(self) != 0
+            })
             .map(|feature| format!("{}={}", feature.name(), feature.shown(feature.of(self))))
             .collect();
         if self.control != 0 {
@@ -437,52 +551,14 @@ impl Point {
             let sizes: Vec<String> = request.iter().map(|&size| size_text(size)).collect();
             sizes.join("+")
         };
-        let requests: Vec<String> = self.requests.iter().map(request).collect();
-        words.push(format!("pattern=[{}]", requests.join(", ")));
-        words.join(" ")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::space::tests::plain;
-
-    #[test]
-    fn every_feature_gives_back_what_it_was_set_to() {
-        for feature in Feature::ALL {
-            let value = match feature.names() {
-                Some(names) => names.len() as u64 - 1,
-                None => 7,
-            };
-            let set = feature.set(&plain(), value);
-            assert_eq!(feature.of(&set), value, "{}", feature.name());
-        }
-    }
-
-    #[test]
-    fn a_mixed_pattern_moves_at_one_end_and_a_uniform_one_as_a_whole() {
-        let mixed = Point {
-            requests: vec![vec![128, 65_536, 1_024]],
-            ..plain()
+        let pattern = |requests: &[Vec<u64>]| {
+            let requests: Vec<String> = requests.iter().map(request).collect();
+            format!("pattern=[{}]", requests.join(", "))
         };
-        assert_eq!(
-            Feature::Smallest.set(&mixed, 64).requests,
-            [[64, 65_536, 1_024]]
-        );
-        assert_eq!(
-            Feature::Largest.set(&mixed, 4_096).requests,
-            [[128, 4_096, 1_024]]
-        );
-        let longer = Feature::Elements.set(&mixed, 5);
-        assert_eq!(longer.requests, [[128, 65_536, 1_024, 128, 65_536]]);
-        let uniform = Feature::Smallest.set(&plain(), 64);
-        assert!(uniform.is_uniform() && Feature::Largest.of(&uniform) == 64);
-    }
-
-    #[test]
-    fn sizes_keep_whole_units() {
-        let text = [1, 1_024, 1_500, 3 << 20, 1 << 30].map(size_text);
-        assert_eq!(text, ["1B", "1KiB", "1500B", "3MiB", "1GiB"]);
+        words.push(pattern(&self.requests));
+        if let Some(second) = &self.second {
+            words.push(format!("second_{}", pattern(&second.requests)));
+        }
+        words.join(" ")
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! One key per feature. A named choice takes a name or a list of names; `mtu` takes a number or a list; every other
 //! feature takes one value or `[least, most]`, sizes also as text with a unit. `sizes` sets `smallest` and `largest`
-//! together. What is not mentioned stays free. Limits: ranges of single features only; that two features never meet
+//! together. What is not mentioned stays free, except that a point has one kind of traffic unless a key of the second kind is
+//! mentioned. Limits: ranges of single features only; that two features never meet
 //! cannot be said. Source: collie 3.5.2 (developers restrict the space to represent their workloads).
 
 use super::{Allowed, Feature, Space};
@@ -43,6 +44,17 @@ pub(crate) const KEYS: &[Key] = &[
         Kind::Text,
         "whether receives are posted (attackers)",
     ),
+    key("second", Kind::Text, "transport and verb of a second kind"),
+    key("second_queue_pairs", Kind::Text, "its queue pairs"),
+    key("second_mtu", Kind::Text, "its path MTUs"),
+    key("second_post_list", Kind::Text, "its requests per doorbell"),
+    key("second_depth", Kind::Text, "its outstanding requests"),
+    key("second_receive_depth", Kind::Text, "its receive queue"),
+    key("second_receive_batch", Kind::Text, "its receives at once"),
+    key("second_requests", Kind::Text, "requests in its vector"),
+    key("second_elements", Kind::Text, "its elements per request"),
+    key("second_smallest", Kind::Text, "its smallest element"),
+    key("second_largest", Kind::Text, "its largest element"),
 ];
 
 /// Seed of the draws that look whether the space is empty: any will do.
@@ -61,6 +73,10 @@ impl Space {
 
     /// All features that `table` names.
     pub(crate) fn read_all(&mut self, table: &Table<'_>) -> Result<(), InputError> {
+        let seconds = Feature::ALL.into_iter().filter(|f| f.is_of_second());
+        if !self.has_two_kinds() && seconds.clone().any(|f| table.has(f.name())) {
+            *self = self.clone().with_two_kinds();
+        }
         for feature in Feature::ALL {
             self.read(table, feature.name(), feature)?;
         }

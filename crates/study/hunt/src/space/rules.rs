@@ -3,10 +3,10 @@
 use super::point::{self, Feature, Point};
 use isolane_rdma_scenario::model::ATOMIC_BYTES;
 
-/// Work requests in all send queues of one direction: a simulated one takes some 50 B, an unreliable one four times
+/// Work requests in all send queues of one kind and direction: a simulated one takes some 50 B, an unreliable one four times
 /// that, so that an experiment stays below 1 GB.
 pub const WORK_REQUESTS_MAX: u64 = 1 << 20;
-/// Bytes of all regions of one direction at one end: a quarter of the smallest server's memory that the paper lists.
+/// Bytes of all regions of one kind and direction at one end: a quarter of the smallest server's memory that the paper lists.
 pub const MEMORY_MAX: u64 = 32 << 30;
 /// Requests of one pair that arrive while a list of 128 receives is posted back, at most: 4 us at 30 M messages/s of one
 /// process. With fewer receives a short queue meets none and waits for the receiver-not-ready timer, 159 ms.
@@ -21,7 +21,7 @@ pub(super) fn receives_least(point: &Point) -> u64 {
     point.depth + point.receive_batch + point.depth.min(RECEIVES_ON_THE_WAY)
 }
 
-/// The rules that hold for any ranges.
+/// The rules that hold for any ranges, of the first kind of `point`.
 pub(super) fn rules(point: &Point) -> Result<(), Broken> {
     let broken = |holds: bool, rule: &dyn Fn() -> String| match holds {
         true => Ok(()),
@@ -51,7 +51,7 @@ pub(super) fn rules(point: &Point) -> Result<(), Broken> {
         },
     )?;
     broken(
-        p.direction != point::LOOPBACK || p.queue_pairs >= 2,
+        p.direction != point::LOOPBACK || p.queue_pairs >= 2 || p.second.is_some(),
         &|| "loopback needs 2 queue pairs: one to the own host, one from the other".to_owned(),
     )?;
     broken(p.queue_pairs * p.depth <= WORK_REQUESTS_MAX, &|| {

@@ -26,6 +26,15 @@ pub(crate) fn plain() -> Point {
         requests: vec![vec![4_096]],
         control: 0,
         receives: 0,
+        second: None,
+    }
+}
+
+/// One kind of traffic, or two.
+fn space_of(seed: u64) -> Space {
+    match seed % 2 {
+        0 => space(),
+        _ => space().with_two_kinds(),
     }
 }
 
@@ -48,7 +57,7 @@ proptest! {
 
     #[test]
     fn what_is_drawn_mutated_and_crossed_is_valid(seed in any::<u64>()) {
-        let space = space();
+        let space = space_of(seed);
         let mut stream = Stream::named(seed, "test");
         let mut point = space.draw(&mut stream).unwrap();
         let other = space.draw(&mut stream).unwrap();
@@ -65,7 +74,7 @@ proptest! {
     #[test]
     fn every_point_is_a_valid_scenario_and_its_file_says_the_same(seed in any::<u64>()) {
         let profile = profile("cx6-200g-roce");
-        let point = space().draw(&mut Stream::named(seed, "test")).unwrap();
+        let point = space_of(seed).draw(&mut Stream::named(seed, "test")).unwrap();
         let made = scenario(&point, "p", &profile.name, 3, TIMES);
         prop_assert!(check_against(&made, &profile).is_ok());
         let text = scenario_text(&point, ("p", ""), &profile.name, 3, TIMES);
@@ -112,6 +121,22 @@ fn a_restriction_holds_for_all_that_is_drawn_and_mutated() {
         assert!((64..=4_096).contains(&Feature::Largest.of(&point)));
         point = space.mutate(&point, &mut stream).unwrap();
     }
+}
+
+#[test]
+fn a_key_of_the_second_kind_allows_two_kinds() {
+    let two = space().restricted("second = \"rc-read\"\nsecond_depth = [1, 16]", "app.toml");
+    let two = two.unwrap();
+    let mut stream = Stream::named(5, "test");
+    for _ in 0..200 {
+        let point = two.draw(&mut stream).unwrap();
+        assert_eq!(Feature::Second.of(&point), point::READ + 1);
+        assert!(Feature::SecondDepth.of(&point) <= 16, "{point:?}");
+    }
+    let one = space().restricted("depth = [1, 16]", "app.toml").unwrap();
+    assert!(!one.has_two_kinds());
+    assert_eq!(one.features().len(), Feature::OF_ONE_KIND);
+    assert!(one.check(&plain().beside(&plain())).is_err());
 }
 
 fn refuses(text: &str, expected: Expect) {
@@ -179,4 +204,46 @@ fn contradictory_restrictions_leave_an_empty_space() {
             "app.toml: the restricted search space is empty: no workload meets all of it; the last one tried failed because a list of post_list = 64 requests does not fit depth = 16; widen one of the two"
         ],
     );
+}
+
+#[test]
+fn every_feature_gives_back_what_it_was_set_to() {
+    for feature in Feature::ALL {
+        let value = match feature.names() {
+            Some(names) => names.len() as u64 - 1,
+            None => 7,
+        };
+        let start = match feature.of_first() {
+            Some(_) => plain().beside(&plain()),
+            None => plain(),
+        };
+        let set = feature.set(&start, value);
+        assert_eq!(feature.of(&set), value, "{}", feature.name());
+    }
+}
+
+#[test]
+fn a_mixed_pattern_moves_at_one_end_and_a_uniform_one_as_a_whole() {
+    let mixed = Point {
+        requests: vec![vec![128, 65_536, 1_024]],
+        ..plain()
+    };
+    assert_eq!(
+        Feature::Smallest.set(&mixed, 64).requests,
+        [[64, 65_536, 1_024]]
+    );
+    assert_eq!(
+        Feature::Largest.set(&mixed, 4_096).requests,
+        [[128, 4_096, 1_024]]
+    );
+    let longer = Feature::Elements.set(&mixed, 5);
+    assert_eq!(longer.requests, [[128, 65_536, 1_024, 128, 65_536]]);
+    let uniform = Feature::Smallest.set(&plain(), 64);
+    assert!(uniform.is_uniform() && Feature::Largest.of(&uniform) == 64);
+}
+
+#[test]
+fn sizes_keep_whole_units() {
+    let text = [1, 1_024, 1_500, 3 << 20, 1 << 30].map(point::size_text);
+    assert_eq!(text, ["1B", "1KiB", "1500B", "3MiB", "1GiB"]);
 }

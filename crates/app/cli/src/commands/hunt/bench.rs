@@ -60,6 +60,9 @@ pub(crate) struct Arguments {
     /// Search only workloads that this file allows (TOML)
     #[arg(long, value_name = "FILE")]
     restrict: Option<PathBuf>,
+    /// Kinds of traffic that a workload may have at once; planted mechanisms may need two then
+    #[arg(long, default_value_t = 1, value_parser = crate::numbers::whole::<u32>(1..=2))]
+    kinds: u32,
     /// Where bench.json, report.html and the finished hunts go
     #[arg(long, value_name = "DIR", default_value = "out/bench-hunt")]
     report: PathBuf,

@@ -18,7 +18,7 @@ use isolane_study_hunt::bench::Bench;
 use isolane_study_hunt::experiment::{Lab, Target, inventory};
 use isolane_study_hunt::rule::Rule;
 use isolane_study_hunt::session::device_start;
-use isolane_study_hunt::space::convert::{scenario_text, tenant};
+use isolane_study_hunt::space::convert::{scenario_text, tenants};
 use isolane_study_hunt::space::{Point, Space};
 use isolane_study_hunt::state::Start;
 use isolane_study_hunt::victim::{Alone, RETAINED, Siege, SiegeOptions};
@@ -166,7 +166,8 @@ impl Place {
         };
         match self.bed.devices() {
             Some(devices) => {
-                space.kept(|point| devices.runs_tenant(&tenant(point, "hunt")).is_ok())
+                let runs = |one: &Tenant| devices.runs_tenant(one).is_ok();
+                space.kept(|point| tenants(point).iter().all(runs))
             }
             None => space,
         }

@@ -96,6 +96,9 @@ pub(crate) struct Arguments {
     /// Search only workloads that this file allows (TOML)
     #[arg(long, value_name = "FILE")]
     restrict: Option<PathBuf>,
+    /// Kinds of traffic that a workload may have at once; a file for --restrict that names a second kind allows two
+    #[arg(long, default_value_t = 1, value_parser = crate::numbers::whole::<u32>(1..=2), conflicts_with = "victim")]
+    kinds: u32,
     /// Every random choice follows from it
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -341,7 +344,7 @@ fn followed(arguments: &Arguments, name: &str, known: &[String]) -> Result<Vec<C
 
 /// The space, and the text that restricts it.
 fn space(arguments: &Arguments, place: &Place) -> Result<(Space, String)> {
-    let space = place.space();
+    let space = with_kinds(place.space(), arguments.kinds);
     let Some(path) = &arguments.restrict else {
         return Ok((space, String::new()));
     };
@@ -350,6 +353,14 @@ fn space(arguments: &Arguments, place: &Place) -> Result<(Space, String)> {
         .to_str()
         .context("the path of --restrict must be UTF-8")?;
     Ok((space.restricted(&text, file)?, text))
+}
+
+/// `space` with the workloads of so many kinds of traffic.
+fn with_kinds(space: Space, kinds: u32) -> Space {
+    match kinds {
+        1 => space,
+        _ => space.with_two_kinds(),
+    }
 }
 
 /// What decides which experiments are done, in which order: for the journal.
@@ -375,6 +386,9 @@ fn settings(arguments: &Arguments, place: &Place, restriction: &str) -> String {
     let restrictions = statements(restriction);
     if !restrictions.is_empty() {
         words.push(format!("--restrict {{{restrictions}}}"));
+    }
+    if arguments.kinds > 1 {
+        words.push(format!("--kinds {}", arguments.kinds));
     }
     if arguments.latency {
         words.push("--latency".to_owned());

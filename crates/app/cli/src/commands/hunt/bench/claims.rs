@@ -178,6 +178,7 @@ mod tests {
             .collect();
         let of = |seeds: u64, budget: &str| {
             let arguments = Arguments {
+                kinds: 1,
                 target: String::new(),
                 truth: Truth::Published,
                 planted: None,

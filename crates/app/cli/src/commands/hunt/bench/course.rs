@@ -1,6 +1,7 @@
 //! What the hunts of a comparison share, and one of them: a simulated device with published anomalies or with the
 //! mechanisms of its model, or planted devices, a different one per hunt.
 
+use super::super::with_kinds;
 use super::{Arguments, Truth, seeds, words};
 use crate::inputs::{self, bad};
 use anyhow::{Context, Result, bail};
@@ -58,7 +59,8 @@ fn device_course(arguments: &Arguments) -> Result<Course> {
         ))
     })?;
     let profile = inputs::profile(&mut inputs::library(), name)?;
-    let (space, restriction) = restricted(arguments, Space::of(&profile))?;
+    let all = with_kinds(Space::of(&profile), arguments.kinds);
+    let (space, restriction) = restricted(arguments, all)?;
     let measured = || device_start(&Lab::simulated(&SimTestbed, &profile), 1, false);
     let (place, anomalies) = match arguments.truth {
         Truth::Knockout => {
@@ -90,11 +92,12 @@ fn device_course(arguments: &Arguments) -> Result<Course> {
         place,
         budget: arguments.budget,
         settings: format!(
-            "isolane hunt bench {} --target {} --truth {:?} --budget {} restrictions {restriction}",
+            "isolane hunt bench {} --target {} --truth {:?} --budget {} restrictions {restriction}{}",
             super::super::audit::build(),
             arguments.target,
             arguments.truth,
             words(arguments.budget),
+            kinds(arguments),
         ),
         target: arguments.target.clone(),
         anomalies,
@@ -105,7 +108,8 @@ fn device_course(arguments: &Arguments) -> Result<Course> {
 fn planted_course(arguments: &Arguments) -> Result<Course> {
     let name = arguments.target.trim_start_matches("sim:");
     let profile = inputs::profile(&mut inputs::library(), name)?;
-    let (space, restriction) = restricted(arguments, Space::of(&profile))?;
+    let all = with_kinds(Space::of(&profile), arguments.kinds);
+    let (space, restriction) = restricted(arguments, all)?;
     let numbers = seeds(arguments);
     Ok(Course {
         profile,
@@ -113,14 +117,23 @@ fn planted_course(arguments: &Arguments) -> Result<Course> {
         place: Place::Planted,
         budget: arguments.budget,
         settings: format!(
-            "isolane hunt bench {} --planted --target {} --budget {} restrictions {restriction}",
+            "isolane hunt bench {} --planted --target {} --budget {} restrictions {restriction}{}",
             super::super::audit::build(),
             arguments.target,
             words(arguments.budget),
+            kinds(arguments),
         ),
         target: format!("planted devices {} to {}", numbers.start(), numbers.end()),
         anomalies: Vec::new(),
     })
+}
+
+/// The kinds of traffic, as settings name them: nothing for one, as journals of earlier versions have it.
+fn kinds(arguments: &Arguments) -> String {
+    match arguments.kinds {
+        1 => String::new(),
+        kinds => format!(" --kinds {kinds}"),
+    }
 }
 
 /// `space` after `--restrict`, and a text that identifies the restrictions.
