@@ -56,7 +56,7 @@ impl Journal {
 
     /// Replaces the journal at `path` by one that holds `lines`: it is written beside (suffix `.new`), synced, and
     /// renamed. Only its owner may read it. Fails with the kernel's error, also for a symbolic link at the new file;
-    /// the journal at `path` is then unchanged.
+    /// the journal at `path` is then unchanged, or replaced if only the folder could not be synced.
     pub fn replace(path: &Path, lines: &str) -> io::Result<Self> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".new");
@@ -66,8 +66,10 @@ impl Journal {
         let mut file = open.open(&beside)?;
         file.write_all(lines.as_bytes())?;
         file.sync_all()?;
+        // Before the new name: a lack of descriptors changes nothing.
+        let folder = File::open(folder(path))?;
         std::fs::rename(&beside, path)?;
-        File::open(folder(path))?.sync_all()?;
+        folder.sync_all()?;
         Ok(Self::of(file, lines.len() as u64))
     }
 

@@ -56,6 +56,8 @@ pub struct Book {
     term: Duration,
     /// Terms set at run time, by group, class and tenant; they override the file's.
     changed: BTreeMap<(String, String, String), Terms>,
+    /// The tenant of a change that is not stored yet, and its earlier terms set at run time.
+    pending: Option<(String, String, String, Option<Terms>)>,
     /// No promises before this time.
     quiet_until: Instant,
 }
@@ -70,8 +72,6 @@ pub enum Step {
         answer: Answer,
         /// The records to store.
         records: Vec<Record>,
-        /// For a change of terms, the earlier terms: see [`Book::forget`].
-        before: Option<Terms>,
     },
 }
 
@@ -109,6 +109,7 @@ impl Book {
             pools: pools.collect(),
             term: settings.term,
             changed: BTreeMap::new(),
+            pending: None,
             quiet_until: match loaded.complete {
                 true => Instant::ZERO,
                 // Missing promises may have had another term.
@@ -171,7 +172,8 @@ impl Book {
         known.map_or(0, |known| known.guarantee)
     }
 
-    /// Handles a request. Changed terms are only noted; they apply after [`Book::set`]. The error says why the request
+    /// Handles a request. Changed terms are only noted; they apply after [`Book::set`], and no other change may begin
+    /// before that or [`Book::forget`]. The error says why the request
     /// is rejected.
     pub fn begin(&mut self, now: Instant, request: Request) -> Result<Step, BookError> {
         match request {
@@ -269,15 +271,12 @@ impl Book {
         if records.is_empty() {
             return Ok(Step::Done(answer));
         }
-        Ok(Step::Write {
-            answer,
-            records,
-            before: None,
-        })
+        Ok(Step::Write { answer, records })
     }
 
     /// Applies terms from now on. Fails if they exceed the capacity.
     pub fn set(&mut self, terms: &Terms) -> Result<(), BookError> {
+        self.pending = None;
         let pool = self.pool(&terms.group, &terms.class)?;
         Ok(pool.set(&terms.tenant, pool_terms(terms))?)
     }
@@ -287,11 +286,15 @@ impl Book {
         self.changed.insert(place_of(terms), terms.clone())
     }
 
-    /// Restores the earlier terms after a failed write.
-    pub fn forget(&mut self, terms: &Terms, before: Option<Terms>) {
+    /// Forgets a change that could not be stored. Without one, nothing happens.
+    pub fn forget(&mut self) {
+        let Some((group, class, tenant, before)) = self.pending.take() else {
+            return;
+        };
+        let place = (group, class, tenant);
         match before {
-            Some(before) => self.note(&before),
-            None => self.changed.remove(&place_of(terms)),
+            Some(before) => self.changed.insert(place, before),
+            None => self.changed.remove(&place),
         };
     }
 
@@ -309,10 +312,11 @@ impl Book {
         pool.check(&terms.tenant, pool_terms(terms))?;
         // A compaction of the store before they apply must keep them.
         let before = self.note(terms);
+        let (group, class, tenant) = place_of(terms);
+        self.pending = Some((group, class, tenant, before));
         Ok(Step::Write {
             answer: Answer::Done,
             records: vec![Record::Set(terms.clone())],
-            before,
         })
     }
 

@@ -83,29 +83,20 @@ impl Ledger {
         };
         let mut book = lock(&self.book);
         let step = book.begin(now, request);
-        let (answer, batch, before) = match step {
+        let (answer, batch) = match step {
             Err(error) => return Answer::Error(error.to_string()),
             Ok(Step::Done(answer)) => return answer,
             // In the order of the book's changes.
-            Ok(Step::Write {
-                answer,
-                records,
-                before,
-            }) => (answer, self.enqueue(records), before),
+            Ok(Step::Write { answer, records }) => (answer, self.enqueue(records)),
         };
         drop(book);
         let written = self.wait_for(&batch);
         let done = match (written, terms) {
-            (Ok(()), None) => Ok(()),
             (Ok(()), Some((terms, _changes))) => {
                 let set = lock(&self.book).set(&terms);
                 set.map_err(|error| error.to_string())
             }
-            (Err(reason), None) => Err(reason),
-            (Err(reason), Some((terms, _changes))) => {
-                lock(&self.book).forget(&terms, before);
-                Err(reason)
-            }
+            (written, _) => written,
         };
         done.map_or_else(Answer::Error, |()| answer)
     }
@@ -144,17 +135,28 @@ impl Ledger {
 
     fn write(&self, records: &[Record]) -> Result<(), StoreError> {
         let mut store = lock(&self.store);
+        let written = self.append(store.as_mut(), records);
+        let is_set = |record: &Record| matches!(record, Record::Set(_));
+        if written.is_err() && records.iter().any(is_set) {
+            // Before another write can settle or compact the store with it.
+            lock(&self.book).forget();
+        }
+        written?;
+        if store.is_long() {
+            // Records queued meanwhile are included, and written again afterwards. After a failure the store is still
+            // long, so the next write tries again; these records are stored.
+            let all = lock(&self.book).records();
+            let _ = store.replace(&all);
+        }
+        Ok(())
+    }
+
+    fn append(&self, store: &mut dyn Store, records: &[Record]) -> Result<(), StoreError> {
         if store.is_unsure() {
             let terms = lock(&self.book).changed();
             store.settle(&terms)?;
         }
-        store.append(records)?;
-        if store.is_long() {
-            // Records queued meanwhile are included, and written again afterwards.
-            let all = lock(&self.book).records();
-            store.replace(&all)?;
-        }
-        Ok(())
+        store.append(records)
     }
 }
 

@@ -220,6 +220,78 @@ fn a_restart_with_a_shorter_term_and_without_a_tenant_counts_what_was_promised()
     assert_eq!(get(&last, 66_000), [1_000]);
 }
 
+/// A store whose first write has no answer. It reports the terms that it is settled with.
+struct Unsure {
+    unsure: Option<bool>,
+    settled: mpsc::Sender<Vec<Record>>,
+}
+
+impl Store for Unsure {
+    fn load(&mut self) -> Result<Loaded, StoreError> {
+        Ok(Loaded {
+            complete: true,
+            ..Loaded::default()
+        })
+    }
+
+    fn append(&mut self, _: &[Record]) -> Result<(), StoreError> {
+        match self.unsure {
+            None => {
+                self.unsure = Some(true);
+                Err(StoreError::Taken("no answer".to_owned()))
+            }
+            Some(unsure) => {
+                assert!(!unsure, "settled before the next write");
+                Ok(())
+            }
+        }
+    }
+
+    fn replace(&mut self, _: &[Record]) -> Result<(), StoreError> {
+        Ok(())
+    }
+
+    fn is_long(&self) -> bool {
+        false
+    }
+
+    fn is_unsure(&self) -> bool {
+        self.unsure == Some(true)
+    }
+
+    fn settle(&mut self, terms: &[Record]) -> Result<(), StoreError> {
+        self.unsure = Some(false);
+        self.settled.send(terms.to_vec()).unwrap();
+        Ok(())
+    }
+}
+
+/// Goal: a change that failed is not among the terms that the store is settled with; the next one is.
+#[test]
+fn after_a_write_without_an_answer_the_store_gets_the_terms_that_hold() {
+    let (settled, has_settled) = mpsc::channel();
+    let store = Box::new(Unsure {
+        unsure: None,
+        settled,
+    });
+    let ledger = Ledger::open(&settings("3s", "gone"), store, at(0)).unwrap();
+    let terms = |tenant: &str| Terms {
+        tenant: tenant.to_owned(),
+        group: "rack1".to_owned(),
+        class: "critical".to_owned(),
+        weight: 7,
+        guarantee_bytes_per_s: 1,
+    };
+    let said = reason(ledger.answer(at(0), Request::Set(terms("search"))));
+    assert!(said.contains("no answer"), "{said}");
+    assert_eq!(
+        ledger.answer(at(0), Request::Set(terms("ads"))),
+        Answer::Done
+    );
+    assert_eq!(has_settled.try_recv().unwrap(), [Record::Set(terms("ads"))]);
+    assert!(has_settled.try_recv().is_err(), "once");
+}
+
 /// A store whose writes block until released; it reports the number of records of each.
 struct Slow {
     begun: mpsc::Sender<usize>,

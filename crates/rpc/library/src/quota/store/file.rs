@@ -74,6 +74,8 @@ impl FileStore {
     fn rewrite(&mut self, records: &[Record]) -> io::Result<()> {
         let mut text = format!("boot {} {}\n", self.boot, self.term_ms);
         text.extend(records.iter().map(line));
+        // After a failure either file can have the name; the next append finds out.
+        self.journal = None;
         self.journal = Some(Journal::replace(&self.path(), &text)?);
         self.limit = LONG.max(4 * text.len() as u64);
         Ok(())
@@ -96,10 +98,13 @@ impl Store for FileStore {
 
     fn append(&mut self, records: &[Record]) -> Result<(), StoreError> {
         let text: String = records.iter().map(line).collect();
-        let journal = self.journal.as_mut().expect("replaced after loading");
-        journal
-            .append(text.as_bytes())
-            .map_err(|error| failed(&self.path(), error))
+        let path = self.path();
+        let written = match &mut self.journal {
+            Some(journal) => journal.append(text.as_bytes()),
+            none => Journal::open(&path)
+                .and_then(|(journal, _)| none.insert(journal).append(text.as_bytes())),
+        };
+        written.map_err(|error| failed(&path, error))
     }
 
     fn replace(&mut self, records: &[Record]) -> Result<(), StoreError> {
@@ -234,6 +239,25 @@ mod tests {
         let error = store.append(&[grant(2)]).unwrap_err().to_string();
         assert!(error.contains("journal"), "{error}");
         assert_eq!(store.load().unwrap().records, [grant(1)]);
+    }
+
+    /// Goal: after a replacement that failed, promises go to the file that the next server reads. Method: once the old
+    /// file has the name, and once the new one.
+    #[test]
+    fn after_a_failed_replacement_the_file_with_the_name_is_used() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = FileStore::with_boot(folder.path(), "one", 3_000).unwrap();
+        store.replace(&[grant(1)]).unwrap();
+        let beside = folder.path().join("journal.new");
+        std::fs::create_dir(&beside).unwrap();
+        store.replace(&[grant(2)]).unwrap_err();
+        store.append(&[grant(3)]).unwrap();
+        assert_eq!(store.load().unwrap().records, [grant(1), grant(3)]);
+        store.replace(&[grant(2)]).unwrap_err();
+        std::fs::write(store.path(), format!("boot one 3000\n{}", line(&grant(4)))).unwrap();
+        std::fs::remove_dir(&beside).unwrap();
+        store.append(&[grant(5)]).unwrap();
+        assert_eq!(store.load().unwrap().records, [grant(4), grant(5)]);
     }
 
     #[test]
