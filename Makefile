@@ -68,7 +68,7 @@ kills: need-cargo ## kill the daemon and applications at random, KILLS=10000 tim
 fuzz: need-cargo ## fuzz every decoder under libFuzzer for MINUTES=5 in all; TARGET=NAME fuzzes one (needs a C++ compiler)
 	@.ci/fuzz $(or $(MINUTES),5) $(TARGET)
 
-vopr: need-cargo ## run the quota server by seed under random faults for HOURS=0.1; SEED=n runs one seed
+vopr: need-cargo ## run the quota server and the daemon by seed under random faults for HOURS=0.1; SEED=n runs one seed
 	@$(CARGO) run --locked --quiet --profile ci --package isolane-tools-models --bin vopr -- $(if $(SEED),--seed $(SEED),$(shell awk 'BEGIN { printf "%d", $(or $(HOURS),0.1) * 3600 }') $(shell date +%s))
 
 histories: need-cargo ## play COUNT=100 histories of quota servers over a real etcd under faults, from SEED=1 (needs etcd)

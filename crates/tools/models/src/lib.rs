@@ -1,15 +1,16 @@
-//! Services by seed: the quota server under random faults, simulated and over a real etcd.
+//! Services by seed: the quota server and the daemon under random faults, and the quota server over a real etcd.
 //!
 //! Problem: what goes wrong when a server is killed in the middle of a write, while one client's clock is slow and an
 //! answer to another is lost? No hand-written test covers this. Method ([`vopr`]): one run is one seed. Time, clients,
 //! the network and the disk are simulated; the server is the product's. Faults come at random, and after each event the
-//! invariants are checked. A seed that fails is run again alone and fails again. [`histories`] runs real servers, clients
-//! and etcd instead, and checks what they did. The folder `tests` has models of four
-//! protocols that the checker stateright runs through all interleavings.
+//! invariants are checked. A seed that fails is run again alone and fails again. [`daemon`] does the same with the
+//! governor of `isolaned`. [`histories`] runs real quota servers, clients and etcd instead, and checks what they did. The
+//! folder `tests` has models of four protocols that the checker stateright runs through all interleavings.
 //!
-//! Limits: the quota server is in; daemon, enforcer, guardian, peers and memory service are not. One thread: races within
-//! the server are the ledger's own tests.
+//! Limits: the enforcer, the guardian, peers and the memory service are not in. One thread: races within the server are
+//! the ledger's own tests.
 #![forbid(unsafe_code)]
 
+pub mod daemon;
 pub mod histories;
 pub mod vopr;

@@ -47,6 +47,16 @@ pub struct Report {
     pub leases: u64,
 }
 
+impl Report {
+    /// Adds the numbers of another run.
+    pub fn add(&mut self, other: &Self) {
+        self.events += other.events;
+        self.kills += other.kills;
+        self.crashes += other.crashes;
+        self.leases += other.leases;
+    }
+}
+
 /// A broken invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("seed {seed}, event {event}, {at_ms} ms: {what}")]

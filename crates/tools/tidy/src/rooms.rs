@@ -399,8 +399,18 @@ pub(crate) const ROOMS: &[Room] = &[
     room(
         "tools/models",
         Plain,
-        "protocols in every interleaving (stateright, loom), and the quota server by seed under random faults, simulated and over etcd",
-        &["common/quantities", "rdma/enforcer", "rdma/preload", "rdma/session", "rpc/policy", "rpc/library"],
+        "protocols in every interleaving (stateright, loom), the quota server and the daemon by seed under random faults, and the quota server over etcd",
+        &[
+            "common/linux",
+            "common/quantities",
+            "rdma/policy",
+            "rdma/session",
+            "rdma/preload",
+            "rdma/enforcer",
+            "rpc/policy",
+            "rpc/library",
+            "rdma/daemon",
+        ],
     ),
     room("tools/tidy", Plain, "tests of this repository's rules", &[]),
 ];

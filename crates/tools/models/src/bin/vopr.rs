@@ -3,7 +3,7 @@
 //! Usage: `vopr SECONDS [FIRST-SEED]`, or `vopr --seed SEED` for one run.
 #![forbid(unsafe_code)]
 
-use isolane_tools_models::vopr::{Defect, run};
+use isolane_tools_models::{daemon, vopr};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -22,16 +22,16 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let until = Instant::now() + Duration::from_secs(seconds);
-    let (mut events, mut kills, mut crashes, mut leases) = (0, 0, 0, 0);
+    let (mut quota, mut node) = (vopr::Report::default(), daemon::Report::default());
     let mut seed = first;
     loop {
-        match run(seed, Defect::None) {
-            Ok(report) => {
-                events += report.events;
-                kills += report.kills;
-                crashes += report.crashes;
-                leases += report.leases;
-            }
+        let server = vopr::run(seed, vopr::Defect::None).map_err(|broken| broken.to_string());
+        let ran = server.and_then(|server| {
+            quota.add(&server);
+            daemon::run(seed, daemon::Defect::None).map_err(|broken| broken.to_string())
+        });
+        match ran {
+            Ok(report) => node.add(&report),
             Err(broken) => {
                 println!(
                     "{broken}\nrun it alone: cargo run -p isolane-tools-models --bin vopr -- --seed {seed}"
@@ -45,8 +45,21 @@ fn main() -> ExitCode {
         }
     }
     println!(
-        "quota server: {} seeds, {events} events, {kills} kills, {crashes} crashes of the machine, {leases} answers with leases; every invariant held",
-        seed - first
+        "quota server: {} seeds, {} events, {} kills, {} crashes of the machine, {} answers with leases; every invariant held",
+        seed - first,
+        quota.events,
+        quota.kills,
+        quota.crashes,
+        quota.leases
+    );
+    println!(
+        "daemon: {} seeds, {} steps, {} sessions, {} kills, {} stops, {} readings of active leases; every invariant held",
+        seed - first,
+        node.steps,
+        node.sessions,
+        node.kills,
+        node.stops,
+        node.leases
     );
     ExitCode::SUCCESS
 }

@@ -3,6 +3,7 @@
 //! Each model is small: a few messages, clients and faults, all orders of them. Each also runs with one planted defect,
 //! which the checker must find: a model without that proves nothing.
 
+mod daemon;
 mod handover;
 mod histories;
 mod journal;

@@ -1,0 +1,76 @@
+//! The event loop of a daemon in simulated time, around the product's governor.
+
+use isolane_common_quantities::units::Duration;
+use isolaned::attachment::Order;
+use isolaned::governor::{Governor, SessionKey};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A daemon that runs, and since when.
+pub(super) struct Daemon {
+    pub(super) governor: Governor,
+    /// When the event loop wakes next.
+    pub(super) due_ns: u64,
+    /// It runs nothing before this time.
+    pub(super) stopped_until_ns: u64,
+    /// Its last call.
+    pub(super) ran_ns: u64,
+    pub(super) wakes: BTreeSet<SessionKey>,
+    /// Ends of connections that it will notice.
+    pub(super) ends: BTreeMap<SessionKey, u64>,
+    /// Sessions that it must have.
+    pub(super) sessions: BTreeSet<u64>,
+    pub(super) numbers: BTreeMap<SessionKey, u64>,
+}
+
+impl Daemon {
+    /// A daemon that starts at `now_ns` and serves no process yet.
+    pub(super) fn new(governor: Governor, now_ns: u64) -> Self {
+        Self {
+            governor,
+            due_ns: now_ns,
+            stopped_until_ns: 0,
+            ran_ns: now_ns,
+            wakes: BTreeSet::new(),
+            ends: BTreeMap::new(),
+            sessions: BTreeSet::new(),
+            numbers: BTreeMap::new(),
+        }
+    }
+
+    /// It will not notice this end.
+    pub(super) fn forgets(&mut self, key: SessionKey) {
+        if let Some(session) = self.numbers.remove(&key) {
+            self.sessions.remove(&session);
+        }
+    }
+
+    /// What the event loop does when it wakes, with the time `now_ns`; `true_ns` is the real one.
+    pub(super) fn run(&mut self, now_ns: u64, true_ns: u64, latency_us: u64) {
+        self.ran_ns = true_ns;
+        let ended = self.ends.extract_if(.., |_, noticed| *noticed <= true_ns);
+        for (key, _) in ended.collect::<Vec<_>>() {
+            self.governor.depart(now_ns, key);
+            self.forgets(key);
+        }
+        for key in std::mem::take(&mut self.wakes) {
+            self.governor.signalled(now_ns, key);
+        }
+        if self
+            .governor
+            .next_deadline_ns()
+            .is_some_and(|due| due <= now_ns)
+        {
+            self.governor.advance(now_ns);
+        } else {
+            self.governor.settle(now_ns);
+        }
+        while let Some((device, order)) = self.governor.take_order() {
+            if order == Order::SendReference {
+                let latency = Duration::from_us(latency_us);
+                self.governor.reference_latency(now_ns, device, latency);
+            }
+        }
+        while self.governor.take_look().is_some() {}
+        self.due_ns = true_ns;
+    }
+}

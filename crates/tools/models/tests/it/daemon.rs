@@ -1,0 +1,42 @@
+//! `isolaned`'s deciding part by seed: the product holds, and four planted defects are found.
+
+use isolane_tools_models::daemon::{Broken, Defect, Report, run};
+
+/// Seeds for the product in `make test`; `make vopr` runs as many as its time allows.
+const SEEDS: u64 = 10;
+/// Seeds within which each planted defect must show.
+const FOUND_WITHIN: u64 = 100;
+
+#[test]
+fn the_daemon_keeps_its_promises_under_random_faults() {
+    let mut sum = Report::default();
+    for seed in 1..=SEEDS {
+        match run(seed, Defect::None) {
+            Ok(report) => sum.add(&report),
+            Err(broken) => panic!(
+                "{broken}\nrun it alone: cargo run -p isolane-tools-models --bin vopr -- --seed {seed}"
+            ),
+        }
+    }
+    println!("{SEEDS} seeds: {sum:?}");
+    assert!(sum.kills > SEEDS && sum.stops > 0 && sum.leases > 100 * SEEDS);
+}
+
+fn first_broken(defect: Defect) -> Broken {
+    let found = (1..=FOUND_WITHIN).find_map(|seed| run(seed, defect).err());
+    found.unwrap_or_else(|| panic!("{defect:?} was not found within {FOUND_WITHIN} seeds"))
+}
+
+#[test]
+fn planted_defects_are_found_and_their_seed_fails_again() {
+    for defect in [
+        Defect::ForgetsDeparture,
+        Defect::StaleClock,
+        Defect::IgnoresEnd,
+        Defect::LosesReload,
+    ] {
+        let broken = first_broken(defect);
+        println!("{defect:?}: {broken}");
+        assert_eq!(run(broken.seed, defect), Err(broken));
+    }
+}
