@@ -11,6 +11,7 @@
 //! * [`account`] - accounts of clients, and how many places each may hold;
 //! * [`pool`] - places of connections, and which one is dropped when all are taken;
 //! * [`private`] - a directory of journals that only its owner may write to;
+//! * [`notify`] - messages to the service manager;
 //! * [`open_files`] - the limit of open files;
 //! * [`socket`] - files of Unix sockets and their folders;
 //! * [`timed`] - TCP streams with a deadline;
@@ -30,6 +31,7 @@ pub mod events;
 pub mod key;
 pub mod namespaces;
 pub mod netlink;
+pub mod notify;
 pub mod open_files;
 pub mod peer;
 pub mod pool;

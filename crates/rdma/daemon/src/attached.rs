@@ -1,7 +1,6 @@
 //! Builds the attachments of a real daemon's event loop from the settings.
 
 use crate::attachment::Attachment;
-use crate::notify::{Notify, Watchdog};
 use crate::peers::{Peers, PeersError, Targets};
 use crate::ports::PortWatch;
 use crate::reload::{Reload, Source};
@@ -9,6 +8,8 @@ use crate::settings::Settings;
 use crate::show::exporter::Exporter;
 use crate::show::server::ServerError;
 use crate::unheld::Watch;
+use crate::watchdog::Watchdog;
+use isolane_common_linux::notify::Notify;
 use std::os::unix::net::UnixStream;
 
 /// Why an attachment cannot be built.

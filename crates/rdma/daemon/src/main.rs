@@ -6,13 +6,13 @@
 
 use anyhow::{Context, Result, ensure};
 use clap::{CommandFactory, Parser};
+use isolane_common_linux::notify::Notify;
 use isolane_common_quantities::units::BitRate;
 use isolane_memory_service::service::ServiceError;
 use isolaned::attached::attachments;
 use isolaned::config::PolicyName;
 use isolaned::governor::Governor;
 use isolaned::memory::Memory;
-use isolaned::notify::Notify;
 use isolaned::port;
 use isolaned::server::{Server, now_ns};
 use isolaned::settings::{Settings, SettingsError};

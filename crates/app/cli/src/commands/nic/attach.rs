@@ -8,6 +8,7 @@ use crate::output;
 use crate::status::Status;
 use crate::text::counted;
 use anyhow::{Context, Result, bail};
+use isolane_common_linux::notify::Notify;
 use isolane_ethernet_attach::control::{Controller, Ended};
 use isolane_ethernet_attach::journal::Journal;
 use isolane_ethernet_attach::options::{Named, Options, Segments, Weights};
@@ -146,6 +147,9 @@ fn foreground(arguments: &Arguments, system: &System, journal: Journal) -> Resul
         if let Err(error) = say(arguments, system) {
             output::note(&format!("isolane: {error:#}"));
         }
+        // Flows have queues, and the controller is in the journal.
+        Notify::from_environment()
+            .ready(&format!("flows of {} have queues", arguments.place.device));
         let ended = controller.run(&stop)?;
         Ok((ended, controller.journal().clone()))
     });

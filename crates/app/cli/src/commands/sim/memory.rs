@@ -210,7 +210,7 @@ fn apps(results: &[MemResult]) -> String {
                 number(app.bandwidth_gb_per_s),
                 format!("{} {}/s", number(app.throughput), app.operation),
                 objective(app),
-                number(app.slo_met_share * 100.0),
+                met(app),
                 number(app.local_bytes as f64 / 1e9),
                 number(app.far_bytes as f64 / 1e9),
                 number(app.cpu_share * 100.0),
@@ -219,6 +219,14 @@ fn apps(results: &[MemResult]) -> String {
         }
     }
     fitted(&table)
+}
+
+/// The part of the time in which the objective was met, in percent.
+fn met(app: &MemAppResult) -> String {
+    if objective(app) == "-" {
+        return "-".to_owned();
+    }
+    number(app.slo_met_share * 100.0)
 }
 
 fn objective(app: &MemAppResult) -> String {

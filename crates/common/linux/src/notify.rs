@@ -1,11 +1,8 @@
 //! Messages to the service manager: ready, reloading, stopping, watchdog.
 //!
-//! Method: one datagram of lines to the socket in `NOTIFY_SOCKET`. The event loop itself sends the watchdog message, so
-//! the manager detects a hanging loop. Without a service manager nothing is sent. Source: sd_notify(3).
+//! Method: one datagram of lines to the socket in `NOTIFY_SOCKET`, which never waits: a service manager that does not read
+//! must not stop a service. Without a service manager nothing is sent. Source: sd_notify(3).
 
-use crate::attachment::Attachment;
-use crate::governor::Governor;
-use std::os::fd::BorrowedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
@@ -13,7 +10,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 #[derive(Debug)]
 pub struct Notify {
     socket: Option<(UnixDatagram, SocketAddr)>,
-    /// The manager restarts a daemon that sends nothing for this long, ns.
+    /// The manager restarts a service that sends nothing for this long, ns.
     watchdog_ns: Option<u64>,
 }
 
@@ -28,7 +25,7 @@ impl Notify {
     }
 
     /// Sends to the socket at `path`, in the abstract namespace if `path` begins with `@`; an empty path sends nothing.
-    fn to(path: &str, watchdog_us: Option<u64>) -> Self {
+    pub fn to(path: &str, watchdog_us: Option<u64>) -> Self {
         let address = match path.strip_prefix('@') {
             Some(name) => SocketAddr::from_abstract_name(name.as_bytes()).ok(),
             None if path.starts_with('/') => SocketAddr::from_pathname(path).ok(),
@@ -46,7 +43,12 @@ impl Notify {
         }
     }
 
-    /// Reports that the daemon serves. `status` is one line for people.
+    /// How often the service manager wants a message from [`Notify::alive`], at least, ns.
+    pub const fn watchdog_ns(&self) -> Option<u64> {
+        self.watchdog_ns
+    }
+
+    /// Reports that the service runs. `status` is one line for people.
     pub fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={status}"));
     }
@@ -56,57 +58,21 @@ impl Notify {
         self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", now_ns / 1_000));
     }
 
-    /// Reports that the daemon ends.
+    /// Reports that the service still runs.
+    pub fn alive(&self) {
+        self.send("WATCHDOG=1");
+    }
+
+    /// Reports that the service ends.
     pub fn stopping(&self) {
         self.send("STOPPING=1");
     }
 
-    /// Errors are ignored: a missing service manager must not stop the daemon.
+    /// Errors are ignored: a missing service manager must not stop the service.
     fn send(&self, text: &str) {
         if let Some((socket, address)) = &self.socket {
             let _ = socket.send_to_addr(text.as_bytes(), address);
         }
-    }
-}
-
-/// Sends watchdog messages at twice the required frequency.
-#[derive(Debug)]
-pub struct Watchdog {
-    notify: Notify,
-    every_ns: u64,
-    due_ns: u64,
-}
-
-impl Watchdog {
-    /// Makes a watchdog if the service manager requires one.
-    pub fn new(notify: Notify, now_ns: u64) -> Option<Self> {
-        let every_ns = notify.watchdog_ns? / 2;
-        Some(Self {
-            notify,
-            every_ns,
-            due_ns: now_ns,
-        })
-    }
-}
-
-impl Attachment for Watchdog {
-    fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-
-    fn deadline_ns(&self) -> Option<u64> {
-        Some(self.due_ns)
-    }
-
-    fn ready(&mut self, now_ns: u64, _governor: &mut Governor) {
-        if now_ns >= self.due_ns {
-            self.notify.send("WATCHDOG=1");
-            self.due_ns = now_ns + self.every_ns;
-        }
-    }
-
-    fn close(&mut self) {
-        self.notify.stopping();
     }
 }
 
@@ -143,16 +109,8 @@ mod tests {
         for path in ["", "relative", "/nonexistent/notify"] {
             Notify::to(path, None).ready("x");
         }
-        assert!(Watchdog::new(Notify::to("", None), 0).is_none());
-        assert!(Watchdog::new(Notify::to("", Some(0)), 0).is_none());
-    }
-
-    #[test]
-    fn the_watchdog_speaks_twice_as_often_as_asked() {
-        let watchdog = Watchdog::new(Notify::to("", Some(10_000)), 7).unwrap();
-        assert_eq!(
-            (watchdog.every_ns, watchdog.deadline_ns()),
-            (5_000_000, Some(7))
-        );
+        assert_eq!(Notify::to("", None).watchdog_ns(), None);
+        assert_eq!(Notify::to("", Some(0)).watchdog_ns(), None);
+        assert_eq!(Notify::to("", Some(10)).watchdog_ns(), Some(10_000));
     }
 }
