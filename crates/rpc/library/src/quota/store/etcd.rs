@@ -13,7 +13,7 @@ use super::{Loaded, Record, Store, StoreError};
 use crate::clock;
 use crate::quota::line::PATIENCE;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -40,7 +40,7 @@ pub struct EtcdStore {
     epoch: Option<String>,
     /// The number that may have replaced it: the answer to that change is missing.
     next: Option<String>,
-    /// Whether a write has no answer.
+    /// Whether a write has no answer, and our number was not changed since.
     unsure: bool,
     /// etcd's lease for promises, and the time of its request.
     lease: Option<(String, Instant)>,
@@ -95,7 +95,10 @@ impl EtcdStore {
     /// Takes the store over: from now on only our writes succeed.
     fn take_over(&mut self) -> Result<(), StoreError> {
         self.epoch = self.found_epoch()?;
-        self.advance()
+        match self.advance()? {
+            true => Ok(()),
+            false => Err(StoreError::Taken(self.prefix.clone())),
+        }
     }
 
     /// Changes our number, so that our earlier writes fail.
@@ -109,7 +112,11 @@ impl EtcdStore {
         if found != self.epoch {
             return Err(StoreError::Taken(self.prefix.clone()));
         }
-        self.advance()
+        // An earlier attempt may have arrived since the reading; the next one then finds its number.
+        match self.advance()? {
+            true => Ok(()),
+            false => Err(self.failed("epoch has changed just now")),
+        }
     }
 
     fn found_epoch(&self) -> Result<Option<String>, StoreError> {
@@ -119,8 +126,8 @@ impl EtcdStore {
     }
 
     /// Replaces the number in `self.epoch`, which was found just now, by a larger one. A repeated attempt uses the same
-    /// number.
-    fn advance(&mut self) -> Result<(), StoreError> {
+    /// number. Returns false if the number is another one now.
+    fn advance(&mut self) -> Result<bool, StoreError> {
         let key = self.key("epoch");
         let (compare, number) = match &self.epoch {
             None => (json!({"key": key, "target": "VERSION", "version": "0"}), 0),
@@ -140,11 +147,11 @@ impl EtcdStore {
             "/v3/kv/txn",
             &json!({"compare": [compare], "success": [put]}),
         )?;
-        if done["succeeded"] != true {
-            return Err(StoreError::Taken(self.prefix.clone()));
+        let succeeded = done["succeeded"] == true;
+        if succeeded {
+            self.epoch = self.next.take();
         }
-        self.epoch = self.next.take();
-        Ok(())
+        Ok(succeeded)
     }
 
     fn lease(&mut self) -> Result<String, StoreError> {
@@ -226,15 +233,18 @@ impl Store for EtcdStore {
     }
 
     fn append(&mut self, records: &[Record]) -> Result<(), StoreError> {
-        self.begin_write();
-        let written = self.put_all(records);
-        self.until = None;
-        written
+        self.in_time(|store| store.put_all(records))
     }
 
     /// Keys are replaced one by one. Called at the start, when no client waits yet.
     fn replace(&mut self, records: &[Record]) -> Result<(), StoreError> {
-        self.put_all(records)
+        let is_terms = |record: &&Record| matches!(record, Record::Set(_));
+        let (terms, promises) = records
+            .iter()
+            .cloned()
+            .partition::<Vec<_>, _>(|record| is_terms(&record));
+        self.replace_terms(&terms)?;
+        self.put_all(&promises)
     }
 
     fn is_long(&self) -> bool {
@@ -245,47 +255,50 @@ impl Store for EtcdStore {
         self.unsure
     }
 
+    /// Each of the two steps has the time of a write: an etcd that is fast enough for writes is fast enough for both.
     fn settle(&mut self, terms: &[Record]) -> Result<(), StoreError> {
-        self.begin_write();
-        let settled = self.renew_epoch().and_then(|()| self.replace_terms(terms));
-        match settled {
-            // The rest of the time is for the append.
-            Ok(()) => self.unsure = false,
-            Err(_) => self.until = None,
-        }
-        settled
+        self.in_time(Self::renew_epoch)?;
+        self.in_time(|store| store.replace_terms(terms))?;
+        self.unsure = false;
+        Ok(())
     }
 }
 
 impl EtcdStore {
-    /// Sets the deadline of a write, unless it has begun.
-    fn begin_write(&mut self) {
-        self.until
-            .get_or_insert_with(|| Instant::now() + WRITE_PATIENCE);
+    /// A write, or a step of one, with its deadline.
+    fn in_time<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
+        self.until = Some(Instant::now() + WRITE_PATIENCE);
+        let done = act(self);
+        self.until = None;
+        done
     }
 
-    /// Puts these terms and removes others.
+    /// Puts these terms where others are, and removes all others.
     fn replace_terms(&mut self, terms: &[Record]) -> Result<(), StoreError> {
-        let puts = terms.iter().map(|terms| self.put(terms));
-        let mut writes = puts.collect::<Result<Vec<Value>, StoreError>>()?;
-        let keys = writes
-            .iter()
-            .filter_map(|put| put["requestPut"]["key"].as_str());
-        let kept: BTreeSet<String> = keys.map(str::to_owned).collect();
         let (from, to) = (self.key("set/"), self.key("set0"));
-        let range = json!({"key": from, "range_end": to, "keys_only": true});
-        let found = self.call("/v3/kv/range", &range)?;
+        let found = self.call("/v3/kv/range", &json!({"key": from, "range_end": to}))?;
         let found = found["kvs"].as_array().into_iter().flatten();
-        let others = found.filter_map(|pair| pair["key"].as_str());
-        let others = others.filter(|key| !kept.contains(*key));
-        writes.extend(others.map(|key| json!({"requestDeleteRange": {"key": key}})));
+        let mut others: BTreeMap<&str, &Value> = found
+            .filter_map(|pair| Some((pair["key"].as_str()?, &pair["value"])))
+            .collect();
+        let mut writes = Vec::new();
+        for terms in terms {
+            let put = self.put(terms)?;
+            let request = &put["requestPut"];
+            let known = request["key"].as_str().and_then(|key| others.remove(key));
+            if known != Some(&request["value"]) {
+                writes.push(put);
+            }
+        }
+        let removed = others.into_keys();
+        writes.extend(removed.map(|key| json!({"requestDeleteRange": {"key": key}})));
         self.write(&writes)
     }
 
     fn put_all(&mut self, records: &[Record]) -> Result<(), StoreError> {
         let writes: Result<Vec<Value>, StoreError> =
             records.iter().map(|record| self.put(record)).collect();
-        let written = writes.and_then(|writes| self.write(&writes));
+        let written = self.write(&writes?);
         if written.is_err() {
             self.unsure = true;
             // The lease may be gone: an operator can revoke it, and it can expire while a machine is suspended.
