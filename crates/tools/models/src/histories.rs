@@ -123,15 +123,14 @@ pub enum RunError {
     System(#[from] std::io::Error),
 }
 
-/// Runs one history by a seed, with faults for `faulty_ms` milliseconds.
+/// Runs one history by a seed.
 pub fn run(
     seed: u64,
-    faulty_ms: u64,
     defect: Defect,
     etcd: &mut Etcd,
     place: &Place<'_>,
 ) -> Result<Report, RunError> {
-    let (history, report) = faults::play(seed, faulty_ms, defect, etcd, place)?;
+    let (history, report) = faults::play(seed, defect, etcd, place)?;
     match history.check() {
         Ok(()) => Ok(report),
         Err(what) => Err(RunError::Broken {

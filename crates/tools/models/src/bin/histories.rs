@@ -13,8 +13,6 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-/// Time with faults of a history, ms.
-const FAULTY_MS: u64 = 4_000;
 /// Histories at the same time: they mostly wait.
 const AT_ONCE: u64 = 6;
 
@@ -162,13 +160,7 @@ fn work(batch: &Batch, place: &Place<'_>, next: &AtomicU64, found: &Mutex<Found>
         if index >= batch.count {
             return;
         }
-        match run(
-            batch.first + index,
-            FAULTY_MS,
-            batch.defect,
-            &mut etcd,
-            place,
-        ) {
+        match run(batch.first + index, batch.defect, &mut etcd, place) {
             Ok(report) => {
                 let mut found = found.lock().expect("no thread panicked");
                 found.histories += 1;

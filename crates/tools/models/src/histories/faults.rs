@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Faults of a run.
+const FAULTS: u64 = 20;
 /// Places for servers.
 const PLACES: usize = 2;
 /// Terms of leases, ms; a run has one of them.
@@ -51,7 +53,6 @@ struct Run<'a> {
 /// Plays one run; it is not checked yet.
 pub(super) fn play(
     seed: u64,
-    faulty_ms: u64,
     defect: Defect,
     etcd: &mut Etcd,
     place: &Place<'_>,
@@ -64,7 +65,7 @@ pub(super) fn play(
         let operator = scope.spawn(|| operate(seed, &addresses, &operator_over));
         let played =
             Run::new(seed, defect, etcd, place, &clients, &addresses).and_then(|mut run| {
-                run.disturb(Duration::from_millis(faulty_ms))?;
+                run.disturb()?;
                 operator_over.store(true, Ordering::Relaxed);
                 run.heal()?;
                 run.history.changes = operator.join().expect("it does not panic");
@@ -135,23 +136,41 @@ impl<'a> Run<'a> {
         std::thread::sleep(Duration::from_millis(self.stream.below(most_ms)));
     }
 
-    /// Faults for a time. In its middle the server of the first place loses its store, and another one takes over.
-    fn disturb(&mut self, time: Duration) -> io::Result<()> {
-        self.start(0)?;
-        let begun = Instant::now();
-        while begun.elapsed() < time / 2 {
-            self.pause(PAUSE_MAX_MS);
-            self.fault()?;
+    /// Half of the faults, then a server that loses its store while another one takes over, and the other half.
+    fn disturb(&mut self) -> io::Result<()> {
+        self.start_surely(0)?;
+        self.faults(FAULTS / 2)?;
+        for link in &self.to_etcd {
+            link.set([Mode::Open; 2]);
         }
-        self.start(0)?;
+        self.etcd.run()?;
+        self.start_surely(0)?;
         self.pause(PAUSE_MAX_MS);
         self.to_etcd[0].set([Mode::Hold; 2]);
-        self.start(1)?;
-        while begun.elapsed() < time {
+        self.start_surely(1)?;
+        self.faults(FAULTS / 2)
+    }
+
+    fn faults(&mut self, count: u64) -> io::Result<()> {
+        for _ in 0..count {
             self.pause(PAUSE_MAX_MS);
             self.fault()?;
         }
         Ok(())
+    }
+
+    /// Starts a server at this place, again if need be. Fails if none starts for a long time.
+    fn start_surely(&mut self, place: usize) -> io::Result<SocketAddr> {
+        let begun = Instant::now();
+        loop {
+            self.start(place)?;
+            if let Some(server) = &self.servers[place] {
+                return Ok(server.address);
+            }
+            if begun.elapsed() > CALM_PATIENCE {
+                return Err(io::Error::other("no server starts without a fault"));
+            }
+        }
     }
 
     fn fault(&mut self) -> io::Result<()> {
@@ -341,22 +360,21 @@ impl<'a> Run<'a> {
     /// Starts a server for all clients, waits for the guarantees, and records what clients and store have.
     fn become_calm(&mut self) -> io::Result<()> {
         self.routes = [0; CLIENTS.len()];
-        let begun = Instant::now();
         self.end(1);
-        let server = loop {
-            self.start(0)?;
-            if let Some(server) = &self.servers[0] {
-                break Address::Tcp(server.address);
-            }
-            if begun.elapsed() > CALM_PATIENCE {
-                return Err(io::Error::other("no server starts after the faults"));
-            }
-        };
+        let server = Address::Tcp(self.start_surely(0)?);
         for client in 0..CLIENTS.len() {
             self.clients.link(client).reset();
         }
-        let Answer::Pools(found) = ask_once(&server, None, &Request::Show)? else {
-            return Err(io::Error::other("the server does not show its state"));
+        let begun = Instant::now();
+        let found = loop {
+            match ask_once(&server, None, &Request::Show) {
+                Ok(Answer::Pools(found)) => break found,
+                other if begun.elapsed() > CALM_PATIENCE => {
+                    let other = format!("the server shows no state: {other:?}");
+                    return Err(io::Error::other(other));
+                }
+                _ => {}
+            }
         };
         self.history.terms = found.iter().flat_map(terms_of).collect();
         let begun = Instant::now();

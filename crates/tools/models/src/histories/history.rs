@@ -52,7 +52,7 @@ pub struct Calm {
     pub terms: Terms,
     /// Number of its clients: each division loses less than a byte per second.
     pub clients: u64,
-    /// The largest rate that its clients held together at one reading.
+    /// The rate that its clients held together at the last reading.
     pub held: u64,
 }
 
@@ -135,7 +135,8 @@ impl History {
     }
 
     /// Acknowledged terms are in the store, unless a change after them, or one without an answer, replaced them. A
-    /// change whose failure the operator was told does not come back after a later acknowledged one.
+    /// change whose failure the operator was told does not come back after a later acknowledged one of the same tenant
+    /// and class.
     fn check_terms(&self) -> Result<(), String> {
         for (place, last) in self.changes.iter().enumerate() {
             let same = |other: &Terms| {

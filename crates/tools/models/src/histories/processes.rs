@@ -12,10 +12,12 @@ use isolane_rpc::quota::settings::parse;
 use isolane_rpc::quota::store::Store;
 use isolane_rpc::quota::store::etcd::EtcdStore;
 use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -23,6 +25,8 @@ use std::time::{Duration, Instant, SystemTime};
 const ETCD_PATIENCE: Duration = Duration::from_secs(60);
 /// Longest start of a server: it reads the store, and each call may take two seconds.
 const SERVER_PATIENCE: Duration = Duration::from_secs(8);
+/// First port for etcd and their number: below those that Linux gives to connections.
+const PORTS: (u16, u16) = (14_000, 16_000);
 /// The library that changes the wall clock of a process.
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
 /// Start of the line in which a server says where it listens.
@@ -74,11 +78,10 @@ impl Etcd {
         // Another process may take a free port before etcd does; etcd then ends.
         let mut last = io::Error::other("etcd was not started");
         for _ in 0..3 {
-            let free = || TcpListener::bind("127.0.0.1:0")?.local_addr();
             let mut etcd = Self {
                 folder: tempfile::tempdir()?,
-                address: free()?,
-                peers: free()?,
+                address: free_port()?,
+                peers: free_port()?,
                 process: None,
             };
             match etcd.run() {
@@ -126,7 +129,7 @@ impl Etcd {
 
     fn spawn(&self) -> io::Result<Process> {
         let url = |address: SocketAddr| format!("http://{address}");
-        let child = Command::new("etcd")
+        let child = with_us("etcd")
             .arg("--data-dir")
             .arg(self.folder.path())
             .args(["--listen-client-urls", &url(self.address)])
@@ -140,6 +143,20 @@ impl Etcd {
             .spawn()?;
         Ok(Process(child))
     }
+}
+
+/// A free port that the kernel gives to no other connection, because etcd uses it again after a kill.
+fn free_port() -> io::Result<SocketAddr> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    for _ in 0..PORTS.1 {
+        let next = NEXT.fetch_add(1, Ordering::Relaxed) + std::process::id() * 16;
+        let port = PORTS.0 + (next % u32::from(PORTS.1)) as u16;
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        if TcpListener::bind(address).is_ok() {
+            return Ok(address);
+        }
+    }
+    Err(io::Error::other("no free port for etcd"))
 }
 
 /// The clocks that the run can change.
@@ -199,6 +216,13 @@ pub fn print_wall() -> io::Result<()> {
     Ok(())
 }
 
+/// A program that the kernel kills when the thread that starts it ends, also while the program is stopped.
+fn with_us(program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    command
+}
+
 fn with_wall<'a>(command: &'a mut Command, file: &Path) -> &'a mut Command {
     command
         .env("LD_PRELOAD", FAKETIME)
@@ -235,10 +259,10 @@ impl Server {
     /// Starts a server and waits until it listens. `Ok(None)`: it ended or took too long, as without etcd.
     pub(super) fn start(start: &Start<'_>, number: u64) -> io::Result<Option<Self>> {
         let mut command = match start.ahead_s {
-            None => Command::new(start.program),
+            None => with_us(start.program),
             Some(ahead) => {
                 let ahead = ahead.to_string();
-                let mut command = Command::new("unshare");
+                let mut command = with_us("unshare");
                 command.args(["--time", "--boottime", &ahead, "--monotonic", &ahead, "--"]);
                 command.arg(start.program);
                 command

@@ -1,11 +1,9 @@
-//! The quota server over a real etcd: one short history holds, and a planted defect is found. `make histories` plays
+//! The quota server over a real etcd: one history holds, and a planted defect is found. `make histories` plays
 //! thousands.
 
 use isolane_tools_models::histories::{Clocks, Defect, Etcd, Place, RunError, run};
 use std::path::Path;
 
-/// Time with faults, ms: the half of a history of `make histories`.
-const FAULTY_MS: u64 = 2_000;
 /// Histories within which the planted defect must show; each has a moment at which it can.
 const FOUND_WITHIN: u64 = 20;
 
@@ -28,12 +26,12 @@ fn place() -> Place<'static> {
 #[test]
 fn a_history_with_faults_keeps_the_promise() {
     let Some(mut etcd) = etcd() else { return };
-    let report = run(1, FAULTY_MS, Defect::None, &mut etcd, &place());
+    let report = run(1, Defect::None, &mut etcd, &place());
     let report = report.unwrap_or_else(|error| {
         panic!("{error}\nrun it alone: cargo run -p isolane-tools-models --bin histories -- 1 1")
     });
     println!("{report:?}");
-    // The first server, the one that took over, and the last one; every client got leases.
+    // The first server, the one that took over, and the last one; clients got leases.
     assert!(report.starts >= 3 && report.leases > 5, "{report:?}");
 }
 
@@ -42,7 +40,7 @@ fn a_server_that_goes_on_after_it_was_replaced_is_found() {
     let Some(mut etcd) = etcd() else { return };
     let place = place();
     let found = (1..=FOUND_WITHIN).find_map(|seed| {
-        match run(seed, FAULTY_MS, Defect::KeepsGranting, &mut etcd, &place) {
+        match run(seed, Defect::KeepsGranting, &mut etcd, &place) {
             Ok(_) => None,
             Err(RunError::Broken { what, .. }) => Some(what),
             Err(error) => panic!("{error}"),
