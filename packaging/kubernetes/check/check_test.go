@@ -20,21 +20,29 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	resourcev1 "k8s.io/api/resource/v1"
 	"sigs.k8s.io/yaml"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
 )
 
 const chart = "../isolane"
 
-// render returns the rendered objects by kind, as YAML.
+// render returns the rendered objects as YAML, by kind. The key of an object of the DRA driver has " dra" after the kind.
 func render(t *testing.T, values map[string]any) (map[string]string, error) {
+	t.Helper()
+	cluster := *chartutil.DefaultCapabilities
+	cluster.KubeVersion = chartutil.KubeVersion{Version: "v1.34.0", Major: "1", Minor: "34"}
+	return renderFor(t, &cluster, values)
+}
+
+func renderFor(t *testing.T, cluster *chartutil.Capabilities, values map[string]any) (map[string]string, error) {
 	t.Helper()
 	loaded, err := loader.Load(chart)
 	if err != nil {
 		t.Fatal(err)
 	}
 	options := chartutil.ReleaseOptions{Name: "isolane", Namespace: "isolane-system", Revision: 1, IsInstall: true}
-	rendered, err := chartutil.ToRenderValues(loaded, values, options, chartutil.DefaultCapabilities)
+	rendered, err := chartutil.ToRenderValues(loaded, values, options, cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -48,15 +56,23 @@ func render(t *testing.T, values map[string]any) (map[string]string, error) {
 			continue
 		}
 		for _, document := range strings.Split(text, "\n---\n") {
-			var kind struct {
+			var object struct {
 				Kind string `json:"kind"`
 			}
-			if err := yaml.Unmarshal([]byte(document), &kind); err != nil {
+			if err := yaml.Unmarshal([]byte(document), &object); err != nil {
 				t.Fatalf("%s: %v\n%s", name, err, document)
 			}
-			if kind.Kind != "" {
-				objects[kind.Kind] = document
+			if object.Kind == "" {
+				continue
 			}
+			key := object.Kind
+			if filepath.Base(name) == "dra.yaml" {
+				key += " dra"
+			}
+			if _, twice := objects[key]; twice {
+				t.Fatalf("two objects %s", key)
+			}
+			objects[key] = document
 		}
 	}
 	return objects, nil
@@ -78,7 +94,12 @@ func everything() map[string]any {
 		"pods":             map[string]any{"latencyNamespaces": []any{"prod", "*"}, "weightMax": 1048576},
 		"nodeSelector":     map[string]any{"rdma": "true"},
 		"imagePullSecrets": []any{map[string]any{"name": "registry"}},
+		"dra":              map[string]any{"enabled": true, "offers": []any{share()}},
 	}
+}
+
+func share() map[string]any {
+	return map[string]any{"rnic": "mlx5_0", "rate": "92G", "class": "bandwidth", "weight": 4, "count": 8}
 }
 
 func mustRender(t *testing.T, values map[string]any) map[string]string {
@@ -101,7 +122,13 @@ func TestEveryObjectHasOnlyFieldsOfKubernetes(t *testing.T) {
 			strict[rbacv1.ClusterRoleBinding](t, objects["ClusterRoleBinding"])
 			want := 5
 			if name == "everything" {
-				want = 6
+				strict[appsv1.DaemonSet](t, objects["DaemonSet dra"])
+				strict[corev1.ConfigMap](t, objects["ConfigMap dra"])
+				strict[corev1.ServiceAccount](t, objects["ServiceAccount dra"])
+				strict[rbacv1.ClusterRole](t, objects["ClusterRole dra"])
+				strict[rbacv1.ClusterRoleBinding](t, objects["ClusterRoleBinding dra"])
+				strict[resourcev1.DeviceClass](t, objects["DeviceClass dra"])
+				want = 12
 			}
 			if len(objects) != want {
 				t.Fatalf("%d kinds, not %d", len(objects), want)
@@ -145,23 +172,80 @@ func TestOnlyWhatOpensDevicesIsPrivileged(t *testing.T) {
 }
 
 func TestEachMountHasItsVolume(t *testing.T) {
-	pod := strict[appsv1.DaemonSet](t, mustRender(t, everything())["DaemonSet"]).Spec.Template.Spec
-	volumes := map[string]bool{}
-	for _, volume := range pod.Volumes {
-		volumes[volume.Name] = false
-	}
-	for _, container := range append(pod.InitContainers, pod.Containers...) {
-		for _, mount := range container.VolumeMounts {
-			if _, there := volumes[mount.Name]; !there {
-				t.Errorf("%s mounts %s, which is no volume", container.Name, mount.Name)
+	objects := mustRender(t, everything())
+	for _, key := range []string{"DaemonSet", "DaemonSet dra"} {
+		pod := strict[appsv1.DaemonSet](t, objects[key]).Spec.Template.Spec
+		volumes := map[string]bool{}
+		for _, volume := range pod.Volumes {
+			volumes[volume.Name] = false
+		}
+		for _, container := range append(pod.InitContainers, pod.Containers...) {
+			for _, mount := range container.VolumeMounts {
+				if _, there := volumes[mount.Name]; !there {
+					t.Errorf("%s mounts %s, which is no volume", container.Name, mount.Name)
+				}
+				volumes[mount.Name] = true
 			}
-			volumes[mount.Name] = true
+		}
+		for name, used := range volumes {
+			if !used {
+				t.Errorf("%s: nothing mounts %s", key, name)
+			}
 		}
 	}
-	for name, used := range volumes {
-		if !used {
-			t.Errorf("nothing mounts %s", name)
+}
+
+func TestTheDriverHasNoMoreRightsThanItNeeds(t *testing.T) {
+	objects := mustRender(t, everything())
+	set := strict[appsv1.DaemonSet](t, objects["DaemonSet dra"])
+	security := set.Spec.Template.Spec.Containers[0].SecurityContext
+	if security.Privileged != nil || !*security.ReadOnlyRootFilesystem || *security.AllowPrivilegeEscalation || security.Capabilities.Drop[0] != "ALL" {
+		t.Errorf("the driver's rights: %v", security)
+	}
+	binding := strict[rbacv1.ClusterRoleBinding](t, objects["ClusterRoleBinding dra"])
+	role := strict[rbacv1.ClusterRole](t, objects["ClusterRole dra"])
+	account := set.Spec.Template.Spec.ServiceAccountName
+	if binding.RoleRef.Name != role.Name || binding.Subjects[0].Name != account || strict[corev1.ServiceAccount](t, objects["ServiceAccount dra"]).Name != account {
+		t.Error("the driver's account has not the driver's role")
+	}
+	for _, rule := range role.Rules {
+		if !slices.Equal(rule.Resources, []string{"resourceslices"}) && !slices.Equal(rule.Verbs, []string{"get"}) {
+			t.Errorf("the role may change what is no slice: %v", rule)
 		}
+	}
+	if selected := strict[appsv1.DaemonSet](t, objects["DaemonSet"]).Spec.Selector.MatchLabels; selected["app.kubernetes.io/name"] == set.Spec.Selector.MatchLabels["app.kubernetes.io/name"] {
+		t.Error("both DaemonSets select the same pods")
+	}
+}
+
+// The program of ISOLANE_DRA reads the options and the offers that the chart gives.
+func TestTheDriverReadsTheOffersOfTheChart(t *testing.T) {
+	program := os.Getenv("ISOLANE_DRA")
+	if program == "" {
+		t.Skip("ISOLANE_DRA does not name the program")
+	}
+	objects := mustRender(t, everything())
+	offers := filepath.Join(t.TempDir(), "dra.yaml")
+	config := strict[corev1.ConfigMap](t, objects["ConfigMap dra"])
+	if err := os.WriteFile(offers, []byte(config.Data["dra.yaml"]), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	words := append(strict[appsv1.DaemonSet](t, objects["DaemonSet dra"]).Spec.Template.Spec.Containers[0].Args, "--print", "--offers="+offers)
+	output, err := exec.Command(program, words...).CombinedOutput()
+	if err != nil || bytes.Count(output, []byte("name: mlx5-0-bandwidth-4-")) != 8 {
+		t.Errorf("%v: %s", err, output)
+	}
+}
+
+func TestTheDriverNeedsAClusterThatHasItsInterface(t *testing.T) {
+	old := *chartutil.DefaultCapabilities
+	old.KubeVersion = chartutil.KubeVersion{Version: "v1.33.4", Major: "1", Minor: "33"}
+	if _, err := renderFor(t, &old, everything()); err == nil || !strings.Contains(err.Error(), "needs 1.34") {
+		t.Errorf("%v", err)
+	}
+	old.KubeVersion = chartutil.KubeVersion{Version: "v1.34.0-eks-1", Major: "1", Minor: "34"}
+	if _, err := renderFor(t, &old, everything()); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -171,6 +255,8 @@ func TestTheSchemaRejectsWrongValues(t *testing.T) {
 		"no device":                    {"config": "[metrics]\n"},
 		"a weight of zero":             {"pods": map[string]any{"weightMax": 0}},
 		"a namespace that cannot be":   {"pods": map[string]any{"latencyNamespaces": []any{"A B"}}},
+		"a driver without offers":      {"dra": map[string]any{"enabled": true}},
+		"an offer without a weight":    {"dra": map[string]any{"enabled": true, "offers": []any{map[string]any{"rnic": "a", "rate": "1G", "class": "auto", "count": 1}}}},
 		"enforcement without its file": {"enforce": map[string]any{"enabled": true}},
 	} {
 		if _, err := render(t, values); err == nil {
