@@ -13,7 +13,7 @@ DEMO_OUT ?= out/audit
 PREFIX ?= /usr/local
 export PREFIX DESTDIR SYSCONFDIR LIBDIR
 
-.PHONY: help demo study build symbols test test-all check same smoke lint lab lab-mem kills fuzz vopr histories rpc-lab lab-plan python bpf install uninstall packages check-packages claims readme bench bench-hunt bench-nic docs clean need-cargo
+.PHONY: help demo study build symbols test test-all check same smoke lint lab lab-mem kills fuzz fuzz-python vopr histories rpc-lab lab-plan python bpf install uninstall packages check-packages claims readme bench bench-hunt bench-nic docs clean need-cargo
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -67,6 +67,9 @@ kills: need-cargo ## kill the daemon and applications at random, KILLS=10000 tim
 
 fuzz: need-cargo ## fuzz every decoder under libFuzzer for MINUTES=5 in all; TARGET=NAME fuzzes one (needs a C++ compiler)
 	@.ci/fuzz $(or $(MINUTES),5) $(TARGET)
+
+fuzz-python: need-cargo ## fuzz every decoder of the Python package under atheris for MINUTES=5 in all; TARGET=NAME fuzzes one
+	@.ci/fuzz-python $(or $(MINUTES),5) $(TARGET)
 
 vopr: need-cargo ## run the quota server and the daemon by seed under random faults for HOURS=0.1; SEED=n runs one seed
 	@$(CARGO) run --locked --quiet --profile ci --package isolane-tools-models --bin vopr -- $(if $(SEED),--seed $(SEED),$(shell awk 'BEGIN { printf "%d", $(or $(HOURS),0.1) * 3600 }') $(shell date +%s))

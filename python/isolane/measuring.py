@@ -16,10 +16,13 @@ from typing import Any
 
 import grpc
 
-__all__ = ["SERVER_TIME", "End", "current_span", "server_time", "size_of"]
+__all__ = ["SERVER_TIME", "End", "current_span", "server_time", "size_of", "whole_number"]
 
 #: Response metadata or trailer in which a server says how long its method took, microseconds.
 SERVER_TIME = "isolane-server-us"
+
+#: Digits of a number from a peer: 10^15 us are 31 years, and Python refuses to read thousands of digits.
+DIGITS_MAX = 15
 
 #: How grpcio begins the details of a call that had no connection, and what it says of one whose connection was lost.
 _NO_CONNECTION = "failed to connect"
@@ -87,12 +90,16 @@ def size_of(message: Any) -> int:
 
 
 def server_time(*sets: Iterable[tuple[str, Any]] | None) -> float:
-    """Seconds that the server says its method took, in one of these metadata; 0 when it says nothing."""
+    """Seconds that the server says its method took, in one of these metadata; 0 when it says nothing, or what is no such number."""
     for key, value in (pair for metadata in sets for pair in metadata or ()):
-        text = str(value)
-        if key == SERVER_TIME and text.isascii() and text.isdigit():
-            return int(text) / 1e6
+        if key == SERVER_TIME and (number := whole_number(str(value))) is not None:
+            return number / 1e6
     return 0.0
+
+
+def whole_number(text: str) -> int | None:
+    """The number that these digits are; nothing if the text is no number, or one of more than `DIGITS_MAX` digits."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX else None
 
 
 def current_span() -> Any:

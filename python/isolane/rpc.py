@@ -38,7 +38,7 @@ from typing import Any, NamedTuple
 import grpc
 
 from isolane.installing import NATIVE
-from isolane.measuring import SERVER_TIME, End, current_span, ended, size_of
+from isolane.measuring import SERVER_TIME, End, current_span, ended, size_of, whole_number
 
 try:
     from isolane_native import Core
@@ -518,8 +518,8 @@ def outcome(call: Any) -> Outcome | None:
 def downgraded_from(context: Any) -> int | None:
     """In a server: the requested class of an incoming call, if its client downgraded it."""
     for key, value in context.invocation_metadata() or ():
-        if key == DOWNGRADED and value.isdigit():
-            return int(value)
+        if key == DOWNGRADED and (number := whole_number(str(value))) is not None:
+            return number
     return None
 
 

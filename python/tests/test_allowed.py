@@ -180,15 +180,11 @@ def test_manifests_carry_the_modules_that_their_user_named() -> None:
 
 
 def test_a_launch_in_another_process_answers_with_its_own_types_only() -> None:
-    import pickle
+    from isolane.planner.live import ANSWER_BYTES, Ran, elsewhere, read_answer
+    from isolane.planner.model import OperatorResult, PlanError
 
-    from isolane.planner.live import elsewhere
-    from isolane.planner.model import PlanError
-
-    class Evil:
-        def __reduce__(self) -> Any:
-            return (print, ("run",))
-
-    assert elsewhere(lambda: (1.0, "a"), "query own", float("inf")) == (1.0, "a")
-    with pytest.raises((PlanError, pickle.UnpicklingError), match="which no launch returns"):
-        elsewhere(Evil, "query own", float("inf"))
+    found = Ran(1.0, {"a": OperatorResult(1.0, 2.0, core_ms=0.5)}, (0.5, 0.25))
+    assert elsewhere(lambda: found, "query own", float("inf")) == found
+    for said in (b"\x80\x04.", b"[" * 100_000, b'{"accuracy": 1e999}', b"null", b" " * (ANSWER_BYTES + 1)):
+        with pytest.raises(PlanError, match="query own: its process sent no result of a launch"):
+            read_answer(said, "query own")

@@ -16,6 +16,7 @@ import time
 from typing import Any
 
 import pytest
+from fuzz_targets import HOP, changed
 from pipeline_support import items, run, until
 
 from isolane.pipeline.item import encode_batch
@@ -26,27 +27,6 @@ from isolane.pipeline.records import record, summarize
 from isolane.pipeline.server import Server
 
 OUTCOMES = {DELIVERED, FILTERED, FAILED}
-
-
-def changed(data: bytes, draw: random.Random) -> bytes:
-    """One to four changes: bits, cuts, repetitions, numbers, and what parsers stumble over."""
-    made = bytearray(data)
-    for _ in range(draw.randint(1, 4)):
-        at = draw.randrange(len(made) + 1)
-        match draw.randrange(5):
-            case 0 if at < len(made):
-                made[at] ^= 1 << draw.randrange(8)
-            case 1:
-                del made[at : at + draw.choice([1, 3, 50])]
-            case 2:
-                made[at:at] = made[max(at - 30, 0) : at] * draw.randint(1, 3)
-            case 3:
-                words = [b"\r\n", b"\r\n\r\n", b"\x00", b"content-length: 7\r\n", b"transfer-encoding: chunked\r\n", b"expect: 100-continue\r\n"]
-                made[at:at] = draw.choice([*words, b"connection: close\r\n", b" ", b":", b"[" * 300, bytes(200), b"\xff\xfe"])
-            case _:
-                number = str(draw.choice([0, 1, 12, 2**31, 2**63, 10**30])).encode()
-                made = bytearray(re.sub(rb"content-length: \d+", b"content-length: " + number, bytes(made), count=1))
-    return bytes(made)
 
 
 @contextlib.asynccontextmanager
@@ -127,10 +107,6 @@ def document(draw: random.Random, depth: int = 0) -> Any:
     if draw.random() < 0.5:
         return [document(draw, depth + 1) for _ in range(draw.randrange(4))]
     return {draw.choice([*HOP, "reason"]): document(draw, depth + 1) for _ in range(draw.randrange(12))}
-
-
-HOP = {"operator": "y", "tier": "edge", "received_s": 1.0, "bytes_in": 5, "begun_s": 1.0, "ended_s": 2.0, "process_ms": 1.0}
-HOP |= {"processor_ms": 0.5, "idle_ms": 0.0, "bytes_out": 3}
 
 
 def almost(draw: random.Random) -> Any:

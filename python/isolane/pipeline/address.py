@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 from dataclasses import dataclass
+
+
+_PORT = re.compile(r"[0-9]{1,5}")
 
 
 class AddressError(ValueError):
@@ -29,7 +33,7 @@ def split_address(address: str) -> Place:
     host, colon, port = rest.rpartition(":")
     if not colon:
         host, port = rest, "443" if tls else "80"
-    if not address.startswith(("http://", "https://")) or not host or not port.isdigit() or int(port) > 65535:
+    if not address.startswith(("http://", "https://")) or not host or not _PORT.fullmatch(port) or int(port) > 65535:
         raise AddressError(f"address {address!r}: write https://host:port, http://host:port or unix:/path")
     return Place(None, host, int(port), tls)
 

@@ -9,6 +9,7 @@ Units: `mbit_per_s`, `delay_ms` one way, `rate_items_per_s`.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -101,9 +102,9 @@ def from_plan(document: Mapping[str, Any]) -> Deployment:
     try:
         stages = tuple(
             Stage(
-                one["name"],
-                one["implementation"],
-                one["tier"],
+                _text(one, "name"),
+                _text(one, "implementation"),
+                _text(one, "tier"),
                 dict(one["settings"]),
                 bool(one.get("gpu", False)),
                 dict(one.get("options", {})),
@@ -112,9 +113,10 @@ def from_plan(document: Mapping[str, Any]) -> Deployment:
         )
         infrastructure = document["infrastructure"]
         places = tuple(
-            Place(one["name"], float(one["compute_factor"]), float(one["gpu_factor"])) for one in infrastructure["tiers"]
+            Place(_text(one, "name"), _above_zero(one, "compute_factor"), _above_zero(one, "gpu_factor"))
+            for one in infrastructure["tiers"]
         )
-        wires = tuple(Wire(float(one["mbit_per_s"]), float(one["delay_ms"])) for one in infrastructure["links"])
+        wires = tuple(Wire(_above_zero(one, "mbit_per_s"), _number(one, "delay_ms")) for one in infrastructure["links"])
         objectives = document["objectives"]
         return Deployment(
             str(document["query"]),
@@ -122,10 +124,31 @@ def from_plan(document: Mapping[str, Any]) -> Deployment:
             places,
             wires,
             str(document.get("workload", "")),
-            float(document["rate_items_per_s"]),
-            float(objectives["latency_max_ms"]),
-            float(objectives["accuracy_min"]),
+            _above_zero(document, "rate_items_per_s"),
+            _above_zero(objectives, "latency_max_ms"),
+            _number(objectives, "accuracy_min"),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         words = f"{error.args[0]!r} is missing" if isinstance(error, KeyError) else str(error)
         raise PlanError(f"the plan cannot be run: {words}; write one with `isolane edge plan ... --json`") from error
+
+
+def _text(entry: Mapping[str, Any], key: str) -> str:
+    value = entry[key]
+    if not isinstance(value, str) or not value:
+        raise ValueError(f"{key} = {str(value)[:80]}: must be a text")
+    return value
+
+
+def _number(entry: Mapping[str, Any], key: str) -> float:
+    value = float(entry[key])
+    if not 0.0 <= value < math.inf:
+        raise ValueError(f"{key} = {value:g}: must be a number, at least 0")
+    return value
+
+
+def _above_zero(entry: Mapping[str, Any], key: str) -> float:
+    value = _number(entry, key)
+    if value == 0.0:
+        raise ValueError(f"{key} = 0: must be above 0")
+    return value

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import difflib
 import math
+import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import yaml
 
 from isolane.planner.model import PlanError, Value
+
+
+#: Of a value in an error: this many characters of its text.
+SHOWN = 80
+#: The largest whole number that a float can hold.
+LARGEST = int(sys.float_info.max)
 
 
 class Field:
@@ -64,9 +71,13 @@ class Field:
             self.fail("must be a single value")
         loader = yaml.SafeLoader("")
         try:
-            return loader.construct_object(self.node)
-        except (yaml.YAMLError, ValueError) as error:
-            self.fail(f"{self.node.value!r}: is no plain value: {error}")
+            value = loader.construct_object(self.node)
+        except (yaml.YAMLError, ValueError, ArithmeticError, AttributeError, LookupError) as error:
+            # A tag such as !!bool on another text ends in errors of Python.
+            self.fail(f"{self.node.value[:SHOWN]!r}: is no plain value: {error}")
+        if isinstance(value, int) and abs(value) > LARGEST:
+            self.fail(f"{self.node.value[:SHOWN]}: is too large; {LARGEST:g} at most")
+        return value
 
     def text(self) -> str:
         """A text that is not empty."""

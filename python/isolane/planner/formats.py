@@ -240,6 +240,8 @@ def parse_plan(text: str, file: str) -> tuple[Plan, dict[str, Any]]:
         data = json.loads(text)
     except json.JSONDecodeError as error:
         raise PlanError(f"{file}:{error.lineno}: not valid JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise PlanError(f"{file}: not valid JSON: {error}") from error
     several = {"isolane-joint-plan": "a joint plan of several queries", "isolane-offers": "a list of plans by price"}
     if isinstance(data, dict) and data.get("format") in several:
         how = "`isolane edge plan QUERY QUERY ... --out DIR`" if "joint" in data["format"] else "`isolane edge plan ... --out FILE`"
@@ -250,7 +252,7 @@ def parse_plan(text: str, file: str) -> tuple[Plan, dict[str, Any]]:
         raise PlanError(f"{file}: version = {data.get('version')}: this program reads version {VERSION}")
     try:
         return plan_from(data), data
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise PlanError(f"{file}: is no plan that this program wrote: {error!r}") from error
 
 

@@ -17,16 +17,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import io
+import json
 import math
 import os
 import pathlib
-import pickle
 import select
 import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, NoReturn, Protocol, cast
 
 import numpy as np
 
@@ -253,10 +252,15 @@ def tails(mean: Parts, busy: Sequence[float], idle: Sequence[float]) -> Parts:
     return Parts(float(np.percentile(np.add(busy, idle), 99)), 0.0, 0.0)
 
 
-Result = TypeVar("Result")
+class Ran(NamedTuple):
+    """What a run of operators gave: accuracy, what was measured of each operator, precision and recall of the filters."""
+
+    accuracy: float
+    results: dict[str, OperatorResult]
+    score: tuple[float, float]
 
 
-def elsewhere(work: Callable[[], Result], who: str, deadline_s: float) -> Result:
+def elsewhere(work: Callable[[], Ran], who: str, deadline_s: float) -> Ran:
     """What the work returns in a copy of this process, which is killed at the deadline (of `time.monotonic`): `BudgetSpent`."""
     reader, writer = os.pipe()
     child = os.fork()
@@ -265,55 +269,72 @@ def elsewhere(work: Callable[[], Result], who: str, deadline_s: float) -> Result
         try:
             os.close(reader)
             with os.fdopen(writer, "wb") as pipe:
-                pipe.write(pickle.dumps(answer_of(work)))
+                pipe.write(json.dumps(answer_of(work)).encode())
         finally:
             os._exit(0)
     os.close(writer)
-    parts: list[bytes] = []
+    data = bytearray()
     try:
-        while True:
+        while len(data) <= ANSWER_BYTES:
             left = max(deadline_s - time.monotonic(), 0.0)
             if not select.select([reader], [], [], None if math.isinf(left) else left)[0]:
                 raise BudgetSpent
-            part = os.read(reader, 1 << 20)
+            part = os.read(reader, 1 << 16)
             if not part:
                 break
-            parts.append(part)
+            data += part
     finally:
         os.close(reader)
         with contextlib.suppress(ProcessLookupError):
             os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
-    data = b"".join(parts)
     if not data:
         how = f"by {signal.Signals(os.WTERMSIG(status)).name}" if os.WIFSIGNALED(status) else f"with status {status >> 8}"
         raise PlanError(f"{who}: an operator or the workload took its process down ({how})")
-    done, result = _Answers(io.BytesIO(data)).load()
-    if not done:
-        raise result
-    return cast(Result, result)
+    return read_answer(data, who)
 
 
-class _Answers(pickle.Unpickler):
-    """Reads what a launch returns or raises, and nothing else: an operator has run in the process that wrote it."""
-
-    KNOWN = {(kind.__module__, kind.__qualname__): kind for kind in (Launch, OperatorResult, FilterScore, PlanError, BudgetSpent)}
-
-    def find_class(self, module: str, name: str) -> Any:
-        """One of the known types."""
-        if (module, name) not in self.KNOWN:
-            raise PlanError(f"a launch answered with {module}.{name}, which no launch returns")
-        return self.KNOWN[module, name]
-
-
-def answer_of(work: Callable[[], object]) -> tuple[bool, object]:
-    """Whether it worked, and what it returned or raised."""
+def answer_of(work: Callable[[], Ran]) -> dict[str, Any]:
+    """The document of what the work returned or raised. `read_answer` is its inverse."""
     try:
-        return True, work()
-    except (PlanError, BudgetSpent) as error:
-        return False, error
+        found = work()
+        results = {name: [float(each) for each in dataclasses.astuple(one)] for name, one in found.results.items()}
+        return {"accuracy": float(found.accuracy), "results": results, "score": [float(each) for each in found.score]}
+    except BudgetSpent:
+        return {"spent": True}
+    except PlanError as error:
+        return {"error": str(error)}
     except BaseException as error:  # An operator that calls sys.exit too.
-        return False, PlanError(f"the launch failed: {describe(error)}")
+        return {"error": f"the launch failed: {describe(error)}"}
+
+
+def read_answer(data: bytes | bytearray, who: str) -> Ran:
+    """What a launch returned; raises what it raised, or `PlanError` if these bytes say neither: an operator has run in the process
+    that wrote them, so they are JSON, from which only numbers are taken."""
+    try:
+        if len(data) > ANSWER_BYTES:
+            raise ValueError(f"more than {ANSWER_BYTES} bytes")
+        said = json.loads(data)
+        if "spent" in said:
+            raise BudgetSpent
+        if "error" in said:
+            raise PlanError(str(said["error"]))
+        results = {name: OperatorResult(*_numbers(values)) for name, values in said["results"].items()}
+        accuracy, precision, recall = _numbers([said["accuracy"], *said["score"]])
+        return Ran(accuracy, results, (precision, recall))
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise PlanError(f"{who}: its process sent no result of a launch: {describe(error)}") from error
+
+
+def _numbers(values: Sequence[Any]) -> list[float]:
+    numbers = [float(each) for each in values]
+    if not all(math.isfinite(each) for each in numbers):
+        raise ValueError("a number is not finite")
+    return numbers
+
+
+#: The largest answer of a launch: 300 bytes for each operator are usual.
+ANSWER_BYTES = 1 << 20
 
 
 class Live:
@@ -345,9 +366,9 @@ class Live:
         """Runs the whole pipeline."""
         begin = time.monotonic()
 
-        def work() -> tuple[float, dict[str, OperatorResult], tuple[float, float]]:
+        def work() -> Ran:
             outputs, results, score = self.run(order, configuration, self.items)
-            return self.workload.accuracy(outputs), results, score
+            return Ran(self.workload.accuracy(outputs), results, score)
 
         accuracy, results, score = self.bounded(work)
         spent = time.monotonic() - begin
@@ -360,12 +381,12 @@ class Live:
         """Runs source and filters."""
         begin = time.monotonic()
         count = next(index for index, name in enumerate(order) if self.query.operator(name).kind == "model")
-        score = self.bounded(lambda: self.run(order[:count], configuration, self.items)[2])
+        score = self.bounded(lambda: Ran(0.0, {}, self.run(order[:count], configuration, self.items)[2])).score
         spent = time.monotonic() - begin
         self.say(f"filters {' > '.join(order[:count])}", spent, f"precision {score[0]:.3f}, recall {score[1]:.3f}")
         return FilterScore(*score, spent)
 
-    def bounded(self, work: Callable[[], Result]) -> Result:
+    def bounded(self, work: Callable[[], Ran]) -> Ran:
         """What the work returns; `BudgetSpent` if it takes longer than is left."""
         if not self.apart:
             return work()

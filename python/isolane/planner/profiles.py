@@ -114,12 +114,17 @@ def load_profile(path: pathlib.Path) -> Profile:
             data = unpacked(data, path)
     except OSError as error:
         raise PlanError(f"{path}: cannot be read: {error}") from error
+    return parse_profile(data, str(path))
+
+
+def parse_profile(data: bytes, file: str) -> Profile:
+    """The profile in this text; `file` names it in errors."""
     try:
         return profile_from(json.loads(data))
     except PlanError as error:
-        raise PlanError(f"{path}: {error}") from error
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise PlanError(f"{path}: is no profile ({error!r}); `python -m isolane.queries profile` writes one") from error
+        raise PlanError(f"{file}: {error}") from error
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError) as error:
+        raise PlanError(f"{file}: is no profile ({error!r}); `python -m isolane.queries profile` writes one") from error
 
 
 def unpacked(data: bytes, path: pathlib.Path) -> bytes:

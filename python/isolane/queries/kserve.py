@@ -131,7 +131,7 @@ class RemoteNet(Net):
             self._datatype = str(one["datatype"])
             self.shape = [int(side) if int(side) >= 0 else None for side in one["shape"]]
             self.outputs = [str(each["name"]) for each in found["outputs"]]
-        except (KeyError, TypeError, ValueError):
+        except (KeyError, TypeError, ValueError, OverflowError):
             raise ModelError(f"{self.path}: the server's metadata have no single input with name, datatype and shape, and outputs") from None
         if self._datatype not in DTYPES:
             raise ModelError(f"{self.path}: its input is {self._datatype[:40]}; allowed: {', '.join(DTYPES)}")
@@ -152,7 +152,7 @@ class RemoteNet(Net):
             body = json.dumps({"inputs": [{**tensor, "data": data.reshape(-1).tolist()}]}).encode()
         answered, found = self._server.exchange("POST", f"/v2/models/{self.path.name}/infer", body, headers)
         length = str(answered.get(_LENGTH, len(found)))
-        if not (length.isascii() and length.isdigit()) or int(length) > len(found):
+        if not (length.isascii() and length.isdigit() and len(length) < 16) or int(length) > len(found):
             raise ModelError(f"{self.path}: the answer's {_LENGTH} = {length[:40]!r}: must be a part of its {len(found)} bytes")
         made = self._tensors(_document(found[: int(length)], str(self.path)), memoryview(found)[int(length) :])
         absent = [name for name in self.outputs if name not in made]
