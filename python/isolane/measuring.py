@@ -16,13 +16,12 @@ from typing import Any
 
 import grpc
 
-__all__ = ["SERVER_TIME", "End", "current_span", "server_time", "size_of", "whole_number"]
+from isolane.digits import whole_number
+
+__all__ = ["SERVER_TIME", "End", "current_span", "server_time", "size_of"]
 
 #: Response metadata or trailer in which a server says how long its method took, microseconds.
 SERVER_TIME = "isolane-server-us"
-
-#: Digits of a number from a peer: 10^15 us are 31 years, and Python refuses to read thousands of digits.
-DIGITS_MAX = 15
 
 #: How grpcio begins the details of a call that had no connection, and what it says of one whose connection was lost.
 _NO_CONNECTION = "failed to connect"
@@ -95,11 +94,6 @@ def server_time(*sets: Iterable[tuple[str, Any]] | None) -> float:
         if key == SERVER_TIME and (number := whole_number(str(value))) is not None:
             return number / 1e6
     return 0.0
-
-
-def whole_number(text: str) -> int | None:
-    """The number that these digits are; nothing if the text is no number, or one of more than `DIGITS_MAX` digits."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) <= DIGITS_MAX else None
 
 
 def current_span() -> Any:

@@ -37,8 +37,9 @@ from typing import Any, NamedTuple
 
 import grpc
 
+from isolane.digits import whole_number
 from isolane.installing import NATIVE
-from isolane.measuring import SERVER_TIME, End, current_span, ended, size_of, whole_number
+from isolane.measuring import SERVER_TIME, End, current_span, ended, size_of
 
 try:
     from isolane_native import Core

@@ -179,12 +179,18 @@ def test_manifests_carry_the_modules_that_their_user_named() -> None:
     assert command[command.index("--allow-module") :].count("shop.filters") == 1
 
 
-def test_a_launch_in_another_process_answers_with_its_own_types_only() -> None:
+BELOW_ZERO = b'{"accuracy": 1, "results": {"a": [-1, 2]}, "score": [1, 1]}'
+
+
+def test_a_launch_in_another_process_answers_in_json_of_bounded_size() -> None:
     from isolane.planner.live import ANSWER_BYTES, Ran, elsewhere, read_answer
     from isolane.planner.model import OperatorResult, PlanError
 
     found = Ran(1.0, {"a": OperatorResult(1.0, 2.0, core_ms=0.5)}, (0.5, 0.25))
     assert elsewhere(lambda: found, "query own", float("inf")) == found
-    for said in (b"\x80\x04.", b"[" * 100_000, b'{"accuracy": 1e999}', b"null", b" " * (ANSWER_BYTES + 1)):
+    for said in (b"\x80\x04.", b"[" * 100_000, b'{"accuracy": 1e999}', b"null", BELOW_ZERO, b" " * (ANSWER_BYTES + 1)):
         with pytest.raises(PlanError, match="query own: its process sent no result of a launch"):
             read_answer(said, "query own")
+    with pytest.raises(PlanError) as raised:
+        read_answer(b'{"error": "' + b"a\\nb " * 1_000 + b'"}', "query own")
+    assert "\n" not in str(raised.value) and len(str(raised.value)) < 1_001

@@ -38,7 +38,7 @@ def test_no_decoder_raises_what_its_callers_do_not_handle(target: str) -> None:
 PLANTED: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {
     "a number that no float can hold": ("tiers", lambda patch: patch.setattr(fields, "LARGEST", 10**4000)),
     "a port of any length": ("name", lambda patch: patch.setattr(address, "_PORT", re.compile("[0-9]+"))),
-    "a result that is no number": ("launch", lambda patch: patch.setattr(live, "_numbers", lambda values: [float(each) for each in values])),
+    "a result that is no number": ("launch", lambda patch: patch.setattr(live, "_numbers", lambda values, _: [float(each) for each in values])),
 }
 
 

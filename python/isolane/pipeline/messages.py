@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from isolane.digits import whole_number
 from isolane.pipeline import clock
 from isolane.pipeline.address import split_address
 from isolane.pipeline.identity import Identity
@@ -289,12 +290,13 @@ class Connection(asyncio.BufferedProtocol):
         if "transfer-encoding" in headers:
             raise MessageError(501, "bodies in chunks are not read; send a content-length")
         length = headers.get("content-length", "0")
-        if not (length.isascii() and length.isdigit() and len(length) < 16):
+        count = whole_number(length)
+        if count is None:
             raise MessageError(400, f"content-length is {length[:40]!r}; it should be a number of bytes")
-        if int(length) > self.body_max:
+        if count > self.body_max:
             raise MessageError(413, f"a body of {length} bytes: {self.body_max} at most")
         self._start, self._headers = start, headers
-        return int(length)
+        return count
 
     def _complete(self) -> None:
         assert self._body is not None

@@ -318,23 +318,32 @@ def read_answer(data: bytes | bytearray, who: str) -> Ran:
         if "spent" in said:
             raise BudgetSpent
         if "error" in said:
-            raise PlanError(str(said["error"]))
-        results = {name: OperatorResult(*_numbers(values)) for name, values in said["results"].items()}
-        accuracy, precision, recall = _numbers([said["accuracy"], *said["score"]])
+            raise PlanError(" ".join(str(said["error"])[:ERROR_CHARACTERS].split()))
+        results = {name: OperatorResult(*_numbers(values, math.inf)) for name, values in said["results"].items()}
+        accuracy, precision, recall = _numbers([said["accuracy"], *said["score"]], 1.0 + 1e-9)
         return Ran(accuracy, results, (precision, recall))
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         raise PlanError(f"{who}: its process sent no result of a launch: {describe(error)}") from error
 
 
-def _numbers(values: Sequence[Any]) -> list[float]:
+def _numbers(values: Sequence[Any], most: float) -> list[float]:
+    """Numbers from 0 to `most`, less what rounding takes from 0."""
     numbers = [float(each) for each in values]
-    if not all(math.isfinite(each) for each in numbers):
-        raise ValueError("a number is not finite")
+    if not all(-1e-9 <= each <= most and math.isfinite(each) for each in numbers):
+        raise ValueError(f"a number is not finite, below 0 or above {most:g}")
     return numbers
 
 
 #: The largest answer of a launch: 300 bytes for each operator are usual.
 ANSWER_BYTES = 1 << 20
+#: Of a reason that the process of a launch sent.
+ERROR_CHARACTERS = 1_000
+
+
+def checked(query: Query) -> Ran:
+    """A run of nothing, if the query's operators can be made."""
+    check_operators(query)
+    return Ran(0.0, {}, (1.0, 1.0))
 
 
 class Live:
@@ -354,7 +363,7 @@ class Live:
         self.began_s = time.monotonic()
         self.budget_s = budget_s
         # Apart too: a process that has used CUDA cannot use it again in its copies.
-        self.bounded(lambda: check_operators(query))
+        self.bounded(lambda: checked(query))
         self.workload = Checked(query, workload_of(query) if workload is None else workload)
         self.began_s = time.monotonic()
         self.hinted: set[str] = set()

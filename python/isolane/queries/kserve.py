@@ -29,6 +29,7 @@ from typing import Any
 
 import numpy as np
 
+from isolane.digits import whole_number
 from isolane.pipeline.item import MAX_BYTES, MAX_DIMENSIONS, Array
 from isolane.queries.onnx import ModelError, Net, OnnxOperator
 
@@ -152,9 +153,10 @@ class RemoteNet(Net):
             body = json.dumps({"inputs": [{**tensor, "data": data.reshape(-1).tolist()}]}).encode()
         answered, found = self._server.exchange("POST", f"/v2/models/{self.path.name}/infer", body, headers)
         length = str(answered.get(_LENGTH, len(found)))
-        if not (length.isascii() and length.isdigit() and len(length) < 16) or int(length) > len(found):
+        count = whole_number(length)
+        if count is None or count > len(found):
             raise ModelError(f"{self.path}: the answer's {_LENGTH} = {length[:40]!r}: must be a part of its {len(found)} bytes")
-        made = self._tensors(_document(found[: int(length)], str(self.path)), memoryview(found)[int(length) :])
+        made = self._tensors(_document(found[:count], str(self.path)), memoryview(found)[count:])
         absent = [name for name in self.outputs if name not in made]
         if absent:
             raise ModelError(f"{self.path}: the answer lacks the output {absent[0]}")
