@@ -36,6 +36,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -53,6 +54,7 @@ namespace isolane_rpc_grpc {
 /* An RPC between its decision and its end. */
 struct Pending {
     uint64_t ticket = 0;
+    uint32_t class_index = 0;
 };
 
 /* The pending RPCs of all channels of one Channels, by their context. */
@@ -73,16 +75,29 @@ class Register {
         return pending;
     }
 
+    /* A call of the class found no server. */
+    void put_lost(uint32_t class_index) {
+        std::lock_guard<std::mutex> guard(mutex_);
+        lost_.insert(class_index);
+    }
+
+    /* Whether a call of the class found no server since the last question. */
+    bool take_lost(uint32_t class_index) {
+        std::lock_guard<std::mutex> guard(mutex_);
+        return lost_.erase(class_index) > 0;
+    }
+
   private:
     std::mutex mutex_;
+    std::set<uint32_t> lost_;
     std::map<const grpc::ClientContext *, Pending> pending_;
 };
 
 /* Measures one RPC and reports its end. */
 class Measure final : public grpc::experimental::Interceptor {
   public:
-    Measure(isolane_rpc *rpc, Pending pending, bool unary)
-        : rpc_(rpc), pending_(pending), unary_(unary), begin_(Clock::now()) {}
+    Measure(isolane_rpc *rpc, std::shared_ptr<Register> all, Pending pending, bool unary)
+        : rpc_(rpc), all_(std::move(all)), pending_(pending), unary_(unary), begin_(Clock::now()) {}
 
     void Intercept(grpc::experimental::InterceptorBatchMethods *methods) override {
         using Point = grpc::experimental::InterceptionHookPoints;
@@ -109,6 +124,8 @@ class Measure final : public grpc::experimental::Interceptor {
     }
 
     void end(const grpc::Status &status) {
+        if (pending_.ticket != 0 && status.error_code() == grpc::StatusCode::UNAVAILABLE)
+            all_->put_lost(pending_.class_index);
         if (pending_.ticket == 0 || !unary_) return;
         auto passed = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin_);
         uint64_t elapsed = static_cast<uint64_t>(passed.count());
@@ -128,6 +145,7 @@ class Measure final : public grpc::experimental::Interceptor {
     }
 
     isolane_rpc *rpc_;
+    std::shared_ptr<Register> all_;
     Pending pending_;
     bool unary_;
     Clock::time_point begin_;
@@ -141,7 +159,7 @@ class Measures final : public grpc::experimental::ClientInterceptorFactoryInterf
 
     grpc::experimental::Interceptor *CreateClientInterceptor(grpc::experimental::ClientRpcInfo *info) override {
         bool unary = info->type() == grpc::experimental::ClientRpcInfo::Type::UNARY;
-        return new Measure(rpc_, pending_->take(info->client_context()), unary);
+        return new Measure(rpc_, pending_, pending_->take(info->client_context()), unary);
     }
 
   private:
@@ -181,7 +199,7 @@ class Channels {
     std::shared_ptr<grpc::Channel> of(uint32_t class_index) {
         std::lock_guard<std::mutex> guard(mutex_);
         Opened &opened = opened_.at(class_index);
-        if (opened.is_lost()) opened.close();
+        if (opened.is_lost(pending_->take_lost(class_index))) opened.close();
         if (opened.channel == nullptr) open(class_index, opened);
         return opened.channel;
     }
@@ -193,12 +211,15 @@ class Channels {
         std::shared_ptr<grpc::Channel> channel;
         int watch = -1;
 
-        bool is_lost() const {
+        /* A server that sends its clients away keeps the connection until all its calls have ended. Only a call shows it, which
+         * finds no server: reported. */
+        bool is_lost(bool reported) const {
 #ifdef GRPC_ARG_DSCP
+            (void)reported;
             return false;
 #else
-            /* The backend was down: its ordinary channel has no mark. */
-            if (watch < 0) return true;
+            /* An ordinary channel, for want of a marked connection. */
+            if (watch < 0 || reported) return true;
             tcp_info info = {};
             socklen_t length = sizeof info;
             return getsockopt(watch, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 || info.tcpi_state != TCP_ESTABLISHED;
@@ -227,8 +248,9 @@ class Channels {
         arguments.SetInt(GRPC_ARG_DSCP, dscp);
 #else
         int fd = connect_marked(dscp);
-        if (fd >= 0) {
-            opened.watch = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        opened.watch = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        if (fd >= 0 && opened.watch < 0) ::close(fd);
+        if (opened.watch >= 0) {
             opened.channel = grpc::experimental::CreateCustomInsecureChannelWithInterceptorsFromFd(destination_, fd,
                                                                                                    arguments, measures());
             return;
@@ -292,6 +314,7 @@ class Call {
         if (downgraded()) context->AddMetadata("isolane-downgraded", std::to_string(asked));
         Pending pending;
         pending.ticket = decision_.ticket;
+        pending.class_index = decision_.class_index;
         channels.pending().put(context, pending);
         channel_ = channels.of(decision_.class_index);
     }

@@ -6,6 +6,7 @@
 #include <grpcpp/impl/codegen/client_unary_call.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <set>
 #include <thread>
@@ -30,13 +31,16 @@ class Service final : public grpc::CallbackGenericService {
   public:
     std::map<std::string, std::string> carried;
     std::set<std::string> peers;
+    std::atomic<int> never{0};
 
     grpc::ServerGenericBidiReactor *CreateReactor(grpc::GenericCallbackServerContext *context) override {
         carried.clear();
         peers.insert(context->peer());
         for (const auto &[key, value] : context->client_metadata())
             carried[std::string(key.data(), key.size())] = std::string(value.data(), value.size());
-        return new Reactor(context->method() == "/test/Never");
+        bool is_never = context->method() == "/test/Never";
+        never += is_never;
+        return new Reactor(is_never);
     }
 
   private:
@@ -116,7 +120,7 @@ static std::unique_ptr<grpc::Server> serve(Service &service, int &port) {
 }
 
 int main() {
-    Service service, second;
+    Service service, second, third;
     int port = 0;
     std::unique_ptr<grpc::Server> server = serve(service, port);
     isolane_rpc *rpc = isolane_rpc_open(SETTINGS, std::strlen(SETTINGS));
@@ -168,6 +172,35 @@ int main() {
             CHECK(false);
         } catch (const std::invalid_argument &error) {
             CHECK(std::string(error.what()).find("urgent") != std::string::npos);
+        }
+        // A server that sends its clients away ends a connection only with its last call. The next calls go to its successor.
+        {
+            grpc::ClientContext held;
+            isolane_rpc_grpc::Call long_call(channels, &held, "scavenger", 5);
+            int before = service.never;
+            std::thread holder([&] { send(long_call, &held, "/test/Never"); });
+            while (service.never == before) std::this_thread::yield();
+            std::thread leaving([&] { server->Shutdown(std::chrono::system_clock::now() + std::chrono::hours(1)); });
+            bool moved = false;
+            std::unique_ptr<grpc::Server> successor;
+            for (int i = 0; i < 1000000 && !moved; i++) {
+                grpc::ClientContext context;
+                isolane_rpc_grpc::Call call(channels, &context, "scavenger", 5);
+                moved = !send(call, &context, "/test/Write").ok();
+            }
+            CHECK(moved);
+            successor = serve(third, port);
+            bool served = false;
+            for (int i = 0; i < 10000 && !served; i++) {
+                grpc::ClientContext context;
+                isolane_rpc_grpc::Call call(channels, &context, "scavenger", 5);
+                served = send(call, &context, "/test/Write").ok();
+            }
+            CHECK(served && third.peers.size() == 1);
+            held.TryCancel();
+            holder.join();
+            leaving.join();
+            server = std::move(successor);
         }
         // A connection that the server ended is replaced, with its mark. The end of the connection arrives by itself, so
         // some calls may fail before.
