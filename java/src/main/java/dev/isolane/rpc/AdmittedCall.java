@@ -19,7 +19,9 @@ import java.util.function.Consumer;
  * A call that starts in the requested class and, if its backend does not admit it there, once more in the lowest class.
  *
  * <p>The size of a message is part of the decision. So a call whose client sends one message starts with this message. Until
- * the class is settled, which is at once where connections exist, the call keeps its messages for the second start.
+ * the class is settled, which is at once where connections exist, the call keeps its messages for the second start. Limits: a
+ * message that can be encoded only once, such as an {@code InputStream}, is not for such a call. A caller that waits for
+ * {@code onReady} before its only message waits for ever; generated stubs do not, and {@code isReady} is true.
  */
 final class AdmittedCall<Q, R> extends ClientCall<Q, R> {
     private final AdmittedChannel channel;

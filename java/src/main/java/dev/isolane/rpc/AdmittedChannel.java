@@ -30,7 +30,7 @@ public final class AdmittedChannel extends Channel {
     private final Admission admission;
     private final String target;
     private final List<ManagedChannel> channels;
-    /** Whether calls pass a {@link Gate}; null until the first call showed it. */
+    /** Whether the last sent call passed a {@link Gate}; null before the first one. */
     private volatile Boolean gated;
 
     private AdmittedChannel(Admission admission, String target, List<ManagedChannel> channels) {
@@ -152,8 +152,11 @@ public final class AdmittedChannel extends Channel {
         return asked < 0 || asked > lowest ? lowest : asked;
     }
 
-    /** Adds what servers read. */
+    /** Sets what servers read, in place of what the application may have forwarded. */
     void mark(Metadata headers, int asked, int ran) {
+        headers.discardAll(Keys.REQUESTED_CLASS);
+        headers.discardAll(Keys.RAN_CLASS);
+        headers.discardAll(Keys.DOWNGRADED);
         List<ServiceClass> classes = admission.config().classes();
         headers.put(Keys.REQUESTED_CLASS, classes.get(asked).name());
         headers.put(Keys.RAN_CLASS, classes.get(ran).name());
@@ -162,10 +165,11 @@ public final class AdmittedChannel extends Channel {
         }
     }
 
-    /** Records whether the first sent call passed a gate. */
+    /** Records whether calls pass a gate: the name's resolver may bring another service config. */
     void learnGate(Issued call) {
-        if (gated == null) {
-            gated = call.gated();
+        Boolean now = call.gated();
+        if (now != null && !now.equals(gated)) {
+            gated = now;
         }
     }
 }

@@ -41,7 +41,7 @@ public final class Keys {
     public static int downgradedFrom(Metadata headers) {
         String text = headers.get(DOWNGRADED);
         try {
-            return text == null ? -1 : Integer.parseUnsignedInt(text);
+            return text == null ? -1 : Math.max(Integer.parseInt(text), -1);
         } catch (NumberFormatException error) {
             return -1;
         }
