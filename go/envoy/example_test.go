@@ -2,6 +2,7 @@ package isolaneenvoy
 
 import (
 	"os"
+	"strings"
 	"testing"
 
 	bootstrap "github.com/envoyproxy/go-control-plane/envoy/config/bootstrap/v3"
@@ -9,6 +10,7 @@ import (
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/http/early_header_mutation/header_mutation/v3"
 	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/upstreams/http/v3"
 	"google.golang.org/protobuf/encoding/protojson"
 	"sigs.k8s.io/yaml"
@@ -30,6 +32,12 @@ func TestTheExampleIsAConfigurationOfEnvoy(t *testing.T) {
 	}
 	if err := read.ValidateAll(); err != nil {
 		t.Fatal(err)
+	}
+	// Calls pass without a decision when the service is down: a client must not choose the cluster then.
+	for _, key := range []string{"isolane-class", "isolane-downgraded"} {
+		if !strings.Contains(string(json), `{"remove":"`+key+`"}`) {
+			t.Errorf("%s of a client stays", key)
+		}
 	}
 	dscp := map[string]int64{"storage-critical": 46, "storage-normal": 26, "storage-scavenger": 8}
 	for _, one := range read.StaticResources.Clusters {

@@ -5,10 +5,12 @@
 // trailers. The service decides at the headers of the request. It sets the metadata of the other languages, and makes Envoy
 // choose the route again, so that a route on the header isolane-class leads to the cluster of the class, whose sockets have
 // its DSCP (examples/envoy/envoy.yaml). The latency ends with the headers of the response, less the server's own time.
-// Limits: the destination is the authority of the request, because Envoy has not chosen the backend. The latency begins when
-// the headers of the request are processed, and includes the time in which the client sends the rest to Envoy. Request sizes
-// come from content-length; a request without it counts as one packet. A large response is no miss, because the latency ends
-// with its headers. Envoy does not distinguish streams from unary calls: disable the filter on the routes of streams, or the
+// Limits: Envoy has not chosen the backend when the service decides. The destination is what the operator writes into the
+// initial metadata of the filter's grpc_service, one for all calls without it: clients of the proxy choose nothing that takes
+// memory. Each call counts as one packet, because a client could write any content-length. The latency begins when the headers
+// of the request are processed, and includes the time in which the client sends the rest to Envoy. So a client that sends
+// slowly, or leaves late, lowers the admit probability of its destination. A large response is no miss, because the latency
+// ends with its headers. Envoy does not distinguish streams from unary calls: disable the filter on the routes of streams, or the
 // time of the application counts. Envoy itself retries below the filter, so attempts are measured together. Responses that
 // Envoy makes have no x-envoy-upstream-service-time: do not set suppress_envoy_headers.
 package isolaneenvoy
@@ -24,6 +26,7 @@ import (
 	proc "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"isolane.dev/isolane/go/isolane"
@@ -35,6 +38,9 @@ type Processor struct {
 	admission *isolane.Admission
 }
 
+// DestinationKey is the initial metadata of a stream that names its destination.
+const DestinationKey = "isolane-destination"
+
 // New makes a Processor. Calls request the class that the header isolane-requested-class names, otherwise the lowest.
 func New(admission *isolane.Admission) *Processor { return &Processor{admission: admission} }
 
@@ -43,10 +49,11 @@ func (p *Processor) Register(server *grpc.Server) { proc.RegisterExternalProcess
 
 // exchange is one HTTP request and its response.
 type exchange struct {
-	admission *isolane.Admission
-	verdict   isolane.Verdict
-	begin     time.Time
-	isCall    bool // begin and verdict are valid, and nothing was learned yet
+	admission   *isolane.Admission
+	destination string
+	verdict     isolane.Verdict
+	begin       time.Time
+	isCall      bool // begin and verdict are valid, and nothing was learned yet
 	// took is the time until the headers of the response, server is the server's own part of it.
 	took, server time.Duration
 	// byProxy is true if Envoy itself made the response.
@@ -56,6 +63,9 @@ type exchange struct {
 // Process serves one HTTP request.
 func (p *Processor) Process(stream proc.ExternalProcessor_ProcessServer) error {
 	x := &exchange{admission: p.admission}
+	if values := metadata.ValueFromIncomingContext(stream.Context(), DestinationKey); len(values) > 0 {
+		x.destination = values[0]
+	}
 	// A stream that ends before the end of the call: the client cancelled it, or a connection was lost.
 	defer x.giveUp()
 	for {
@@ -114,11 +124,7 @@ func (x *exchange) decide(headers *core.HeaderMap) *proc.ProcessingResponse {
 			asked = i
 		}
 	}
-	bytes, err := strconv.Atoi(one(headers, "content-length"))
-	if err != nil || bytes < 0 {
-		bytes = 0
-	}
-	x.verdict = x.admission.Decide(one(headers, ":authority"), asked, bytes)
+	x.verdict = x.admission.Decide(x.destination, asked, 0)
 	x.begin, x.isCall = time.Now(), true
 	mutation := &proc.HeaderMutation{SetHeaders: []*core.HeaderValueOption{
 		set(isolane.RequestedClassKey, classes[asked].Name),
@@ -168,12 +174,14 @@ func fromHTTP(status string) string {
 	return text(codes.Unknown)
 }
 
-// ended learns from the status of a call. A failure by the server says nothing about the network; one by Envoy is a deadline
-// or a lost connection, so the call lasted at least as long as it did.
+// ended learns from the status of a call. A success that Envoy itself answers, like a redirect, and a failure by the server say
+// nothing about the network. A failure by Envoy is a deadline or a lost connection: the call lasted at least as long as it did.
 func (x *exchange) ended(code string) {
 	switch code {
 	case text(codes.OK):
-		x.learn(func() { x.admission.Complete(x.verdict, max(x.took-x.server, 0)) })
+		if !x.byProxy {
+			x.learn(func() { x.admission.Complete(x.verdict, max(x.took-x.server, 0)) })
+		}
 	case text(codes.DeadlineExceeded), text(codes.Unavailable), text(codes.Canceled):
 		if x.byProxy {
 			x.giveUp()

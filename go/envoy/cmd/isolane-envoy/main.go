@@ -2,6 +2,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"net"
@@ -17,29 +18,58 @@ import (
 )
 
 func main() {
-	listen := flag.String("listen", "127.0.0.1:7490", "`address` and port, or unix:/path")
+	listen := flag.String("listen", "unix:/run/isolane/envoy.sock",
+		"unix:/path, or `address` and port; who reaches it can change the admit probability")
 	settings := flag.String("settings", "/etc/isolane/rpc.toml", "settings `file` of all languages; SIGHUP reads it again")
 	flag.Parse()
-	if err := run(*listen, *settings); err != nil {
+	config, err := read(*settings)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "isolane-envoy:", err)
+		os.Exit(2)
+	}
+	if err := run(*listen, *settings, config); err != nil {
 		fmt.Fprintln(os.Stderr, "isolane-envoy:", err)
 		os.Exit(3)
 	}
 }
 
-func run(listen, settings string) error {
-	config, err := isolane.ReadConfig(settings)
-	if err != nil {
-		return err
+// read reads settings that this program can keep.
+func read(path string) (isolane.Config, error) {
+	config, err := isolane.ReadConfig(path)
+	if err == nil && (config.Quota != nil || len(config.Groups) > 0) {
+		return config, fmt.Errorf("%s: isolane-envoy has no quotas; remove group and quota", path)
 	}
+	return config, err
+}
+
+// open listens. The socket of a process that has ended is replaced.
+func open(listen string) (net.Listener, error) {
+	path, isUnix := strings.CutPrefix(listen, "unix:")
+	if !isUnix {
+		return net.Listen("tcp", listen)
+	}
+	if conn, err := net.Dial("unix", path); err == nil {
+		conn.Close()
+		return nil, fmt.Errorf("another process serves on %s", path)
+	} else if errors.Is(err, syscall.ECONNREFUSED) {
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+	}
+	listener, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, err
+	}
+	// Envoy runs as another user of the same group.
+	return listener, os.Chmod(path, 0o660)
+}
+
+func run(listen, settings string, config isolane.Config) error {
 	admission, err := isolane.New(config)
 	if err != nil {
 		return err
 	}
-	network, address := "tcp", listen
-	if path, ok := strings.CutPrefix(listen, "unix:"); ok {
-		network, address = "unix", path
-	}
-	listener, err := net.Listen(network, address)
+	listener, err := open(listen)
 	if err != nil {
 		return err
 	}
@@ -63,7 +93,7 @@ func run(listen, settings string) error {
 }
 
 func reload(admission *isolane.Admission, settings string) error {
-	config, err := isolane.ReadConfig(settings)
+	config, err := read(settings)
 	if err != nil {
 		return err
 	}
