@@ -168,7 +168,9 @@ static always_inline void begin(struct bpf_sock_ops *event, struct connection *c
 	if (set->mode != MODE_OFF && class != last) {
 		struct probabilities *known = map_lookup(&admit, &connection->to);
 
-		if (known && random_word() >= known->of_class[class])
+		if (!known)
+			flags |= MESSAGE_TO_UNKNOWN;
+		else if (random_word() >= known->of_class[class])
 			flags = set->mode == MODE_ENFORCE ? MESSAGE_DOWNGRADED : 0;
 	}
 	connection->flags = flags;

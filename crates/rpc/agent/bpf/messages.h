@@ -41,7 +41,7 @@ struct probabilities {
 	u64 of_class[CLASSES_MAX];
 };
 
-enum { MESSAGE_ADMITTED = 1, MESSAGE_GIVEN_UP = 2, MESSAGE_DOWNGRADED = 4 };
+enum { MESSAGE_ADMITTED = 1, MESSAGE_GIVEN_UP = 2, MESSAGE_DOWNGRADED = 4, MESSAGE_TO_UNKNOWN = 8 };
 
 /* The end of a message. Times count from its first packet, in nanoseconds. */
 struct message {

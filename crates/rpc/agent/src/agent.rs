@@ -144,6 +144,10 @@ impl Agent {
         if message.class > last {
             return false;
         }
+        if message.to_unknown {
+            // The kernel has dropped the destination for others, or never had it.
+            self.known.remove(&message.to);
+        }
         write_name(&message.to, name);
         let ask = Ask {
             destination: name.as_bytes(),
@@ -336,6 +340,7 @@ mod tests {
             class: 0,
             admitted: true,
             downgraded: false,
+            to_unknown: false,
             given_up: false,
             bytes: 1,
             at_least_ns,

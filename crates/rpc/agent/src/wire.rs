@@ -24,6 +24,7 @@ const MESSAGE_BYTES: usize = 56;
 const ADMITTED: u8 = 1;
 const GIVEN_UP: u8 = 2;
 const DOWNGRADED: u8 = 4;
+const TO_UNKNOWN: u8 = 8;
 
 /// `struct settings`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,6 +56,8 @@ pub(crate) struct Message {
     pub(crate) admitted: bool,
     /// Whether it ran in the lowest class.
     pub(crate) downgraded: bool,
+    /// Whether the kernel had no probabilities of its destination.
+    pub(crate) to_unknown: bool,
     /// Whether the connection closed before every byte was acknowledged.
     pub(crate) given_up: bool,
     pub(crate) bytes: u64,
@@ -81,6 +84,7 @@ impl Message {
             class: bytes[20],
             admitted: flags & ADMITTED != 0,
             downgraded: flags & DOWNGRADED != 0,
+            to_unknown: flags & TO_UNKNOWN != 0,
             given_up: flags & GIVEN_UP != 0,
             bytes: word(24)?,
             at_least_ns: word(32)?,
@@ -175,7 +179,7 @@ mod tests {
         has(format!("#define DESTINATIONS_MAX {DESTINATIONS_MAX}\n"));
         has(format!("#define PORTS_MAX {PORTS_MAX}\n"));
         has(format!(
-            "MESSAGE_ADMITTED = {ADMITTED}, MESSAGE_GIVEN_UP = {GIVEN_UP}, MESSAGE_DOWNGRADED = {DOWNGRADED} "
+            "MESSAGE_ADMITTED = {ADMITTED}, MESSAGE_GIVEN_UP = {GIVEN_UP}, MESSAGE_DOWNGRADED = {DOWNGRADED}, MESSAGE_TO_UNKNOWN = {TO_UNKNOWN} "
         ));
     }
 

@@ -14,7 +14,7 @@ use isolane_rpc_agent::{Agent, Options};
 use rustix::net::sockopt::{ip_tos, set_ip_tos, set_socket_linger, set_socket_send_buffer_size};
 use rustix::net::{AddressFamily, SocketType, connect, socket};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddrV4, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 use std::sync::Arc;
@@ -73,6 +73,8 @@ impl Lab {
             format!("ip -n {to} addr add 10.78.0.2/24 dev v"),
             format!("ip -n {from} link set v up gso_max_segs 1"),
             format!("ip -n {to} link set v up gso_max_segs 1"),
+            format!("ip -n {from} route add 10.79.0.0/16 via 10.78.0.2"),
+            format!("ip -n {to} route add local 10.79.0.0/16 dev lo"),
             format!("tc -n {from} qdisc add dev v root handle 1: htb default 3"),
             htb(from, 1, rate, packet),
             htb(from, 2, rate, packet),
@@ -142,8 +144,10 @@ impl Lab {
         how: &str,
         mut turn: impl FnMut(&mut Agent),
     ) -> Vec<Duration> {
+        let connections = if how == "many" { messages } else { 1 };
+        let job = format!("server {connections}");
         let cgroup = (how == "both").then_some(&*self.cgroup);
-        let (mut server, mut said) = start(self.b.name(), cgroup, "server");
+        let (mut server, mut said) = start(self.b.name(), cgroup, &job);
         let mut line = String::new();
         said.read_line(&mut line).unwrap();
         let job = format!("client {messages} {bytes} {how}");
@@ -223,7 +227,7 @@ fn a_job_runs() {
     let Ok(job) = std::env::var(JOB) else { return };
     let words: Vec<&str> = job.split(' ').collect();
     match words[..] {
-        ["server"] => serve(),
+        ["server", connections] => serve(connections.parse().unwrap()),
         ["client", messages, bytes, how] => {
             call(messages.parse().unwrap(), bytes.parse().unwrap(), how);
         }
@@ -231,11 +235,17 @@ fn a_job_runs() {
     }
 }
 
-fn serve() {
+fn serve(connections: u32) {
     println!("\nbegun");
-    let listener = TcpListener::bind(("10.78.0.2", PORT)).unwrap();
+    let listener = TcpListener::bind(("0.0.0.0", PORT)).unwrap();
     println!("listening");
-    let (mut stream, _) = listener.accept().unwrap();
+    for _ in 0..connections {
+        let (stream, _) = listener.accept().unwrap();
+        answer(stream);
+    }
+}
+
+fn answer(mut stream: TcpStream) {
     let mut head = [0; 4];
     while stream.read_exact(&mut head).is_ok() {
         let mut body = vec![0; u32::from_le_bytes(head) as usize];
@@ -247,24 +257,37 @@ fn serve() {
     }
 }
 
-fn call(messages: u32, bytes: u32, how: &str) {
-    println!("\nbegun");
+/// An address of the server, another one for each of the first 65,536 numbers.
+fn other(number: u32) -> Ipv4Addr {
+    Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 79, 0, 0)) + (number & 0xffff))
+}
+
+fn connected(to: Ipv4Addr, how: &str) -> TcpStream {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     if how == "marked" {
         set_ip_tos(&socket, 0x28).unwrap();
     }
-    let server: SocketAddrV4 = format!("10.78.0.2:{PORT}").parse().unwrap();
-    connect(&socket, &server).unwrap();
-    let mut stream = TcpStream::from(socket);
+    connect(&socket, &SocketAddrV4::new(to, PORT)).unwrap();
+    let stream = TcpStream::from(socket);
     stream.set_nodelay(true).unwrap();
     // A write never waits for room, so that a message is written at once.
     set_socket_send_buffer_size(&stream, 1 << 20).unwrap();
     if how == "marks" {
         set_ip_tos(&stream, 0x28).unwrap();
     }
+    stream
+}
+
+fn call(messages: u32, bytes: u32, how: &str) {
+    println!("\nbegun");
+    let server = Ipv4Addr::new(10, 78, 0, 2);
+    let mut stream = connected(if how == "many" { other(0) } else { server }, how);
     let mut message = (bytes - 4).to_le_bytes().to_vec();
     message.resize(bytes as usize, 7);
-    for _ in 0..messages {
+    for turn in 0..messages {
+        if how == "many" && turn > 0 {
+            stream = connected(other(turn), how);
+        }
         let begin = Instant::now();
         stream.write_all(&message).unwrap();
         stream.read_exact(&mut [0; 4]).unwrap();

@@ -234,6 +234,23 @@ fn a_reset_connection_gives_its_message_up() {
     );
 }
 
+/// Goal: thousands of destinations and connections are measured in bounded memory, and none is lost. Method: a connection
+/// and a message for each of 3,000 addresses; a view has 1,024 rows.
+#[test]
+fn many_destinations_have_bounded_rows() {
+    const DESTINATIONS: u64 = 3_000;
+    let Some(lab) = Lab::new("many", "1gbit") else {
+        return;
+    };
+    let mut agent = lab.agent(&settings("1s"), Duration::ZERO);
+    lab.client(&mut agent, DESTINATIONS as u32, 1_000, "many");
+    let view = agent.view().unwrap();
+    assert_eq!((view.connections, view.messages_lost), (DESTINATIONS, 0));
+    let shown: u64 = view.rows.iter().map(|row| row.messages).sum();
+    assert_eq!(view.rows.len(), 1_024);
+    assert_eq!(shown + view.messages_without_row, DESTINATIONS);
+}
+
 /// The default floor, 0.1, is rounded down to a part of 2^32.
 fn at_floor(probability: Option<f64>) -> bool {
     probability.is_some_and(|probability| (probability - 0.1).abs() < 1e-9)
