@@ -26,6 +26,10 @@ struct connection {
 	u64 begin_ns;
 	/* When all but the last segment of what `nearly_seq` ends was acknowledged; 0 if that has not happened. */
 	u64 nearly_ns;
+	/* When every byte was acknowledged, up to `over_seq`, while a program held the socket; 0 otherwise. */
+	u64 over_ns;
+	u64 over_at_least_ns;
+	u32 over_seq;
 	u32 begin_seq;
 	/* The latest acknowledgement. */
 	u32 acknowledged;
@@ -181,11 +185,22 @@ static always_inline void begin(struct bpf_sock_ops *event, struct connection *c
 	connection->begin_seq = event->snd_nxt;
 	connection->acknowledged = event->snd_nxt;
 	connection->nearly_ns = 0;
+	connection->over_ns = 0;
 	connection->begin_ns = now_ns();
 }
 
-/* Passes the message so far to user space. `at_least_ns` is a time at which the message was not yet acknowledged, or 0. */
-static always_inline void report(struct connection *connection, u32 end_seq, u64 now, u64 at_least_ns, u8 flags)
+/* The part of a message that is reported, and its times on the clock. */
+struct part {
+	u64 begin_ns;
+	u64 end_ns;
+	/* A time at which the part was not yet acknowledged, or 0. */
+	u64 at_least_ns;
+	u32 bytes;
+	u8 flags;
+};
+
+/* Passes a part of a message to user space. */
+static always_inline void report(const struct connection *connection, const struct part *part)
 {
 	struct message *message = reserve(&messages, sizeof(*message), 0);
 
@@ -195,20 +210,51 @@ static always_inline void report(struct connection *connection, u32 end_seq, u64
 	}
 	message->to = connection->to;
 	message->class = connection->class;
-	message->flags = connection->flags | flags;
+	message->flags = part->flags;
 	message->reserved[0] = message->reserved[1] = 0;
-	message->bytes = end_seq - connection->begin_seq;
-	message->at_least_ns = at_least_ns ? at_least_ns - connection->begin_ns : 0;
-	message->whole_ns = now - connection->begin_ns;
-	message->ended_ns = now;
+	message->bytes = part->bytes;
+	message->at_least_ns = part->at_least_ns ? part->at_least_ns - part->begin_ns : 0;
+	message->whole_ns = part->end_ns - part->begin_ns;
+	message->ended_ns = part->end_ns;
 	submit(message, 0);
 }
 
 /*
- * A peer may delay the acknowledgement of one segment, and it acknowledges more than one at once. So a last
- * acknowledgement of more than one segment is on time. Otherwise the message took at least as long as all but its last
- * segment.
+ * Ends the message. An acknowledgement may arrive on one processor while another one sends, and both may find that the
+ * message is over. The one that clears `begin_ns` reports it. The caller reads `begin_ns` before the rest of the part, so
+ * that a part of a message that has ended meanwhile is not reported.
  */
+static always_inline void end(struct connection *connection, const struct part *part)
+{
+	u64 begin_ns = part->begin_ns;
+
+	if (begin_ns && __sync_val_compare_and_swap(&connection->begin_ns, begin_ns, 0) == begin_ns)
+		report(connection, part);
+}
+
+static always_inline void finish(struct connection *connection)
+{
+	struct part part = {};
+
+	part.begin_ns = READ_ONCE(connection->begin_ns);
+	part.end_ns = READ_ONCE(connection->over_ns);
+	part.at_least_ns = READ_ONCE(connection->over_at_least_ns);
+	part.bytes = READ_ONCE(connection->over_seq) - READ_ONCE(connection->begin_seq);
+	part.flags = READ_ONCE(connection->flags);
+	if (part.end_ns)
+		end(connection, &part);
+}
+
+/*
+ * While a program holds the socket, the kernel keeps acknowledgements for later, and the program may write more of the
+ * same message. So the message ends with an acknowledgement that the kernel has processed.
+ */
+static always_inline void settle(struct connection *connection, u32 una)
+{
+	if (connection->begin_ns && connection->over_ns && (s32)(una - connection->over_seq) >= 0)
+		finish(connection);
+}
+
 static always_inline void advance(struct connection *connection, struct tcp_sock *tcp, u32 ack)
 {
 	u32 written = tcp->write_seq;
@@ -217,17 +263,29 @@ static always_inline void advance(struct connection *connection, struct tcp_sock
 	u32 more = ack - connection->acknowledged;
 	u64 now;
 
-	if ((s32)more <= 0 || (s32)(tcp->snd_nxt - ack) < 0)
+	/* An answer may come before the sender's processor has advanced `snd_nxt`, but `write_seq` is advanced first. */
+	if ((s32)more <= 0 || (s32)left < 0)
 		return;
 	connection->acknowledged = ack;
 	now = now_ns();
 	if (!left) {
 		u64 nearly_ns = connection->nearly_seq == written ? connection->nearly_ns : 0;
 
-		report(connection, ack, now, more > mss ? now : nearly_ns, 0);
-		connection->begin_ns = 0;
+		connection->over_seq = ack;
+		connection->over_ns = now;
+		connection->over_at_least_ns = more > mss ? now : nearly_ns;
+		if (!((struct sock *)tcp)->sk_lock.owned)
+			finish(connection);
 	} else if (ack - connection->begin_seq >= SPLIT_BYTES) {
-		report(connection, ack, now, now, 0);
+		struct part part = {
+			.begin_ns = connection->begin_ns,
+			.end_ns = now,
+			.at_least_ns = now,
+			.bytes = ack - connection->begin_seq,
+			.flags = connection->flags,
+		};
+
+		report(connection, &part);
 		connection->begin_seq = ack;
 		connection->nearly_ns = 0;
 		connection->begin_ns = now;
@@ -243,6 +301,7 @@ int observe(struct bpf_sock_ops *event)
 	struct settings *set = map_lookup(&settings, &zero);
 	struct connection *connection;
 	u32 op = event->op;
+	int has_payload;
 
 	if (!set || !event->is_fullsock)
 		return 1;
@@ -258,17 +317,36 @@ int observe(struct bpf_sock_ops *event)
 	if (!connection)
 		return 1;
 	if (op == OP_STATE) {
+		if (connection->begin_ns && connection->over_ns)
+			finish(connection);
 		if (event->args[1] == TCP_CLOSE && connection->begin_ns) {
-			report(connection, connection->acknowledged, now_ns(), 0, MESSAGE_GIVEN_UP);
-			connection->begin_ns = 0;
+			struct part part = {
+				.begin_ns = connection->begin_ns,
+				.end_ns = now_ns(),
+				.bytes = connection->acknowledged - connection->begin_seq,
+				.flags = connection->flags | MESSAGE_GIVEN_UP,
+			};
+
+			end(connection, &part);
 		}
 		return 1;
 	}
-	if (connection->begin_ns || event->args[0] == HEADER_OF_NO_PACKET)
+	if (op == OP_HEADER_LENGTH && event->args[0] == HEADER_OF_NO_PACKET)
 		return 1;
-	/* The kernel may not have seen the acknowledgement that ended the last message. */
-	if (op == OP_HEADER_LENGTH && event->skb_len &&
-	    (event->snd_una == event->snd_nxt || connection->acknowledged == event->snd_nxt))
+	settle(connection, event->snd_una);
+	has_payload = op == OP_HEADER_LENGTH && event->skb_len;
+	if (connection->begin_ns) {
+		/* More of the message leaves, so it is not over. */
+		if (has_payload)
+			connection->over_ns = 0;
+		if (!has_payload || event->snd_una != event->snd_nxt || connection->acknowledged == event->snd_una)
+			return 1;
+		/* Nothing is outstanding, and `acknowledge` has not seen it. */
+		COUNT(lost);
+		connection->begin_ns = 0;
+	}
+	/* The kernel may not have processed the acknowledgement that ended the last message. */
+	if (has_payload && (event->snd_una == event->snd_nxt || connection->acknowledged == event->snd_nxt))
 		begin(event, connection, set);
 	else if (is_marked(connection, set))
 		set_mark(event, connection, set->code_point[connection->class & (CLASSES_MAX - 1)]);
@@ -298,7 +376,10 @@ int acknowledge(struct __sk_buff *packet)
 	if (!connection || !connection->begin_ns || !packet->sk)
 		return 1;
 	tcp = tcp_socket(packet->sk);
-	if (!tcp || load_bytes(packet, 0, &head, sizeof(head)))
+	if (!tcp)
+		return 1;
+	settle(connection, tcp->snd_una);
+	if (!connection->begin_ns || load_bytes(packet, 0, &head, sizeof(head)))
 		return 1;
 	if (head >> 4 == 4) {
 		at = (head & 15) * 4;

@@ -3,8 +3,8 @@
  * The part of the kernel's interface that the programs use. With it, clang alone compiles the programs.
  *
  * `struct bpf_sock_ops`, `struct __sk_buff`, `struct bpf_sock` and the helpers' numbers are the kernel's stable interface
- * to BPF programs (bpf-helpers(7)) and must be exact. Of `struct tcp_sock` only the fields that are read are here. The
- * loader corrects their offsets by field name (CO-RE).
+ * to BPF programs (bpf-helpers(7)) and must be exact. Of `struct sock` and `struct tcp_sock` only the fields that are read
+ * are here. The loader corrects their offsets by field name (CO-RE).
  */
 #ifndef ISOLANE_RPC_KERNEL_H
 #define ISOLANE_RPC_KERNEL_H
@@ -16,6 +16,7 @@ typedef unsigned long long u64;
 typedef int s32;
 
 #define SEC(name) __attribute__((section(name), used))
+#define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
 #define always_inline inline __attribute__((always_inline))
 
 /* Description of a map, in the form that the loader reads from the object's type information. */
@@ -147,8 +148,17 @@ struct __sk_buff {
 	u32 gso_size;
 };
 
+typedef struct {
+	int owned;
+} __attribute__((preserve_access_index)) socket_lock_t;
+
+/* The beginning of a `struct tcp_sock`. */
+struct sock {
+	socket_lock_t sk_lock;
+} __attribute__((preserve_access_index));
+
 struct tcp_sock {
-	u32 snd_nxt;
+	u32 snd_una;
 	u32 mss_cache;
 	u32 write_seq;
 } __attribute__((preserve_access_index));

@@ -14,16 +14,16 @@ fn settings(target: &str) -> String {
     )
 }
 
-/// Goal: the measured time of a message is that of its bytes. Method: a port of 8 Mbit/s bounds it from below, the client's
-/// own clock from above: the answer, which the client waits for, carries the acknowledgement. Nothing depends on the speed
-/// of the machine.
+/// Goal: the measured time of a message is that of its bytes. Method: a port of 2 Mbit/s bounds it from below, the client's
+/// own clock from above: the answer, which the client waits for, carries the acknowledgement. Where the machine stops the
+/// client within a write, the message is measured in two parts, and the larger one has half of the bytes.
 #[test]
 fn a_message_takes_what_its_bytes_take() {
-    const MESSAGES: u64 = 8;
+    const MESSAGES: u64 = 3;
     const BYTES: u64 = 100_000;
     // The bucket of the port holds two packets.
-    const LEAST_US: f64 = (BYTES - 2 * 1_514) as f64;
-    let Some(lab) = Lab::new("time", "8mbit") else {
+    const LEAST_US: f64 = 4.0 * (BYTES / 2 - 2 * 1_514) as f64;
+    let Some(lab) = Lab::new("time", "2mbit") else {
         return;
     };
     let mut agent = lab.agent(&settings("1s"), Duration::from_millis(200));
@@ -36,26 +36,20 @@ fn a_message_takes_what_its_bytes_take() {
         (row.destination.as_str(), row.class.as_str()),
         ("10.78.0.2:7001", "high")
     );
-    assert_eq!(
-        (row.messages, row.bytes),
-        (MESSAGES, MESSAGES * BYTES),
-        "{view:?}"
-    );
-    assert_eq!(
-        (row.met, row.missed, row.downgraded),
-        (Some(MESSAGES), Some(0), 0)
-    );
-    let longest = times.iter().max().unwrap().as_secs_f64() * 1e6;
+    assert_eq!((row.bytes, view.messages_lost), (MESSAGES * BYTES, 0));
+    assert!(row.messages >= MESSAGES, "{view:?}");
+    assert_eq!((row.missed, row.downgraded), (Some(0), 0));
+    let longest_us = times.iter().max().unwrap().as_secs_f64() * 1e6;
     let p99_us = row.p99_us.unwrap();
-    assert!(row.median_us.unwrap() >= 0.96 * LEAST_US, "{row:?}");
-    assert!(p99_us <= 1.04 * longest, "{row:?}, the client {longest} us");
+    assert!(p99_us >= 0.96 * LEAST_US, "{row:?}");
+    assert!(p99_us <= 1.04 * longest_us, "{row:?}, {longest_us}");
     let wire = lab.wire();
-    assert!(wire.high >= 8 * BYTES / 1_448, "{wire:?}");
+    assert!(wire.high >= MESSAGES * BYTES / 1_448, "{wire:?}");
     assert_eq!(wire.low, 0, "{wire:?}");
 }
 
 /// Goal: a client that misses its objective runs in the lowest class on the wire, without any change of its own. Method: no
-/// message can keep an objective of a nanosecond.
+/// message can keep an objective of a nanosecond, so after a first client the probability is at its floor.
 #[test]
 fn messages_that_are_not_admitted_leave_in_the_lowest_class() {
     const MESSAGES: u64 = 300;
@@ -63,6 +57,9 @@ fn messages_that_are_not_admitted_leave_in_the_lowest_class() {
         return;
     };
     let mut agent = lab.agent(&settings("1ns"), Duration::ZERO);
+    lab.client(&mut agent, 20, 1_000, "waits");
+    let (first, before) = (agent.view().unwrap(), lab.wire());
+    assert!(at_floor(first.rows[0].admit_probability), "{first:?}");
     lab.client(&mut agent, MESSAGES as u32, 1_000, "waits");
     assert_eq!(agent.verify().unwrap(), Effect::Works);
     let view = agent.view().unwrap();
@@ -73,16 +70,15 @@ fn messages_that_are_not_admitted_leave_in_the_lowest_class() {
         "{view:?}"
     );
     assert!(at_floor(row.admit_probability), "{row:?}");
-    // 30 on average; 100 is 13 standard deviations away.
+    // 30 are admitted on average; 100 is 13 standard deviations away.
     assert!(row.downgraded > MESSAGES - 100, "{view:?}");
     assert_eq!(row.missed, Some(MESSAGES - row.downgraded));
-    assert_eq!(
-        (view.packets_marked, view.packets_with_other_code_point),
-        (MESSAGES, 0)
-    );
+    let checked = (view.packets_marked, view.packets_with_other_code_point);
+    assert_eq!(checked, (MESSAGES + 20, 0));
     let wire = lab.wire();
-    assert!(wire.low >= row.downgraded, "{wire:?}, {row:?}");
-    assert!(wire.high >= MESSAGES - row.downgraded, "{wire:?}, {row:?}");
+    assert!(wire.low - before.low >= row.downgraded, "{wire:?}, {row:?}");
+    let admitted = MESSAGES - row.downgraded;
+    assert!(wire.high - before.high >= admitted, "{wire:?}, {row:?}");
 }
 
 #[test]
@@ -106,7 +102,8 @@ fn shadow_counts_and_marks_nothing() {
 }
 
 /// Goal: no connection stays in the lowest class after a change to `shadow`. Method: the mode changes while messages run,
-/// most of them in the lowest class; at its end the client waits for the code point of its class.
+/// most of them in the lowest class; at its end the client waits for the code point of its class. A client that ended
+/// before the agent worked is followed by another one.
 #[test]
 fn a_change_to_shadow_restores_the_mark_of_the_class() {
     let Some(lab) = Lab::new("change", "1gbit") else {
@@ -116,17 +113,19 @@ fn a_change_to_shadow_restores_the_mark_of_the_class() {
     let mut agent = lab.attach(Arc::clone(&admission), Duration::ZERO);
     let shadow = format!("mode = \"shadow\"\n{}", settings("1ns"));
     let mut low = 0;
-    lab.client_with(&mut agent, (300, 1_000), "waits", |agent| {
-        if low == 0 && lab.wire().low > 0 {
-            admission.reload_text("t", &shadow).unwrap();
-            agent.verify().unwrap();
-            low = lab.wire().low;
+    for _ in 0..20 {
+        lab.client_with(&mut agent, (300, 1_000), "waits", |agent| {
+            if low == 0 && lab.wire().low > 0 {
+                admission.reload_text("t", &shadow).unwrap();
+                agent.verify().unwrap();
+                low = lab.wire().low;
+            }
+        });
+        if low > 0 {
+            break;
         }
-    });
-    assert!(
-        low > 0,
-        "a message ran in the lowest class before the change"
-    );
+    }
+    assert!(low > 0, "no message ran in the lowest class");
     assert_eq!(agent.view().unwrap().mode, "shadow");
 }
 
