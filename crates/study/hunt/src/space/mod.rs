@@ -156,6 +156,12 @@ impl Space {
         space
     }
 
+    /// Whether it was made by [`Space::attackers`]; known until restrictions narrow it.
+    fn is_of_attackers(&self) -> bool {
+        let backward = self.allowed(Feature::Direction).has(point::BACKWARD);
+        backward || self.allowed(Feature::Control).grid() != [0]
+    }
+
     /// The values that `feature` may take.
     pub fn allowed(&self, feature: Feature) -> &Allowed {
         &self.allowed[&feature]
@@ -398,7 +404,7 @@ impl Space {
     }
 
     /// `point` moved towards the rules where that is simple, each of its kinds.
-    fn repaired(&self, mut point: Point) -> Point {
+    pub(crate) fn repaired(&self, mut point: Point) -> Point {
         if !self.allowed(Feature::Second).has(0) && point.second.is_none() {
             let least = self.allowed(Feature::Second).nearest(0);
             point = Feature::Second.set(&point, least);

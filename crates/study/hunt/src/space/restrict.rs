@@ -73,9 +73,15 @@ impl Space {
 
     /// All features that `table` names.
     pub(crate) fn read_all(&mut self, table: &Table<'_>) -> Result<(), InputError> {
-        let seconds = Feature::ALL.into_iter().filter(|f| f.is_of_second());
-        if !self.has_two_kinds() && seconds.clone().any(|f| table.has(f.name())) {
-            *self = self.clone().with_two_kinds();
+        let mut seconds = Feature::ALL.into_iter().filter(|f| f.is_of_second());
+        if let Some(second) = seconds.find(|f| table.has(f.name())) {
+            if self.is_of_attackers() {
+                let expected = "an attacker of a victim has one kind of traffic: drop the key";
+                return Err(table.wrong(second.name(), expected));
+            }
+            if !self.has_two_kinds() {
+                *self = self.clone().with_two_kinds();
+            }
         }
         for feature in Feature::ALL {
             self.read(table, feature.name(), feature)?;

@@ -133,6 +133,12 @@ fn a_key_of_the_second_kind_allows_two_kinds() {
         assert_eq!(Feature::Second.of(&point), point::READ + 1);
         assert!(Feature::SecondDepth.of(&point) <= 16, "{point:?}");
     }
+    let attackers = Space::attackers(&profile("cx6-200g-roce"));
+    let refused = attackers.restricted("\nsecond_mtu = 1024", "app.toml");
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        "app.toml:2: second_mtu = 1024: an attacker of a victim has one kind of traffic: drop the key"
+    );
     let one = space().restricted("depth = [1, 16]", "app.toml").unwrap();
     assert!(!one.has_two_kinds());
     assert_eq!(one.features().len(), Feature::OF_ONE_KIND);
