@@ -60,11 +60,12 @@ impl Effort {
             }
             Feature::Regions | Feature::RegionBytes | Feature::QueuePairs => Self::Resources,
             Feature::MemoryA | Feature::MemoryB => Self::Placement,
-            Feature::Service | Feature::Control => Self::Transport,
+            Feature::Service | Feature::Control | Feature::Second => Self::Transport,
             Feature::Direction => Self::Topology,
+            // Of a second kind as of the first.
             _ => match feature.of_first() {
                 Some(first) => Self::of(first),
-                None => Self::Topology,
+                None => Self::Transport,
             },
         }
     }

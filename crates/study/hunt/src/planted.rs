@@ -250,11 +250,21 @@ impl Planted {
         self.met(point) == self.conditions.len()
     }
 
-    /// Conditions that hold, with the kind of traffic as the first one with which more do.
+    /// Conditions that hold.
     fn met(&self, point: &Point) -> usize {
-        let exchanged = point.second.as_ref().map(|_| point.swapped());
-        let exchanged = exchanged.map_or(0, |point| self.met_as_it_is(&point));
-        exchanged.max(self.met_as_it_is(point))
+        match point.second {
+            None => self.met_as_it_is(point),
+            Some(_) => self.met_as_it_is(&self.seen(point)),
+        }
+    }
+
+    /// The view of `point` of which most conditions hold; the point itself where it has one kind of traffic.
+    fn seen(&self, point: &Point) -> Point {
+        let of_two = self.conditions.keys().any(|feature| feature.is_of_second());
+        // Of equals the first.
+        let views = point.views(of_two).into_iter().rev();
+        let most = views.max_by_key(|view| self.met_as_it_is(view));
+        most.expect("a point has a view at least")
     }
 
     fn met_as_it_is(&self, point: &Point) -> usize {
@@ -275,9 +285,7 @@ impl Planted {
 
     /// Doublings behind the limits of all numbers.
     fn steps_behind(&self, point: &Point) -> f64 {
-        let exchanged = point.second.as_ref().map(|_| point.swapped());
-        let more = |other: &&Point| self.met_as_it_is(other) > self.met_as_it_is(point);
-        let point = exchanged.as_ref().filter(more).unwrap_or(point);
+        let point = &self.seen(point);
         let steps = self.conditions.iter().map(|(feature, allowed)| {
             let Allowed::Range(least, most) = allowed else {
                 return 0.0;

@@ -19,13 +19,17 @@ pub struct Region {
 }
 
 impl Region {
-    /// Whether `point` is inside, with either of its kinds as the first one.
+    /// Whether `point` is inside; of two kinds of traffic, either may meet the conditions (`Point::views`).
     pub fn has(&self, point: &Point) -> bool {
         let holds = |point: &Point| {
             let mut all = self.features.iter();
             all.all(|(feature, allowed)| feature.is_active(point) && allowed.has(feature.of(point)))
         };
-        holds(point) || (point.second.is_some() && holds(&point.swapped()))
+        if point.second.is_none() {
+            return holds(point);
+        }
+        let of_two = self.features.keys().any(|feature| feature.is_of_second());
+        point.views(of_two).iter().any(holds)
     }
 
     /// Whether all of `other` is inside.
@@ -202,6 +206,12 @@ mod tests {
         assert!(region.has(&many) && !region.has(&writes) && !region.has(&plain()));
         assert!(region.has(&writes.beside(&many)) && region.has(&many.beside(&writes)));
         assert!(!region.has(&writes.beside(&plain())));
+        // Many queue pairs in both directions are another workload than many in one.
+        let both_ways = Feature::Direction.set(&many, 1);
+        let mut bidirectional = region;
+        let direction = (Feature::Direction, Allowed::Set(vec![1]));
+        bidirectional.features.extend([direction]);
+        assert!(bidirectional.has(&both_ways) && !bidirectional.has(&both_ways.beside(&writes)));
     }
 
     #[test]

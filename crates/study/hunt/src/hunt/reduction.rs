@@ -123,6 +123,7 @@ impl Run<'_> {
     /// Takes one of two kinds of traffic away where the other alone shows the symptom.
     fn with_one_kind(&self, bench: &mut Bench<'_>, anomaly: &mut Anomaly) -> Result<(), Stop> {
         for point in anomaly.point.single_kinds() {
+            let point = self.space.repaired(point);
             if self.space.check(&point).is_err() {
                 continue;
             }

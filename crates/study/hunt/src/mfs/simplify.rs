@@ -152,7 +152,7 @@ impl Step {
         match self {
             Self::Alone => {
                 let alone = point.single_kinds().pop();
-                alone.unwrap_or_else(|| point.clone())
+                alone.map_or_else(|| point.clone(), |alone| space.repaired(alone))
             }
             Self::OfSecond(step) if point.second.is_some() => {
                 let exchanged = step.apply(&space.swapped(), &point.swapped());

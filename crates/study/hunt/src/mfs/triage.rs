@@ -41,7 +41,8 @@ pub fn triage(
     mild: &Point,
     (known, border): (&[Option<&FeatureSet>], bool),
 ) -> Result<Triage, Stop> {
-    for index in candidates((point, symptom), mild, known) {
+    let usual = space.mild_beside(mild, point);
+    for index in candidates((point, symptom), (mild, &usual), known) {
         let set = known[index].expect("candidates have conditions");
         let named = || {
             let all = set.region.features.keys().copied();
@@ -120,7 +121,7 @@ fn is_named(region: &Region, feature: Feature) -> bool {
 /// the workload, on the same side of the mild value; those whose conditions it meets most come first.
 fn candidates(
     (point, symptom): (&Point, Symptom),
-    mild: &Point,
+    (mild, mild_of_both): (&Point, &Point),
     known: &[Option<&FeatureSet>],
 ) -> Vec<usize> {
     let mut scored: Vec<(usize, usize)> = Vec::new();
@@ -134,10 +135,18 @@ fn candidates(
         };
         let fits = conditions().all(|(&feature, _)| {
             let pattern = feature.dimension() == crate::space::Dimension::Pattern;
-            let (own, usual) = (feature.of(point), feature.of(mild));
+            // That there is a second kind deviates; its features deviate from those of a mild one.
+            let usual = match feature.of_first() {
+                Some(_) => feature.of(mild_of_both),
+                None => feature.of(mild),
+            };
+            let own = feature.of(point);
             let of_known = feature.of(&set.witness);
             match pattern {
-                true if feature.is_of_second() => feature.is_active(point),
+                true if feature.is_of_second() => {
+                    let requests = |point: &Point| point.swapped().requests;
+                    feature.is_active(point) && requests(point) != requests(mild_of_both)
+                }
                 true => point.requests != mild.requests,
                 false => {
                     feature.is_active(point) && own != usual && (own > usual) == (of_known > usual)

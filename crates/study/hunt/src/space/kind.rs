@@ -101,6 +101,42 @@ impl Point {
         }
     }
 
+    /// The points that conditions are held against. With conditions `of_two` kinds these are the point itself and, where there is one,
+    /// the same traffic with the other kind as the first one. Otherwise each kind counts by itself, in the direction that it has: both
+    /// directions of one kind are not one direction of each.
+    pub(crate) fn views(&self, of_two: bool) -> Vec<Self> {
+        if !of_two {
+            return self.parts().into_iter().map(Self::forward).collect();
+        }
+        let exchanged = match self.direction {
+            point::ONE_WAY => Some(self.swapped()),
+            // Hosts change their names with the kinds.
+            point::BIDIRECTIONAL => Some(self.swapped().with_hosts_exchanged()),
+            // One kind crosses the wire, and the other does not.
+            _ => None,
+        };
+        std::iter::once(self.clone()).chain(exchanged).collect()
+    }
+
+    /// Traffic from B to A as that from A to B, which it is with the names of the hosts exchanged.
+    fn forward(self) -> Self {
+        match self.direction {
+            point::BACKWARD => Self {
+                direction: point::ONE_WAY,
+                ..self.with_hosts_exchanged()
+            },
+            _ => self,
+        }
+    }
+
+    fn with_hosts_exchanged(self) -> Self {
+        Self {
+            memory_a: self.memory_b,
+            memory_b: self.memory_a,
+            ..self
+        }
+    }
+
     /// The point with the first kind of `other` as its second.
     #[must_use]
     pub fn beside(&self, other: &Self) -> Self {
@@ -248,6 +284,33 @@ mod tests {
         let alone = both.single_kinds();
         assert_eq!(alone, [plain(), both.swapped().single_kinds()[0].clone()]);
         assert!(plain().single_kinds().is_empty());
+    }
+
+    #[test]
+    fn conditions_are_held_against_the_same_traffic_only() {
+        let near = |direction: u64| Point {
+            direction,
+            memory_a: 2,
+            ..plain().beside(&reads())
+        };
+        let seen = |direction: u64, of_two: bool| {
+            let views = near(direction).views(of_two);
+            let views = views.iter();
+            let seen = views.map(|p| (p.direction, p.service, p.memory_a, p.memory_b));
+            seen.collect::<Vec<_>>()
+        };
+        assert_eq!(seen(point::ONE_WAY, true), [(0, 1, 2, 0), (0, 2, 2, 0)]);
+        assert_eq!(
+            seen(point::BIDIRECTIONAL, true),
+            [(1, 1, 2, 0), (1, 2, 0, 2)]
+        );
+        assert_eq!(seen(point::LOOPBACK, true), [(2, 1, 2, 0)]);
+        // The second kind comes from B, as traffic from A does with the names of the hosts exchanged.
+        assert_eq!(
+            seen(point::BIDIRECTIONAL, false),
+            [(0, 1, 2, 0), (0, 2, 0, 2)]
+        );
+        assert_eq!(seen(point::LOOPBACK, false), [(0, 1, 0, 2), (4, 2, 2, 0)]);
     }
 
     #[test]
