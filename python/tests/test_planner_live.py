@@ -102,12 +102,14 @@ def test_a_core_that_is_planned_as_the_accelerator_is_named_once(tmp_path: pathl
         assert sum("operator model: its thread hardly waits" in line for line in lines) == expected
 
 
-def test_operators_are_checked_in_the_process_that_runs_them(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model file that is opened with CUDA in this process could not be run in a copy of it."""
+def test_a_model_file_is_opened_where_it_will_run(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is opened with CUDA in this process could not be run in a copy of it."""
     seen = tmp_path / "seen"
-    monkeypatch.setattr(live, "check_operators", lambda _: seen.write_text(str(os.getpid())))
-    Live(query(), apart=True)
-    assert int(seen.read_text()) != os.getpid()
+    monkeypatch.setattr(live, "made", lambda _: seen.write_text(str(os.getpid())))
+    file = dataclasses.replace(query().operators[2], implementation="model.onnx")
+    for apart in (False, True):
+        live.check_operators(dataclasses.replace(query(), operators=(*query().operators[:2], file)), apart)
+        assert (int(seen.read_text()) == os.getpid()) is not apart
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from isolane.planner import multi, sharing
 from isolane.planner.estimate import Estimator, Table
-from isolane.planner.model import Infrastructure, Link, PlanError, Query, Tier
+from isolane.planner.model import Infrastructure, Launch, Link, OperatorResult, OperatorSpec, PlanError, Query, Tier
 from isolane.planner.planning import Planned, plan_query
 from isolane.planner.search.problem import Options
 
@@ -55,12 +55,25 @@ def test_parts_add_up_to_the_estimators_latency() -> None:
     launches = [replay.launch(query.template, each) for each in query.configurations()]
     table = Table.of(launches, query.template)
     placed, launched = (each.ravel() for each in np.indices((len(estimator.placements), len(launches))))
-    share, time_ms, visits, fixed_ms = sharing.parts(estimator, table, placed, launched)
+    share, time_ms, held_ms, visits, fixed_ms = sharing.parts(estimator, table, placed, launched)
+    assert (held_ms == time_ms).all()
     whole = estimator.estimates(table)
     np.testing.assert_allclose(fixed_ms + time_ms.sum(axis=1), whole.latency_ms[placed, launched], rtol=1e-12)
     assert ((visits > 0) == (time_ms > 0)).all()
     overload = np.maximum(share - 1.0, 0.0).sum(axis=1)
     np.testing.assert_allclose(overload, whole.overload[placed, launched], atol=1e-12)
+
+
+def test_a_core_that_waits_for_an_accelerator_is_held_by_the_visit() -> None:
+    """A core that another query finds taken for 50 ms makes it wait as long, whatever the thread does there."""
+    operators = (OperatorSpec("s", "source", "a:S"), OperatorSpec("m", "model", "a:M", gpu=True))
+    tiers = Infrastructure((Tier("t", 0, 0.5, 0.25, 1.0, 1.0),), ())
+    query = Query("q", operators, 0.5, 500.0, rate_items_per_s=1.0)
+    results = {"s": OperatorResult(0.0, 100.0), "m": OperatorResult(10.0, 100.0, core_ms=5.0, overlap_ms=10.0)}
+    found = sharing.choices(query, Estimator(query, ("s", "m"), tiers), [Launch(("s", "m"), (), 1.0, results, 1.0)])
+    # On this tier 5 ms of a core take 10 ms, and the accelerator 40 ms.
+    assert (found.time_ms[0, 0], found.share[0, 0]) == (pytest.approx(10.0), pytest.approx(0.05))
+    assert found.work_ms[0, 0] == pytest.approx(0.05 * 50.0)
 
 
 def test_no_pair_that_could_matter_is_dropped() -> None:

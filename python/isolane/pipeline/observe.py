@@ -38,7 +38,7 @@ from isolane.pipeline.operator import KnobValue, Operator, load
 from isolane.pipeline.records import Record
 from isolane.pipeline.runner import Runner, RunnerError
 from isolane.pipeline.spaces import Spaces
-from isolane.pipeline.stopwatch import parts
+from isolane.pipeline.stopwatch import Spent, mean_parts
 from isolane.planner.estimate import Estimator, Table
 from isolane.planner.live import configured, pass_through
 from isolane.planner.model import Configuration, Infrastructure, Launch, OperatorResult, Query, Workload
@@ -182,10 +182,10 @@ def launch_of(deployment: Deployment, records: Sequence[Record], accuracy: float
             return None
         passed = [hop for hop in hops if hop["bytes_out"]]
         slow = deployment.place(stage.tier).slowdown(stage)
-        processor_ms, idle_ms = (float(np.mean([hop[name] for hop in hops])) for name in ("processor_ms", "idle_ms"))
-        worked = [hop["accelerator_ms"] / slow for hop in hops if "accelerator_ms" in hop]
-        worked_ms = float(np.mean(worked)) if len(worked) == len(hops) else None
-        own = parts(processor_ms / slow, idle_ms / (slow if stage.gpu else 1.0), stage.gpu, worked_ms)
+        waits = slow if stage.gpu else 1.0
+        calls = [(hop["processor_ms"] / slow, hop["idle_ms"] / waits, hop.get("accelerator_ms")) for hop in hops]
+        spent = [Spent(core + idle, core, 0.0, None if worked is None else worked / slow) for core, idle, worked in calls]
+        own = mean_parts(spent, stage.gpu)
         results[stage.name] = OperatorResult(
             own.processing_ms,
             float(np.mean([hop["bytes_out"] for hop in passed])) if passed else 0.0,

@@ -19,7 +19,10 @@ import math
 import os
 import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from numbers import Real
+from statistics import fmean
 
 from isolane.pipeline.operator import Accelerated, OperatorError
 
@@ -75,6 +78,16 @@ def parts(processor_ms: float, idle_ms: float, gpu: bool, accelerator_ms: float 
     return Parts(processor_ms + idle_ms, 0.0, 0.0)
 
 
+def mean_parts(calls: Sequence[Spent], gpu: bool) -> Parts:
+    """The means over calls: of each part if the operator tells the accelerator's time, else the parts of the mean times."""
+    if not calls:
+        return Parts(0.0, 0.0, 0.0)
+    if any(one.accelerator_ms is None for one in calls):
+        return parts(fmean(one.processor_ms for one in calls), fmean(one.idle_ms for one in calls), gpu)
+    each = [astuple(parts(one.processor_ms, one.idle_ms, gpu, one.accelerator_ms)) for one in calls]
+    return Parts(*map(fmean, zip(*each, strict=True)))
+
+
 class Stopwatch:
     """Measures calls to this operator by the thread that makes the stopwatch; no other thread may use it."""
 
@@ -109,8 +122,9 @@ class Stopwatch:
         if self._operator is None:
             return None
         told = self._operator.accelerator_ms()
-        if isinstance(told, bool) or not isinstance(told, (int, float)) or not math.isfinite(told):
-            raise OperatorError(f"accelerator_ms() returned {told!r}: must be milliseconds")
+        # Numbers of numpy too.
+        if isinstance(told, bool) or not isinstance(told, Real) or not math.isfinite(told):
+            raise OperatorError(f"accelerator_ms() returned {told!r}: must be a number of milliseconds")
         return float(told)
 
     def _queued_ns(self) -> int:

@@ -32,7 +32,7 @@ import numpy as np
 from isolane import allowed
 from isolane.pipeline.item import Item, ItemError, encode
 from isolane.pipeline.operator import METHODS, OperatorError, describe, load
-from isolane.pipeline.stopwatch import IDLE_MIN_MS, Parts, Spent, Stopwatch, parts
+from isolane.pipeline.stopwatch import IDLE_MIN_MS, Parts, Spent, Stopwatch, mean_parts, parts
 from isolane.planner.model import (
     Configuration,
     FilterScore,
@@ -72,13 +72,14 @@ def made(spec: OperatorSpec) -> Runs:
         raise PlanError(f"operator {spec.name}: {error}") from error
 
 
-def check_operators(query: Query) -> None:
-    """Raises what is wrong with the operators' names, all of them, and with model files, before anything is launched."""
+def check_operators(query: Query, apart: bool = False) -> None:
+    """Raises what is wrong with the operators' names, all of them, and with model files, before anything is launched. Model files
+    are opened in this process, or in a copy of it: a process that has used CUDA cannot use it again in its copies."""
     wrong = []
     for spec in query.operators:
         try:
             if spec.implementation.endswith(".onnx"):
-                made(spec)
+                opened(spec, apart)
             else:
                 allowed.find_class(spec.implementation, METHODS)
         except PlanError as error:
@@ -87,6 +88,19 @@ def check_operators(query: Query) -> None:
             wrong.append(f"operator {spec.name}: operator {error}")
     if wrong:
         raise PlanError("; ".join(wrong))
+
+
+def opened(spec: OperatorSpec, apart: bool) -> None:
+    """Opens the model file once."""
+
+    def work() -> Ran:
+        made(spec)
+        return Ran(0.0, {}, (1.0, 1.0))
+
+    if apart:
+        elsewhere(work, f"operator {spec.name}", math.inf)
+    else:
+        work()
 
 
 def configured(spec: OperatorSpec, settings: dict[str, Value]) -> Runs:
@@ -209,7 +223,11 @@ def pass_through(
 
 def measured(spec: OperatorSpec, calls: Sequence[Spent], sizes: Sequence[int], items: int) -> OperatorResult:
     """What the calls and the sizes of what was sent say of an operator."""
-    mean, tail = told(spec, calls) if any(one.accelerator_ms is not None for one in calls) else by_clocks(spec, calls)
+    worked_ms = float(np.mean([one.accelerator_ms or 0.0 for one in calls])) if calls else 0.0
+    if not spec.gpu and worked_ms > IDLE_MIN_MS:
+        raise PlanError(f"operator {spec.name}: an accelerator worked for it, {worked_ms:.3g} ms per item: its query must have `gpu: true`")
+    mean = mean_parts(calls, spec.gpu)
+    tail = tails(mean, calls, spec.gpu)
     return OperatorResult(
         processing_ms=mean.processing_ms,
         output_bytes=float(np.mean(sizes)) if sizes else 0.0,
@@ -224,26 +242,14 @@ def measured(spec: OperatorSpec, calls: Sequence[Spent], sizes: Sequence[int], i
     )
 
 
-def told(spec: OperatorSpec, calls: Sequence[Spent]) -> tuple[Parts, Parts]:
-    """Means and 99th percentiles of an operator that tells how long the accelerator worked."""
-    worked_ms = float(np.mean([one.accelerator_ms or 0.0 for one in calls]))
-    if not spec.gpu and worked_ms > IDLE_MIN_MS:
-        raise PlanError(f"operator {spec.name}: an accelerator worked for it, {worked_ms:.3g} ms per item: its query must have `gpu: true`")
-    each = [dataclasses.astuple(parts(one.processor_ms, one.idle_ms, spec.gpu, one.accelerator_ms)) for one in calls]
-    mean, tail = np.mean(each, axis=0), np.percentile(each, 99, axis=0)
-    return Parts(*map(float, mean)), Parts(*map(float, tail))
-
-
-def by_clocks(spec: OperatorSpec, calls: Sequence[Spent]) -> tuple[Parts, Parts]:
-    """Means and 99th percentiles of an operator of which only the thread's clocks are known."""
-    busy = [one.processor_ms for one in calls] or [0.0]
-    idle = [one.idle_ms for one in calls] or [0.0]
-    mean = parts(float(np.mean(busy)), float(np.mean(idle)), spec.gpu)
-    return mean, tails(mean, busy, idle)
-
-
-def tails(mean: Parts, busy: Sequence[float], idle: Sequence[float]) -> Parts:
+def tails(mean: Parts, calls: Sequence[Spent], gpu: bool) -> Parts:
     """The 99th percentile of each part, of the same resources as the means."""
+    if not calls:
+        return mean
+    if all(one.accelerator_ms is not None for one in calls):
+        each = [dataclasses.astuple(parts(one.processor_ms, one.idle_ms, gpu, one.accelerator_ms)) for one in calls]
+        return Parts(*map(float, np.percentile(each, 99, axis=0)))
+    busy, idle = ([getattr(one, name) for one in calls] for name in ("processor_ms", "idle_ms"))
     busy_ms, idle_ms = float(np.percentile(busy, 99)), float(np.percentile(idle, 99))
     if mean.core_ms:
         return Parts(idle_ms, busy_ms, 0.0)
@@ -340,12 +346,6 @@ ANSWER_BYTES = 1 << 20
 ERROR_CHARACTERS = 1_000
 
 
-def checked(query: Query) -> Ran:
-    """A run of nothing, if the query's operators can be made."""
-    check_operators(query)
-    return Ran(0.0, {}, (1.0, 1.0))
-
-
 class Live:
     """The launcher that runs the operators. With a budget, launches end by `BudgetSpent` when so many seconds of wall time have
     passed since it was made. `progress` gets a line per launch."""
@@ -360,12 +360,10 @@ class Live:
     ) -> None:
         self.query = query
         self.apart = apart
-        self.began_s = time.monotonic()
-        self.budget_s = budget_s
-        # Apart too: a process that has used CUDA cannot use it again in its copies.
-        self.bounded(lambda: checked(query))
+        check_operators(query, apart)
         self.workload = Checked(query, workload_of(query) if workload is None else workload)
         self.began_s = time.monotonic()
+        self.budget_s = budget_s
         self.hinted: set[str] = set()
         self.progress = progress
         self.launches = 0

@@ -111,7 +111,7 @@ class Choices:
     """The pairs of one query that meet its objectives alone, best first, as arrays with a row for each.
 
     `share` and `time_ms` have a column for each resource, as have `visits`, how often an item is served there, and `work_ms`, share
-    times the time of a visit, which adds up over queries; `own_ms` is what of it makes the query's own items wait. `pairs` are (index of the placement, index of the launch).
+    times the time for which a visit holds it, which adds up over queries; `own_ms` is what of it makes the query's own items wait. `pairs` are (index of the placement, index of the launch).
     """
 
     query: Query
@@ -145,8 +145,8 @@ def choices(query: Query, estimator: Estimator, launches: Sequence[Launch]) -> C
     free_ms = np.array([each.servers for each in shared], dtype=np.float64) * 1000.0 / query.rate_items_per_s
     best_first = np.argsort(-value[placed, launched], kind="stable")
     placed, launched = placed[best_first], launched[best_first]
-    share, time_ms, visits, fixed_ms = parts(estimator, table, placed, launched)
-    visit_ms = time_ms / np.maximum(visits, 1.0)
+    share, time_ms, held_ms, visits, fixed_ms = parts(estimator, table, placed, launched)
+    visit_ms = held_ms / np.maximum(visits, 1.0)
     found = Choices(
         query,
         estimator,
@@ -163,8 +163,9 @@ def choices(query: Query, estimator: Estimator, launches: Sequence[Launch]) -> C
     return subset(found, unbeaten(found))
 
 
-def parts(estimator: Estimator, table: Table, placed: Indices, launched: Indices) -> tuple[Array, Array, Array, Array]:
-    """Shares, times and visits at each resource, and the rest of the latency, of these pairs."""
+def parts(estimator: Estimator, table: Table, placed: Indices, launched: Indices) -> tuple[Array, Array, Array, Array, Array]:
+    """Shares, times, times held and visits at each resource, and the rest of the latency, of these pairs. A core is held, besides
+    its own time, while it waits for an accelerator without sleep."""
     query, order = estimator.query, estimator.order
     tiers, links = estimator.infrastructure.tiers, estimator.infrastructure.links
     shares = np.concatenate(estimator.shares(table))[:, placed, launched].T
@@ -179,11 +180,14 @@ def parts(estimator: Estimator, table: Table, placed: Indices, launched: Indices
     beside = estimator.slow_core[placed] * table.core_ms[launched]
     each += [(spent * (~gpu & ~source) + beside) * (where == tier.order) for tier in tiers]
     each += [spent * ((where == tier.order) & gpu) for tier in tiers]
+    overlap = estimator.slow[placed] * table.overlap_ms[launched]
+    waits = [np.zeros_like(overlap) for _ in links] + [overlap * (where == tier.order) for tier in tiers] + [np.zeros_like(overlap) for _ in tiers]
     fixed = estimator.delay_ms[placed] + (spent * (source & ~gpu)).sum(axis=1) + table.waiting_ms[launched].sum(axis=1)
     shape = (len(placed), len(each))
     times = np.stack([one.sum(axis=1) for one in each], axis=1).reshape(shape)
+    held = times + np.stack([one.sum(axis=1) for one in waits], axis=1).reshape(shape)
     visits = np.stack([(one > 0.0).sum(axis=1) for one in each], axis=1).reshape(shape)
-    return shares, times, visits.astype(np.float64), fixed
+    return shares, times, held, visits.astype(np.float64), fixed
 
 
 def subset(found: Choices, kept: Indices) -> Choices:
