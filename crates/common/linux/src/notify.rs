@@ -1,10 +1,18 @@
 //! Messages to the service manager: ready, reloading, stopping, watchdog.
 //!
-//! Method: one datagram of lines to the socket in `NOTIFY_SOCKET`, which never waits: a service manager that does not read
-//! must not stop a service. Without a service manager nothing is sent. Source: sd_notify(3).
+//! Method: one datagram of lines to the socket in `NOTIFY_SOCKET`. A service manager that does not read must not stop a
+//! service, so sending does not wait. Only `ready` is tried again for up to [`PATIENCE`], since a manager that missed it
+//! would end the service. Without a service manager nothing is sent. Source: sd_notify(3).
 
+use std::io::ErrorKind;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// How long `ready` waits for a service manager whose queue is full.
+const PATIENCE: Duration = Duration::from_secs(10);
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// Connection to the service manager, if there is one.
 #[derive(Debug)]
@@ -50,29 +58,35 @@ impl Notify {
 
     /// Reports that the service runs. `status` is one line for people.
     pub fn ready(&self, status: &str) {
-        self.send(&format!("READY=1\nSTATUS={status}"));
+        let text = format!("READY=1\nSTATUS={status}");
+        let begun = Instant::now();
+        while !self.send(&text) && begun.elapsed() < PATIENCE {
+            thread::sleep(PAUSE);
+        }
     }
 
     /// Reports a reload; [`Notify::ready`] must follow.
     pub fn reloading(&self, now_ns: u64) {
-        self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", now_ns / 1_000));
+        let _ = self.send(&format!("RELOADING=1\nMONOTONIC_USEC={}", now_ns / 1_000));
     }
 
     /// Reports that the service still runs.
     pub fn alive(&self) {
-        self.send("WATCHDOG=1");
+        let _ = self.send("WATCHDOG=1");
     }
 
     /// Reports that the service ends.
     pub fn stopping(&self) {
-        self.send("STOPPING=1");
+        let _ = self.send("STOPPING=1");
     }
 
-    /// Errors are ignored: a missing service manager must not stop the service.
-    fn send(&self, text: &str) {
-        if let Some((socket, address)) = &self.socket {
-            let _ = socket.send_to_addr(text.as_bytes(), address);
-        }
+    /// False if the queue is full. Other errors are ignored: a missing service manager must not stop the service.
+    fn send(&self, text: &str) -> bool {
+        let Some((socket, address)) = &self.socket else {
+            return true;
+        };
+        let sent = socket.send_to_addr(text.as_bytes(), address);
+        !sent.is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
     }
 }
 
@@ -102,6 +116,24 @@ mod tests {
         let manager = UnixDatagram::bind_addr(&address).unwrap();
         Notify::to(&format!("@{name}"), None).stopping();
         assert_eq!(heard(&manager), "STOPPING=1");
+    }
+
+    #[test]
+    fn a_manager_with_a_full_queue_still_hears_that_the_service_is_ready() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let manager = UnixDatagram::bind(&path).unwrap();
+        let notify = Notify::to(path.to_str().unwrap(), None);
+        while notify.send("WATCHDOG=1") {}
+        let reader = thread::spawn(move || {
+            let mut count = 0;
+            while heard(&manager) == "WATCHDOG=1" {
+                count += 1;
+            }
+            count
+        });
+        notify.ready("x");
+        assert!(reader.join().unwrap() > 0);
     }
 
     #[test]

@@ -42,6 +42,16 @@ fn a_report_has_points_and_the_output_is_as_without_it() {
 }
 
 #[test]
+fn an_application_without_an_objective_has_met_none() {
+    let saturated = CONTENTION.replace("mercury/contention", "tiering/saturated");
+    let (shown, _) = sim(&saturated, &["--policy", "tpp", "--duration", "1s"], 0);
+    let row = shown.lines().find(|line| line.contains(" tpp "));
+    let words: Vec<&str> = row.unwrap().split_whitespace().collect();
+    // Name, policy, latency, GB/s, two words of throughput, objective, met.
+    assert_eq!(&words[6..8], ["-", "-"], "{shown}");
+}
+
+#[test]
 fn a_refused_application_gets_the_reason() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("late.toml");

@@ -223,10 +223,10 @@ fn apps(results: &[MemResult]) -> String {
 
 /// The part of the time in which the objective was met, in percent.
 fn met(app: &MemAppResult) -> String {
-    if objective(app) == "-" {
-        return "-".to_owned();
+    match (app.slo_latency_ns, app.slo_bandwidth_gb_per_s) {
+        (None, None) => "-".to_owned(),
+        _ => number(app.slo_met_share * 100.0),
     }
-    number(app.slo_met_share * 100.0)
 }
 
 fn objective(app: &MemAppResult) -> String {
