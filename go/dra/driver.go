@@ -31,6 +31,10 @@ type driver struct {
 	fatal             context.CancelCauseFunc
 	// mutex: the kubelet's calls and reconcile change the same files.
 	mutex sync.Mutex
+	// changes counts the kubelet's calls: a claim that was read before a call is not applied after it.
+	changes int
+	// last is the claim that the last comparison ended with; the next one begins after it.
+	last types.UID
 	// said are the reports of the last reconcile; each is printed once while its reason lasts.
 	said map[string]bool
 }
@@ -41,6 +45,7 @@ var _ kubeletplugin.DRAPlugin = (*driver)(nil)
 func (d *driver) PrepareResourceClaims(_ context.Context, claims []*resourceapi.ResourceClaim) (map[types.UID]kubeletplugin.PrepareResult, error) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
+	d.changes++
 	made := map[types.UID]kubeletplugin.PrepareResult{}
 	for _, claim := range claims {
 		devices, err := d.prepare(claim)
@@ -136,6 +141,7 @@ func podsOf(claim *resourceapi.ResourceClaim) ([]types.UID, error) {
 func (d *driver) UnprepareResourceClaims(_ context.Context, claims []kubeletplugin.NamespacedObject) (map[types.UID]error, error) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
+	d.changes++
 	made := map[types.UID]error{}
 	for _, claim := range claims {
 		err := d.store.remove(claim.UID)
@@ -164,16 +170,27 @@ func (d *driver) reconcile(ctx context.Context) {
 	d.mutex.Lock()
 	records, wrong := d.store.prepared()
 	d.mutex.Unlock()
+	// All claims are compared in turn, also if they are too many for one comparison. The records are in the order of their identifiers.
+	begin := slices.IndexFunc(records, func(one record) bool { return one.uid > d.last })
+	if begin > 0 {
+		records = slices.Concat(records[begin:], records[:begin])
+	}
 	for _, one := range records {
+		d.mutex.Lock()
+		changes := d.changes
+		d.mutex.Unlock()
 		claim, err := d.claims.ResourceClaims(one.claim.Namespace).Get(ctx, one.claim.Name, metav1.GetOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			wrong = append(wrong, fmt.Errorf("claim %s: %w; its share stays", one.claim, err))
 			continue
 		}
 		gone := err != nil || claim.UID != one.uid
+		d.last = one.uid
 		d.mutex.Lock()
-		if err := d.follow(one, claim, gone); err != nil {
-			wrong = append(wrong, fmt.Errorf("claim %s: %w", one.claim, err))
+		if d.changes == changes {
+			if err := d.follow(one, claim, gone); err != nil {
+				wrong = append(wrong, fmt.Errorf("claim %s: %w", one.claim, err))
+			}
 		}
 		d.mutex.Unlock()
 	}
@@ -185,7 +202,7 @@ func (d *driver) reconcile(ctx context.Context) {
 	d.report(wrong)
 }
 
-// follow brings one claim up to date, unless the kubelet has undone it meanwhile.
+// follow brings one claim up to date.
 func (d *driver) follow(one record, claim *resourceapi.ResourceClaim, gone bool) error {
 	now, err := d.store.read(one.uid)
 	if errors.Is(err, errNoRecord) {

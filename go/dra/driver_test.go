@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -12,7 +13,9 @@ import (
 
 	oci "github.com/opencontainers/runtime-spec/specs-go"
 	resourceapi "k8s.io/api/resource/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	resourceclient "k8s.io/client-go/kubernetes/typed/resource/v1"
 	drapb "k8s.io/kubelet/pkg/apis/dra/v1"
 	registerapi "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 	"tags.cncf.io/container-device-interface/pkg/cdi"
@@ -47,11 +50,11 @@ func TestTheMachinesSharesArePublished(t *testing.T) {
 	if len(slice.Spec.Devices) != 8 {
 		t.Fatal(len(slice.Spec.Devices))
 	}
-	// 92 Gb/s for the weights 4 * 4 + 3 * 1 and 4 of others: 92 / 23 * 4 = 16.
+	// 92 Gb/s for the weights 4 * 4 + 3 * 1 + 4 of all offers and 4 of others: 92 / 27 * 4 = 13.6.
 	first := slice.Spec.Devices[0]
 	rate, _ := first.Capacity["guarantee"]
 	if first.Name != "mlx5-0-bandwidth-4-0" || *first.Attributes["rnic"].StringValue != "mlx5_0" ||
-		*first.Attributes["class"].StringValue != "bandwidth" || *first.Attributes["weight"].IntValue != 4 || rate.Value.Value() != 16_000_000_000 {
+		*first.Attributes["class"].StringValue != "bandwidth" || *first.Attributes["weight"].IntValue != 4 || rate.Value.Value() != 13_629_629_629 {
 		t.Errorf("%+v", first)
 	}
 	if latency := slice.Spec.Devices[4]; latency.Name != "mlx5-0-latency-1-0" || len(latency.Capacity) != 0 {
@@ -119,6 +122,50 @@ func TestParametersLowerClassAndWeight(t *testing.T) {
 	hasAll(t, string(text), "class = \"throughput\"", "weight = 2")
 }
 
+func TestWeightsOfOneRNICAddUp(t *testing.T) {
+	m := newMachine(t, newAPIServer(t))
+	if _, err := inProcess(t, m).prepare(newClaim("prod", 1, "mlx5-0-bandwidth-4-0", "mlx5-0-bandwidth-4-1")); err != nil {
+		t.Fatal(err)
+	}
+	text, _ := os.ReadFile(m.path("control/assignments/" + m.names("control/assignments")[0]))
+	hasAll(t, string(text), "weight = 8")
+}
+
+// claimsWith calls a function before each answer of the API server.
+type claimsWith struct {
+	resourceclient.ResourceClaimInterface
+	before func()
+}
+
+func (c claimsWith) ResourceClaims(string) resourceclient.ResourceClaimInterface { return c }
+func (c claimsWith) Get(ctx context.Context, name string, options metav1.GetOptions) (*resourceapi.ResourceClaim, error) {
+	claim, err := c.ResourceClaimInterface.Get(ctx, name, options)
+	c.before()
+	return claim, err
+}
+
+func TestAClaimThatTheKubeletPreparesMeanwhileStays(t *testing.T) {
+	api := newAPIServer(t)
+	m := newMachine(t, api)
+	d := inProcess(t, m)
+	claim := newClaim("prod", 1, "mlx5-0-bandwidth-4-0")
+	if _, err := d.prepare(claim); err != nil {
+		t.Fatal(err)
+	}
+	stale := claim.DeepCopy()
+	stale.Status.Allocation = nil
+	api.put(stale)
+	d.claims = claimsWith{d.claims.ResourceClaims("prod"), func() {
+		if made, _ := d.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{claim}); made[claim.UID].Err != nil {
+			t.Error(made)
+		}
+	}}
+	d.reconcile(t.Context())
+	if left := m.left(); len(left) != 2 {
+		t.Errorf("left: %v", left)
+	}
+}
+
 func TestAWrongClaimIsNamedAndLeavesNothing(t *testing.T) {
 	api := newAPIServer(t)
 	m := newMachine(t, api)
@@ -150,7 +197,9 @@ func TestAWrongClaimIsNamedAndLeavesNothing(t *testing.T) {
 		"another pool":        {otherPool, []string{"machine-2", node}},
 		"another driver":      {otherDriver, []string{"no device of the driver isolane.dev"}},
 		"access of an admin":  {admin, []string{"adminAccess", "remove it"}},
-		"two classes":         {newClaim("prod", 1, device, "mlx5-0-latency-1-0"), []string{"class latency and weight 1", "bandwidth and 4"}},
+		"two classes":         {newClaim("prod", 1, device, "mlx5-0-latency-1-0"), []string{"the class latency", "the class bandwidth", "one class"}},
+		"two weights":         {newClaim("prod", 1, device, "mlx5-0-bandwidth-4-1", "mlx5-1-bandwidth-4-0"), []string{"devices of mlx5_1: have the weight 4 together", "of mlx5_0 8", "equal weights"}},
+		"a class not used":    {configure(newClaim("test", 1, "mlx5-0-latency-1-0"), `{`+sharedParameters+`,"class":"bandwidth"}`), []string{"class latency", "pods.latencyNamespaces"}},
 		"a path as pod's uid": {podWithoutUID, []string{"../../x", "pod", "hexadecimal"}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -168,7 +217,7 @@ func TestAPathAsUidReachesNoFile(t *testing.T) {
 	m := newMachine(t, api)
 	k := m.start()
 	m.file("victim.json", "{}")
-	for _, uid := range []string{"x/../../victim", "../victim", "/victim", "", ".", strings.Repeat("a", 37), strings.Repeat("a", 100_000), "a\x00b", "*"} {
+	for _, uid := range []string{"x/../../victim", "../victim", "/victim", "", ".", strings.Repeat("a", 37), strings.Repeat("-", 36), strings.Repeat("a", 100_000), "a\x00b", "*"} {
 		hasAll(t, k.unprepare(uid), "hexadecimal")
 		claim := newClaim("prod", 1, "mlx5-0-bandwidth-4-0")
 		claim.UID = types.UID(uid)
@@ -371,8 +420,8 @@ func TestGuaranteesOfAnRNICAreAtMostItsRate(t *testing.T) {
 		guarantee := device.Capacity["guarantee"]
 		sum += guarantee.Value.Value()
 	}
-	// 100 / 7 = 14.28...
-	if sum != 7*14 {
+	// 100 * 3 / 27 = 11.1.
+	if sum != 7*11 {
 		t.Error(sum)
 	}
 	// Two names that differ in - and _ only have devices with different names.

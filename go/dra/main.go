@@ -62,6 +62,7 @@ func parse(arguments []string) (settings, error) {
 	flags.SetOutput(io.Discard)
 	err := flags.Parse(arguments)
 	if errors.Is(err, flag.ErrHelp) {
+		fmt.Println("isolane-dra publishes shares of this machine's RDMA NICs in Kubernetes and prepares the claims of pods.\n\nOptions:")
 		flags.SetOutput(os.Stdout)
 		flags.PrintDefaults()
 	}

@@ -61,10 +61,16 @@ type share struct {
 	weight int64
 }
 
+// offered is the share of a device.
+type offered struct {
+	share
+	rnic string
+}
+
 // offers are the devices of this machine.
 type offers struct {
 	devices []resourceapi.Device
-	shares  map[string]share
+	shares  map[string]offered
 }
 
 func readOffers(path string) (*offers, error) {
@@ -84,14 +90,15 @@ func parseOffers(path string, text []byte) (*offers, error) {
 	if file.OthersWeight < 0 || file.OthersWeight > weightMax {
 		return nil, fmt.Errorf("%s: othersWeight %d: must be from 0 to %d", path, file.OthersWeight, weightMax)
 	}
-	weights := map[string]int64{}
+	// A tenant has its weight on each RDMA NIC of the machine, whichever it has claimed.
+	sum := file.OthersWeight
 	for at, offer := range file.Offers {
 		if err := offer.check(); err != nil {
 			return nil, fmt.Errorf("%s: offers[%d]: %w", path, at, err)
 		}
-		weights[offer.RNIC] += offer.Weight * int64(offer.Count)
+		sum += offer.Weight * int64(offer.Count)
 	}
-	made := &offers{shares: map[string]share{}}
+	made := &offers{shares: map[string]offered{}}
 	rates := map[string]resource.Quantity{}
 	for at, offer := range file.Offers {
 		if rate, known := rates[offer.RNIC]; known && rate.Cmp(offer.Rate) != 0 {
@@ -99,7 +106,7 @@ func parseOffers(path string, text []byte) (*offers, error) {
 		}
 		rates[offer.RNIC] = offer.Rate
 		for range offer.Count {
-			if err := made.add(offer, weights[offer.RNIC]+file.OthersWeight); err != nil {
+			if err := made.add(offer, sum); err != nil {
 				return nil, fmt.Errorf("%s: offers[%d]: %w", path, at, err)
 			}
 		}
@@ -160,7 +167,7 @@ func (o *offers) add(offer offer, sum int64) error {
 		bits := *resource.NewQuantity(offer.Rate.Value()/sum*offer.Weight+offer.Rate.Value()%sum*offer.Weight/sum, resource.DecimalSI)
 		device.Capacity = map[resourceapi.QualifiedName]resourceapi.DeviceCapacity{capacityGuarantee: {Value: bits}}
 	}
-	o.shares[name] = share{class: offer.Class, weight: offer.Weight}
+	o.shares[name] = offered{share: share{class: offer.Class, weight: offer.Weight}, rnic: offer.RNIC}
 	o.devices = append(o.devices, device)
 	return nil
 }

@@ -41,6 +41,8 @@ func requestOf(claim *resourceapi.ResourceClaim, node string, offers *offers, ma
 		return nil, wrong("has no devices; wait for the scheduler")
 	}
 	made := &request{}
+	// The weights of the devices of one RDMA NIC add up.
+	weights := map[string]int64{}
 	for _, result := range allocation.Devices.Results {
 		if result.Driver != driverName {
 			continue
@@ -55,21 +57,33 @@ func requestOf(claim *resourceapi.ResourceClaim, node string, offers *offers, ma
 		if result.AdminAccess != nil && *result.AdminAccess {
 			return nil, wrong("request %s: adminAccess has no meaning for a share; remove it", result.Request)
 		}
-		got, err := configured(offered, result, allocation.Devices.Config)
+		got, err := configured(offered.share, result, allocation.Devices.Config)
 		if err != nil {
 			return nil, wrong("%s", err)
 		}
-		if got.class == classLatency && !may(claim.Namespace) {
+		// The class of the device counts, so that no namespace uses up the devices of another one.
+		if (offered.class == classLatency || got.class == classLatency) && !may(claim.Namespace) {
 			return nil, wrong("device %s: the namespace may not use the class latency; claim another class, or list the namespace in pods.latencyNamespaces", result.Device)
 		}
-		if len(made.results) > 0 && got != made.share {
-			return nil, wrong("device %s: has class %s and weight %d, and another device of the claim %s and %d; give all devices of a claim one class and weight", result.Device, got.class, got.weight, made.class, made.weight)
+		if len(made.results) > 0 && got.class != made.class {
+			return nil, wrong("device %s: has the class %s, and another device of the claim the class %s; give all devices of a claim one class", result.Device, got.class, made.class)
 		}
-		made.share = got
+		made.class = got.class
+		weights[offered.rnic] += got.weight
 		made.results = append(made.results, result)
 	}
 	if len(made.results) == 0 {
 		return nil, wrong("has no device of the driver %s", driverName)
+	}
+	first := offers.shares[made.results[0].Device].rnic
+	made.weight = weights[first]
+	for _, result := range made.results {
+		if rnic := offers.shares[result.Device].rnic; weights[rnic] != made.weight {
+			return nil, wrong("devices of %s: have the weight %d together, and those of %s %d; claim equal weights of all RDMA NICs", rnic, weights[rnic], first, made.weight)
+		}
+	}
+	if made.weight > weightMax {
+		return nil, wrong("weight %d of all devices of %s together: must be at most %d; claim fewer devices", made.weight, first, weightMax)
 	}
 	return made, nil
 }

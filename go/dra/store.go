@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -40,7 +41,7 @@ const (
 	// A file that is not complete has these before and after its name.
 	partPrefix = "."
 	partSuffix = ".part"
-	// uidLength is that of a UUID: the API server makes no other identifiers.
+	// uidLength is that of a UUID.
 	uidLength = 36
 	// tenantMax is the longest name of a tenant, bytes.
 	tenantMax = 64
@@ -71,13 +72,13 @@ func newStore(folder, assignments string) *store {
 	return &store{folder: folder, assignments: assignments, cache: cache}
 }
 
-// checkUID rejects an identifier that would name another file, before a path is made of it.
+// uuid is the form of all identifiers that the API server makes.
+var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+
+// checkUID rejects an identifier that would name another file or match other cgroups, before a path or a pattern is made of it.
 func checkUID(what string, uid types.UID) error {
-	hexadecimal := func(c rune) bool {
-		return c >= '0' && c <= '9' || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' || c == '-'
-	}
-	if len(uid) != uidLength || strings.ContainsFunc(string(uid), func(c rune) bool { return !hexadecimal(c) }) {
-		return fmt.Errorf("uid %.80q of a %s: must have %d hexadecimal digits and dashes", uid, what, uidLength)
+	if !uuid.MatchString(string(uid)) {
+		return fmt.Errorf("uid %.80q of a %s: must be a UUID of hexadecimal digits and dashes", uid, what)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -208,10 +209,22 @@ func TestTheDriverHasNoMoreRightsThanItNeeds(t *testing.T) {
 	if binding.RoleRef.Name != role.Name || binding.Subjects[0].Name != account || strict[corev1.ServiceAccount](t, objects["ServiceAccount dra"]).Name != account {
 		t.Error("the driver's account has not the driver's role")
 	}
-	for _, rule := range role.Rules {
-		if !slices.Equal(rule.Resources, []string{"resourceslices"}) && !slices.Equal(rule.Verbs, []string{"get"}) {
-			t.Errorf("the role may change what is no slice: %v", rule)
+	rules := []rbacv1.PolicyRule{
+		{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceclaims"}, Verbs: []string{"get"}},
+		{APIGroups: []string{"resource.k8s.io"}, Resources: []string{"resourceslices"}, Verbs: []string{"get", "list", "watch", "create", "update", "patch", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get"}},
+	}
+	if !reflect.DeepEqual(role.Rules, rules) {
+		t.Errorf("the role: %v", role.Rules)
+	}
+	var folders []string
+	for _, volume := range set.Spec.Template.Spec.Volumes {
+		if volume.HostPath != nil {
+			folders = append(folders, volume.HostPath.Path)
 		}
+	}
+	if want := []string{"/run/isolane/control", "/var/run/cdi", "/var/lib/kubelet/plugins/isolane.dev", "/var/lib/kubelet/plugins_registry"}; !slices.Equal(folders, want) {
+		t.Errorf("the driver's folders of the machine: %v", folders)
 	}
 	if selected := strict[appsv1.DaemonSet](t, objects["DaemonSet"]).Spec.Selector.MatchLabels; selected["app.kubernetes.io/name"] == set.Spec.Selector.MatchLabels["app.kubernetes.io/name"] {
 		t.Error("both DaemonSets select the same pods")
