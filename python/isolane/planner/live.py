@@ -321,7 +321,7 @@ def read_answer(data: bytes | bytearray, who: str) -> Ran:
         if len(data) > ANSWER_BYTES:
             raise ValueError(f"more than {ANSWER_BYTES} bytes")
         said = json.loads(data)
-        if "spent" in said:
+        if said.get("spent") is True:
             raise BudgetSpent
         if "error" in said:
             raise PlanError(" ".join(str(said["error"])[:ERROR_CHARACTERS].split()))
@@ -378,6 +378,9 @@ class Live:
             return Ran(self.workload.accuracy(outputs), results, score)
 
         accuracy, results, score = self.bounded(work)
+        if results.keys() != set(order):
+            measured = ", ".join(sorted(results))[:ERROR_CHARACTERS] or "none"
+            raise PlanError(f"query {self.query.name}: a launch of {', '.join(order)} measured other operators: {measured}")
         spent = time.monotonic() - begin
         self.launches += 1
         self.hint(results)
