@@ -13,7 +13,7 @@ DEMO_OUT ?= out/audit
 PREFIX ?= /usr/local
 export PREFIX DESTDIR SYSCONFDIR LIBDIR
 
-.PHONY: help demo study build symbols test test-all check same smoke lint lab lab-mem kills fuzz fuzz-python vopr histories rpc-lab lab-plan python bpf install uninstall packages check-packages claims readme bench bench-hunt bench-nic docs clean need-cargo
+.PHONY: help demo study build symbols test test-all check same smoke lint lab lab-mem kills fuzz fuzz-python miri sanitize vopr histories rpc-lab lab-plan python bpf install uninstall packages check-packages claims readme bench bench-hunt bench-nic docs clean need-cargo
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -70,6 +70,12 @@ fuzz: need-cargo ## fuzz every decoder under libFuzzer for MINUTES=5 in all; TAR
 
 fuzz-python: need-cargo ## fuzz every decoder of the Python package under atheris for MINUTES=5 in all; TARGET=NAME fuzzes one
 	@.ci/fuzz-python $(or $(MINUTES),5) $(TARGET)
+
+miri: need-cargo ## run tests of shared memory and of the C interface under Miri (needs the nightly toolchain with miri and rust-src)
+	@.ci/memory miri
+
+sanitize: need-cargo ## run tests of the preload library, sessions and the C interface under SANITIZER=address or thread (nightly)
+	@.ci/memory $(or $(SANITIZER),address)
 
 vopr: need-cargo ## run the quota server and the daemon by seed under random faults for HOURS=0.1; SEED=n runs one seed
 	@$(CARGO) run --locked --quiet --profile ci --package isolane-tools-models --bin vopr -- $(if $(SEED),--seed $(SEED),$(shell awk 'BEGIN { printf "%d", $(or $(HOURS),0.1) * 3600 }') $(shell date +%s))

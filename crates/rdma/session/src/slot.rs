@@ -105,3 +105,74 @@ impl<A: Atomics> Slot<A> {
         is_same.then_some(reading)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::region::{Lease, Meter};
+    use std::sync::atomic::AtomicBool;
+
+    /// `writes` in one thread, `reads` in another until the writer has ended: Miri and the thread sanitizer see each access.
+    fn beside(writes: impl FnOnce() + Send, mut reads: impl FnMut()) {
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                writes();
+                ended.store(true, Ordering::Release);
+            });
+            while !ended.load(Ordering::Acquire) {
+                reads();
+                std::thread::yield_now();
+            }
+        });
+        reads();
+    }
+
+    /// Rounds of a writer: Miri takes a millisecond for each.
+    const ROUNDS: u64 = if cfg!(miri) { 200 } else { 100_000 };
+
+    #[test]
+    fn a_reading_beside_a_writer_is_of_one_queue_pair() {
+        let slot = Slot::<crate::words::Processor>::default();
+        let write = || {
+            for number in 1..=ROUNDS {
+                slot.occupy(&Occupant {
+                    queue_pair: number as u32,
+                    meters: number as u32,
+                    ..Occupant::default()
+                });
+                slot.posted_messages.store(3 * number, Ordering::Relaxed);
+                slot.leave();
+            }
+        };
+        beside(write, || {
+            if let Some(reading) = slot.read() {
+                let number = u64::from(reading.queue_pair);
+                assert_eq!(reading.meters, reading.queue_pair);
+                assert!([0, 3 * number].contains(&reading.posted_messages));
+            }
+        });
+        assert_eq!(slot.read(), None);
+    }
+
+    #[test]
+    fn who_sees_the_end_of_a_lease_sees_its_terms_or_later_ones() {
+        let meter = Meter::<crate::words::Processor>::default();
+        let write = || {
+            for end in 1..=ROUNDS {
+                meter.grant(&Lease {
+                    rate_bytes_per_s: 10 * end,
+                    burst_bytes: 20 * end,
+                    valid_until_ns: end,
+                    ..Lease::default()
+                });
+            }
+        };
+        beside(write, || {
+            let lease = meter.lease();
+            assert!(lease.rate_bytes_per_s >= 10 * lease.valid_until_ns);
+            assert!(lease.burst_bytes >= 20 * lease.valid_until_ns);
+        });
+        assert_eq!(meter.lease().valid_until_ns, ROUNDS);
+    }
+}

@@ -11,6 +11,8 @@
 #![allow(unsafe_code)]
 
 mod caller;
+#[cfg(test)]
+mod tests;
 
 use crate::admission::Admission;
 use crate::table::{Ask, Ticket, TicketError};

@@ -440,11 +440,13 @@ pub(super) unsafe extern "C" fn read_opcode(cq: *mut ibv_cq_ex) -> ibv_wc_opcode
 
 /// Work requests that the provider has executed or holds; shows how often a message was split.
 pub fn provider_requests(qp: *mut ibv_qp) -> u64 {
+    let _world = WORLD.lock().unwrap();
     unsafe { (*qp.cast::<NullQp>()).chunks }
 }
 
 /// Successfully executed work requests of a queue pair, in order.
 pub fn executed(qp: *mut ibv_qp) -> Vec<Done> {
+    let _world = WORLD.lock().unwrap();
     unsafe { (*qp.cast::<NullQp>()).log.clone() }
 }
 
