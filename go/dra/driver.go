@@ -107,12 +107,21 @@ func (d *driver) conflict(one record, pods []types.UID) error {
 				return fmt.Errorf("claim %s: device %s is prepared for the claim %s; delete the pods of one of the two", one.claim, device, other.claim)
 			}
 		}
-		for _, name := range d.store.assigned(other.uid) {
-			for _, pod := range pods {
-				if name == assignmentPrefix+string(other.uid)+"-"+string(pod) {
-					return fmt.Errorf("claim %s: the pod with uid %s already has the claim %s; give a pod one claim, with all its devices", one.claim, pod, other.claim)
-				}
-			}
+	}
+	for _, pod := range pods {
+		if err := d.podConflict(one, pod); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// podConflict is an error if the pod has an assignment by another claim.
+func (d *driver) podConflict(one record, pod types.UID) error {
+	for _, name := range d.store.assigned("") {
+		other, ours := claimOf(name)
+		if ours && other != one.uid && name == assignmentName(other, pod) {
+			return fmt.Errorf("claim %s: the pod with uid %s already has the claim with uid %s; give a pod one claim, with all its devices", one.claim, pod, other)
 		}
 	}
 	return nil
@@ -219,7 +228,23 @@ func (d *driver) follow(one record, claim *resourceapi.ResourceClaim, gone bool)
 	if err != nil {
 		return err
 	}
-	return d.store.assign(now, pods)
+	// The kubelet did not ask for the later pods of a shared claim, so no answer could reject them.
+	var mine []types.UID
+	var conflicts []error
+	for _, pod := range pods {
+		if err := d.podConflict(now, pod); err != nil {
+			conflicts = append(conflicts, err)
+			continue
+		}
+		mine = append(mine, pod)
+	}
+	if err := d.store.assign(now, mine); err != nil {
+		return err
+	}
+	if len(conflicts) > 0 {
+		return conflicts[0]
+	}
+	return nil
 }
 
 // holds says whether the claim still has devices of this machine.

@@ -99,12 +99,16 @@ func parseOffers(path string, text []byte) (*offers, error) {
 		sum += offer.Weight * int64(offer.Count)
 	}
 	made := &offers{shares: map[string]offered{}}
-	rates := map[string]resource.Quantity{}
+	rates, names := map[string]resource.Quantity{}, map[string]string{}
 	for at, offer := range file.Offers {
 		if rate, known := rates[offer.RNIC]; known && rate.Cmp(offer.Rate) != 0 {
 			return nil, fmt.Errorf("%s: offers[%d]: rate %s of %s: an earlier offer has %s; give an RDMA NIC one rate", path, at, offer.Rate.String(), offer.RNIC, rate.String())
 		}
 		rates[offer.RNIC] = offer.Rate
+		if other, taken := names[deviceName(offer.RNIC)]; taken && other != offer.RNIC {
+			return nil, fmt.Errorf("%s: offers[%d]: rnic %q: its devices would have the names of those of %q; rename one of the RDMA NICs", path, at, offer.RNIC, other)
+		}
+		names[deviceName(offer.RNIC)] = offer.RNIC
 		for range offer.Count {
 			if err := made.add(offer, sum); err != nil {
 				return nil, fmt.Errorf("%s: offers[%d]: %w", path, at, err)
@@ -144,7 +148,7 @@ func (o *offers) add(offer offer, sum int64) error {
 	if len(o.devices) == devicesMax {
 		return fmt.Errorf("count %d: all offers together may have at most %d devices", offer.Count, devicesMax)
 	}
-	begin := strings.ToLower(strings.ReplaceAll(offer.RNIC, "_", "-")) + "-" + offer.Class
+	begin := deviceName(offer.RNIC) + "-" + offer.Class
 	name := ""
 	for number := 0; ; number++ {
 		name = fmt.Sprintf("%s-%d-%d", begin, offer.Weight, number)
@@ -171,6 +175,9 @@ func (o *offers) add(offer offer, sum int64) error {
 	o.devices = append(o.devices, device)
 	return nil
 }
+
+// deviceName is the RDMA NIC's part of a device's name, which has neither capitals nor underscores.
+func deviceName(rnic string) string { return strings.ToLower(strings.ReplaceAll(rnic, "_", "-")) }
 
 // resources are the devices as one pool of the machine, in slices of the size that Kubernetes accepts.
 func (o *offers) resources(node string) resourceslice.DriverResources {

@@ -191,7 +191,7 @@ func (s *store) assign(one record, pods []types.UID) error {
 		if err := checkUID("pod", pod); err != nil {
 			return err
 		}
-		name := assignmentPrefix + string(one.uid) + "-" + string(pod)
+		name := assignmentName(one.uid, pod)
 		wanted[name] = true
 		if err := s.write(name+assignmentSuffix, assignment(one, pod)); err != nil {
 			return fmt.Errorf("cannot write an assignment into %s: %w; start isolaned", s.assignments, err)
@@ -223,6 +223,10 @@ func (s *store) assigned(claim types.UID) []string {
 		}
 	}
 	return names
+}
+
+func assignmentName(claim, pod types.UID) string {
+	return assignmentPrefix + string(claim) + "-" + string(pod)
 }
 
 // claimOf is the claim of an assignment's name, if this driver has made the name.
@@ -262,7 +266,13 @@ func (s *store) write(name, text string) error {
 // name with partSuffix.
 func replace(folder, name, text string, mode fs.FileMode) error {
 	part := filepath.Join(folder, partPrefix+name+partSuffix)
-	if err := os.WriteFile(part, []byte(text), mode); err != nil {
+	file, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, mode)
+	if err != nil {
+		return err
+	}
+	_, err = file.WriteString(text)
+	// The folder may be on a disk: no power loss leaves an empty file under the name.
+	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
 		return err
 	}
 	return os.Rename(part, filepath.Join(folder, name))
