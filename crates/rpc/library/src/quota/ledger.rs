@@ -96,7 +96,12 @@ impl Ledger {
                 let set = lock(&self.book).set(&terms);
                 set.map_err(|error| error.to_string())
             }
-            (written, _) => written,
+            (Err(reason), Some((_, _changes))) => {
+                // The writer did that, unless it panicked.
+                lock(&self.book).forget();
+                Err(reason)
+            }
+            (written, None) => written,
         };
         done.map_or_else(Answer::Error, |()| answer)
     }
@@ -136,17 +141,22 @@ impl Ledger {
     fn write(&self, records: &[Record]) -> Result<(), StoreError> {
         let mut store = lock(&self.store);
         let written = self.append(store.as_mut(), records);
-        let is_set = |record: &Record| matches!(record, Record::Set(_));
-        if written.is_err() && records.iter().any(is_set) {
+        let has_change = records
+            .iter()
+            .any(|record| matches!(record, Record::Set(_)));
+        if written.is_err() && has_change {
             // Before another write can settle or compact the store with it.
             lock(&self.book).forget();
         }
         written?;
         if store.is_long() {
-            // Records queued meanwhile are included, and written again afterwards. After a failure the store is still
-            // long, so the next write tries again; these records are stored.
+            // Records queued meanwhile are included, and written again afterwards.
             let all = lock(&self.book).records();
-            let _ = store.replace(&all);
+            let replaced = store.replace(&all);
+            // Clients report a failure. A change is stored, so its sender must not learn that it failed.
+            if !has_change {
+                replaced?;
+            }
         }
         Ok(())
     }

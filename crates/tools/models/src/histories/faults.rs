@@ -34,6 +34,8 @@ const CHECK_EVERY: Duration = Duration::from_millis(20);
 /// One run.
 struct Run<'a> {
     stream: Stream,
+    /// Apart, because a server may need several tries to start.
+    clocks: Stream,
     defect: Defect,
     etcd: &'a mut Etcd,
     place: &'a Place<'a>,
@@ -110,6 +112,7 @@ impl<'a> Run<'a> {
         };
         Ok(Self {
             stream,
+            clocks: Stream::named(seed, "clocks"),
             defect,
             etcd,
             place,
@@ -283,7 +286,7 @@ impl<'a> Run<'a> {
         self.report.kills += u64::from(self.servers[place].is_some());
         self.end(place);
         let wall = self.folder.path().join("wall");
-        let ahead_s = self.stream.below(AHEAD_MAX_S);
+        let ahead_s = self.clocks.below(AHEAD_MAX_S);
         let start = Start {
             program: self.place.program,
             settings: self.folder.path().join(format!("settings-{place}")),

@@ -9,6 +9,7 @@ use isolane_common_quantities::rng::Stream;
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -35,9 +36,9 @@ struct Inner {
     target: Option<SocketAddr>,
     /// Of requests, and of answers.
     modes: [Mode; 2],
-    /// Connections so far, and how many of them the modes apply to.
+    /// Connections so far, and to which of them the modes apply.
     count: u64,
-    disturbed: u64,
+    disturbed: Range<u64>,
     /// Connections whose answers have not ended.
     answering: BTreeSet<u64>,
     /// Sockets, to end them.
@@ -60,7 +61,7 @@ impl Shared {
     /// Waits as long as the mode of this direction keeps a piece of a connection. False: the link has ended.
     fn wait(&self, connection: u64, direction: usize) -> bool {
         let is = |inner: &Inner, mode: Mode| {
-            inner.modes[direction] == mode && connection < inner.disturbed && !inner.over
+            inner.modes[direction] == mode && inner.disturbed.contains(&connection) && !inner.over
         };
         let mut inner = self.lock();
         if is(&inner, Mode::Late) {
@@ -101,7 +102,7 @@ impl Link {
             target: None,
             modes: [Mode::Open; 2],
             count: 0,
-            disturbed: u64::MAX,
+            disturbed: 0..u64::MAX,
             answering: BTreeSet::new(),
             open: Vec::new(),
             stream,
@@ -137,14 +138,21 @@ impl Link {
     /// Sets the modes of requests and of answers.
     pub(super) fn set(&self, modes: [Mode; 2]) {
         let mut inner = self.shared.lock();
-        (inner.modes, inner.disturbed) = (modes, u64::MAX);
+        (inner.modes, inner.disturbed) = (modes, 0..u64::MAX);
         self.shared.changed.notify_all();
     }
 
     /// The modes apply to the connections so far only; later ones are open.
     pub(super) fn spare_later(&self) {
         let mut inner = self.shared.lock();
-        inner.disturbed = inner.count;
+        inner.disturbed = 0..inner.count;
+    }
+
+    /// The modes apply to the connections after the next one only.
+    #[cfg(test)]
+    pub(super) fn spare_next(&self) {
+        let mut inner = self.shared.lock();
+        inner.disturbed = inner.count + 1..u64::MAX;
     }
 
     /// Waits until every request has its answer and the connection has ended, as those to etcd do. Panics if that takes
@@ -278,7 +286,10 @@ mod tests {
     fn a_link_without_a_target_ends_connections_and_a_reset_ends_open_ones() {
         let (link, server) = link();
         let mut open = TcpStream::connect(link.address()).unwrap();
-        let _accepted = server.accept().unwrap();
+        let mut accepted = server.accept().unwrap().0;
+        // What has passed a byte is among the connections that a reset ends.
+        open.write_all(b"x").unwrap();
+        accepted.read_exact(&mut [0]).unwrap();
         link.reset();
         assert_eq!(open.read(&mut [0]).unwrap_or(0), 0);
         link.lead_to(None);

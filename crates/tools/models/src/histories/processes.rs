@@ -25,7 +25,7 @@ use std::time::{Duration, Instant, SystemTime};
 const ETCD_PATIENCE: Duration = Duration::from_secs(60);
 /// Longest start of a server: it reads the store, and each call may take two seconds.
 const SERVER_PATIENCE: Duration = Duration::from_secs(8);
-/// First port for etcd and their number: below those that Linux gives to connections.
+/// First port for etcd and their number: below those that Linux gives to connections by default.
 const PORTS: (u16, u16) = (14_000, 16_000);
 /// The library that changes the wall clock of a process.
 const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
@@ -145,7 +145,7 @@ impl Etcd {
     }
 }
 
-/// A free port that the kernel gives to no other connection, because etcd uses it again after a kill.
+/// A free port that the kernel gives to no other connection by default, because etcd uses it again after a kill.
 fn free_port() -> io::Result<SocketAddr> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     for _ in 0..PORTS.1 {

@@ -27,8 +27,8 @@ const WRITES_MAX: usize = 100;
 /// Duration of an etcd lease, seconds: more than twice any term.
 const TTL_S: u64 = 3_600;
 
-/// Longest duration of a write, all its calls together: a client waits for two of them at most, and no longer than
-/// [`PATIENCE`].
+/// Longest duration of a write, all its calls together, and of settling before it. A client waits for two writes at
+/// most, in all no longer than [`PATIENCE`] unless the store is unsure.
 const WRITE_PATIENCE: Duration = Duration::from_millis(900);
 
 /// An etcd.
@@ -40,8 +40,10 @@ pub struct EtcdStore {
     epoch: Option<String>,
     /// The number that may have replaced it: the answer to that change is missing.
     next: Option<String>,
-    /// Whether a write has no answer, and our number was not changed since.
+    /// Whether a write has no answer.
     unsure: bool,
+    /// Whether our number was changed since, so that only the terms must be settled.
+    fenced: bool,
     /// etcd's lease for promises, and the time of its request.
     lease: Option<(String, Instant)>,
     /// Deadline of the current write, if clients wait for it.
@@ -57,6 +59,7 @@ impl EtcdStore {
             epoch: None,
             next: None,
             unsure: false,
+            fenced: false,
             lease: None,
             until: None,
         }
@@ -238,12 +241,10 @@ impl Store for EtcdStore {
 
     /// Keys are replaced one by one. Called at the start, when no client waits yet.
     fn replace(&mut self, records: &[Record]) -> Result<(), StoreError> {
-        let is_terms = |record: &&Record| matches!(record, Record::Set(_));
-        let (terms, promises) = records
-            .iter()
-            .cloned()
-            .partition::<Vec<_>, _>(|record| is_terms(&record));
-        self.replace_terms(&terms)?;
+        let is_terms = |record: &Record| matches!(record, Record::Set(_));
+        let (terms, promises) = records.iter().cloned().partition::<Vec<_>, _>(is_terms);
+        let writes = self.differences(&terms)?;
+        self.write(&writes)?;
         self.put_all(&promises)
     }
 
@@ -255,17 +256,25 @@ impl Store for EtcdStore {
         self.unsure
     }
 
-    /// Each of the two steps has the time of a write: an etcd that is fast enough for writes is fast enough for both.
+    /// A step that is done is not repeated, so that a slow etcd does not prevent the next one for ever.
     fn settle(&mut self, terms: &[Record]) -> Result<(), StoreError> {
-        self.in_time(Self::renew_epoch)?;
-        self.in_time(|store| store.replace_terms(terms))?;
-        self.unsure = false;
-        Ok(())
+        self.in_time(|store| {
+            if !store.fenced {
+                store.renew_epoch()?;
+                store.fenced = true;
+            }
+            let writes = store.differences(terms)?;
+            // A write that fails can be late too.
+            store.fenced = writes.is_empty();
+            store.write(&writes)?;
+            store.unsure = false;
+            Ok(())
+        })
     }
 }
 
 impl EtcdStore {
-    /// A write, or a step of one, with its deadline.
+    /// Does a write, or settles, with a deadline.
     fn in_time<T>(&mut self, act: impl FnOnce(&mut Self) -> T) -> T {
         self.until = Some(Instant::now() + WRITE_PATIENCE);
         let done = act(self);
@@ -273,8 +282,8 @@ impl EtcdStore {
         done
     }
 
-    /// Puts these terms where others are, and removes all others.
-    fn replace_terms(&mut self, terms: &[Record]) -> Result<(), StoreError> {
+    /// The writes after which etcd has these terms and no others.
+    fn differences(&mut self, terms: &[Record]) -> Result<Vec<Value>, StoreError> {
         let (from, to) = (self.key("set/"), self.key("set0"));
         let found = self.call("/v3/kv/range", &json!({"key": from, "range_end": to}))?;
         let found = found["kvs"].as_array().into_iter().flatten();
@@ -292,7 +301,7 @@ impl EtcdStore {
         }
         let removed = others.into_keys();
         writes.extend(removed.map(|key| json!({"requestDeleteRange": {"key": key}})));
-        self.write(&writes)
+        Ok(writes)
     }
 
     fn put_all(&mut self, records: &[Record]) -> Result<(), StoreError> {
@@ -300,7 +309,7 @@ impl EtcdStore {
             records.iter().map(|record| self.put(record)).collect();
         let written = self.write(&writes?);
         if written.is_err() {
-            self.unsure = true;
+            (self.unsure, self.fenced) = (true, false);
             // The lease may be gone: an operator can revoke it, and it can expire while a machine is suspended.
             self.lease = None;
         }

@@ -108,8 +108,12 @@ impl Store for FileStore {
     }
 
     fn replace(&mut self, records: &[Record]) -> Result<(), StoreError> {
-        self.rewrite(records)
-            .map_err(|error| failed(&self.path(), error))
+        let replaced = self.rewrite(records);
+        if replaced.is_err() {
+            // It is tried again when the journal is longer by that, not at each write.
+            self.limit += LONG;
+        }
+        replaced.map_err(|error| failed(&self.path(), error))
     }
 
     fn is_long(&self) -> bool {
