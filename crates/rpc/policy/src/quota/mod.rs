@@ -30,6 +30,9 @@ pub const CLIENT_PART: u64 = 90;
 /// Most recorded leases of one client: answers that were lost within a term.
 const LEASES_MAX: usize = 16;
 
+/// Largest number of a held lease that is believed: numbers never run out, whatever clients claim.
+const HELD_MAX: u64 = u64::MAX / 2;
+
 /// Most clients of one tenant: each costs some hundred bytes and is visited at every renewal.
 pub const CLIENTS_MAX: usize = 10_000;
 
@@ -347,6 +350,11 @@ impl Pool {
         if let Some(held) = holds {
             // Leases older than the one it holds are unused; newer ones may be in flight.
             asking.promises.retain(|promise| promise.serial >= held);
+        }
+        // A crash of the machine can take the latest numbers along. The new lease must be newer than the held one, which a
+        // late request may still name.
+        if let Some(held) = holds.filter(|held| *held <= HELD_MAX) {
+            self.serial = self.serial.max(held);
         }
         let own = asking.promised();
         let others = self.promised() - own;

@@ -293,3 +293,17 @@ proptest! {
         }
     }
 }
+
+/// Goal: a lease counts until its end though the numbers before it were lost with the machine. Method: a client holds a
+/// lease that a new pool does not know; a request that it sent earlier names that lease and arrives late.
+#[test]
+fn a_late_request_with_a_lost_number_does_not_end_a_newer_lease() {
+    let mut pool = pool();
+    let lease = pool.renew(at(0), "a", "here", 1_000, Some(115)).unwrap();
+    assert_eq!((lease.serial, lease.rate), (116, 175));
+    pool.renew(at(1), "a", "here", 0, Some(115)).unwrap();
+    assert_eq!(pool.promised(), 175);
+    // No claim makes the numbers run out.
+    pool.renew(at(2), "a", "here", 0, Some(u64::MAX)).unwrap();
+    pool.renew(at(3), "a", "here", 0, Some(u64::MAX)).unwrap();
+}

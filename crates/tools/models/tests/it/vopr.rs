@@ -11,7 +11,8 @@ const FOUND_WITHIN: u64 = 300;
 fn the_quota_server_keeps_its_promises_under_random_faults() {
     let mut kills = 0;
     let mut leases = 0;
-    for seed in 1..=SEEDS {
+    // In the run of the last seed a crash of the machine takes the latest numbers of leases along.
+    for seed in (1..=SEEDS).chain([50_015]) {
         match run(seed, Defect::None) {
             Ok(report) => {
                 kills += report.kills;
