@@ -40,6 +40,8 @@ struct connection {
 	u8 flags;
 	/* The next packet is the first of a message. */
 	u8 unchecked;
+	/* `code_point` is ours. */
+	u8 marked;
 };
 
 struct {
@@ -112,8 +114,10 @@ static always_inline void set_mark(struct bpf_sock_ops *event, struct connection
 					 : set_option(event, SOL_IP, IP_TOS, &mark, sizeof(mark));
 	if (code)
 		COUNT(refused);
-	else
+	else {
 		connection->code_point = code_point;
+		connection->marked = 1;
+	}
 }
 
 static always_inline void established(struct bpf_sock_ops *event, const struct settings *set, int here)
@@ -127,6 +131,12 @@ static always_inline void established(struct bpf_sock_ops *event, const struct s
 
 	if (class >= set->classes) {
 		COUNT(without_class);
+		return;
+	}
+	/* The kernel marks these packets with the option of IPv4, which BPF cannot set on a socket of IPv6. */
+	if (event->family == AF_INET6 && !event->remote_ip6[0] && !event->remote_ip6[1] &&
+	    event->remote_ip6[2] == __builtin_bswap32(0xffff)) {
+		COUNT(mapped);
 		return;
 	}
 	if (read_mark(event)) {
@@ -160,7 +170,7 @@ static always_inline void established(struct bpf_sock_ops *event, const struct s
 /* After a change of the mode, a connection with a code point of ours returns to that of its class. */
 static always_inline int is_marked(const struct connection *connection, const struct settings *set)
 {
-	return set->mode == MODE_ENFORCE || connection->code_point;
+	return set->mode == MODE_ENFORCE || connection->marked;
 }
 
 static always_inline void begin(struct bpf_sock_ops *event, struct connection *connection, const struct settings *set)
@@ -320,10 +330,15 @@ int observe(struct bpf_sock_ops *event)
 		if (connection->begin_ns && connection->over_ns)
 			finish(connection);
 		if (event->args[1] == TCP_CLOSE && connection->begin_ns) {
+			struct bpf_sock *socket = event->sk;
+			struct tcp_sock *tcp = socket ? tcp_socket(socket) : 0;
+
+			if (!tcp)
+				return 1;
 			struct part part = {
 				.begin_ns = connection->begin_ns,
 				.end_ns = now_ns(),
-				.bytes = connection->acknowledged - connection->begin_seq,
+				.bytes = tcp->write_seq - connection->begin_seq,
 				.flags = connection->flags | MESSAGE_GIVEN_UP,
 			};
 

@@ -49,7 +49,7 @@ struct message {
 	u8 class;
 	u8 flags;
 	u8 reserved[2];
-	/* Acknowledged bytes. */
+	/* Acknowledged bytes; all written bytes of a message that was given up. */
 	u64 bytes;
 	/* A lower bound of the last byte's arrival, which the acknowledgements prove; 0 without one. */
 	u64 at_least_ns;
@@ -65,6 +65,8 @@ struct counts {
 	u64 connections;
 	u64 marked_by_program;
 	u64 without_class;
+	/* Connections of IPv4 whose socket is one of IPv6. */
+	u64 mapped;
 	/* Messages lost because user space was late. */
 	u64 lost;
 	/* Code points that the kernel did not set. */

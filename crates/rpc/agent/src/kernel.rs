@@ -19,7 +19,7 @@ pub(crate) struct Programs {
     settings: Array<MapData, [u8; 16]>,
     admit: HashMap<MapData, Destination, Probabilities>,
     messages: RingBuf<MapData>,
-    counts: PerCpuArray<MapData, [u64; 7]>,
+    counts: PerCpuArray<MapData, [u64; 8]>,
 }
 
 impl std::fmt::Debug for Programs {

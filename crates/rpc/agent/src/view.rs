@@ -29,6 +29,8 @@ pub struct View {
     pub connections_marked_by_program: u64,
     /// Since the start: connections left alone, because their port has no class.
     pub connections_without_class: u64,
+    /// Since the start: connections left alone, because they are of IPv4 and their socket is one of IPv6.
+    pub connections_ipv4_over_ipv6: u64,
     /// Since the start: messages lost because this program was late.
     pub messages_lost: u64,
     /// Since the start: messages whose first packet had the chosen code point behind the kernel's filters.
@@ -46,13 +48,13 @@ pub struct Row {
     pub class: String,
     /// Messages that ended.
     pub messages: u64,
-    /// Acknowledged bytes.
+    /// Acknowledged bytes; all written bytes of messages that were given up.
     pub bytes: u64,
     /// Messages that ran in the lowest class.
     pub downgraded: u64,
     /// Messages in the class that met its objective; `null` for the lowest class.
     pub met: Option<u64>,
-    /// Messages in the class that missed its objective; `null` for the lowest class.
+    /// Messages in the class that missed its objective, also before they were given up; `null` for the lowest class.
     pub missed: Option<u64>,
     /// Messages in the class whose time is not known well enough to judge.
     pub unclear: u64,
@@ -104,6 +106,7 @@ impl Sums {
         self.bytes += ended.bytes;
         let Some(longest_ns) = ended.longest_ns else {
             self.given_up += 1;
+            self.missed += u64::from(ended.met == Some(false));
             return;
         };
         if ended.downgraded {
@@ -214,13 +217,13 @@ mod tests {
         let mut rows = Rows::new();
         rows.add(0, ended(Some(30_000), false, Some(true)));
         rows.add(0, ended(Some(9_000_000), true, Some(true)));
-        rows.add(0, ended(None, false, None));
+        rows.add(0, ended(None, false, Some(false)));
         rows.add(0, ended(Some(30_000), false, None));
         let (rows, without) = rows.take(labels);
         assert_eq!(without, 0);
         let [row] = &rows[..] else { panic!("one row") };
         assert_eq!((row.messages, row.downgraded, row.given_up), (4, 1, 1));
-        assert_eq!((row.met, row.missed, row.unclear), (Some(1), Some(0), 1));
+        assert_eq!((row.met, row.missed, row.unclear), (Some(1), Some(1), 1));
         let close = |value: Option<f64>, want: f64| (value.unwrap() - want).abs() < 0.04 * want;
         assert!(
             close(row.p99_us, 30.0) && close(row.p99_us_per_packet, 10.0),

@@ -103,6 +103,8 @@ pub(crate) struct Counts {
     pub(crate) marked_by_program: u64,
     /// Connections left alone, because their port has no class.
     pub(crate) without_class: u64,
+    /// Connections left alone, because they are of IPv4 and their socket is one of IPv6.
+    pub(crate) mapped: u64,
     /// Messages lost because this program was late.
     pub(crate) lost: u64,
     /// Code points that the kernel did not set.
@@ -115,11 +117,12 @@ pub(crate) struct Counts {
 
 impl Counts {
     /// Adds the words of one processor.
-    pub(crate) fn add(&mut self, words: &[u64; 7]) {
+    pub(crate) fn add(&mut self, words: &[u64; 8]) {
         let fields = [
             &mut self.connections,
             &mut self.marked_by_program,
             &mut self.without_class,
+            &mut self.mapped,
             &mut self.lost,
             &mut self.refused,
             &mut self.packets_marked,

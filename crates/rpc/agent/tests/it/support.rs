@@ -14,7 +14,7 @@ use isolane_rpc_agent::{Agent, Options};
 use rustix::net::sockopt::{ip_tos, set_ip_tos, set_socket_linger, set_socket_send_buffer_size};
 use rustix::net::{AddressFamily, SocketType, connect, socket};
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 use std::sync::Arc;
@@ -26,6 +26,9 @@ pub(crate) const PORT: u16 = 7_001;
 /// Code points of the two classes.
 pub(crate) const HIGH: u8 = 46;
 pub(crate) const LOW: u8 = 8;
+
+/// Far longer than any client works.
+const HANGING: Duration = Duration::from_secs(300);
 
 /// The hosts and the cgroup.
 pub(crate) struct Lab {
@@ -71,6 +74,8 @@ impl Lab {
             format!("ip -n {from} link add v type veth peer name v netns {to}"),
             format!("ip -n {from} addr add 10.78.0.1/24 dev v"),
             format!("ip -n {to} addr add 10.78.0.2/24 dev v"),
+            format!("ip -n {from} addr add fd78::1/64 dev v nodad"),
+            format!("ip -n {to} addr add fd78::2/64 dev v nodad"),
             format!("ip -n {from} link set v up gso_max_segs 1"),
             format!("ip -n {to} link set v up gso_max_segs 1"),
             format!("ip -n {from} route add 10.79.0.0/16 via 10.78.0.2"),
@@ -145,20 +150,22 @@ impl Lab {
         mut turn: impl FnMut(&mut Agent),
     ) -> Vec<Duration> {
         let connections = if how == "many" { messages } else { 1 };
-        let job = format!("server {connections}");
+        let job = format!("server {connections} {how}");
         let cgroup = (how == "both").then_some(&*self.cgroup);
         let (mut server, mut said) = start(self.b.name(), cgroup, &job);
         let mut line = String::new();
         said.read_line(&mut line).unwrap();
         let job = format!("client {messages} {bytes} {how}");
         let (mut client, mut said) = start(self.a.name(), Some(&self.cgroup), &job);
-        while client.try_wait().unwrap().is_none() {
+        let begin = Instant::now();
+        while client.0.try_wait().unwrap().is_none() {
+            assert!(begin.elapsed() < HANGING, "the client hangs");
             if agent.step(Duration::from_millis(10)).unwrap() > 0 {
                 turn(agent);
             }
         }
         while agent.step(Duration::ZERO).unwrap() > 0 {}
-        assert!(server.wait().unwrap().success());
+        assert!(server.0.wait().unwrap().success());
         let mut text = String::new();
         said.read_to_string(&mut text).unwrap();
         let times = text.lines().filter_map(|line| line.strip_prefix("took "));
@@ -166,7 +173,7 @@ impl Lab {
             .map(|ns| Duration::from_nanos(ns.parse().unwrap()))
             .collect();
         assert_eq!(times.len(), messages as usize, "{text}");
-        assert!(client.wait().unwrap().success(), "{text}");
+        assert!(client.0.wait().unwrap().success(), "{text}");
         times
     }
 }
@@ -191,8 +198,18 @@ fn code_point(space: &str, dscp: u8, class: u8) -> String {
     )
 }
 
+/// A child, which ends with the test.
+struct Job(Child);
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Starts this program in a namespace with a job.
-fn start(space: &str, cgroup: Option<&Path>, job: &str) -> (Child, BufReader<ChildStdout>) {
+fn start(space: &str, cgroup: Option<&Path>, job: &str) -> (Job, BufReader<ChildStdout>) {
     let join = match cgroup {
         Some(path) => format!("echo $$ > {}/cgroup.procs && ", path.display()),
         None => String::new(),
@@ -218,7 +235,7 @@ fn start(space: &str, cgroup: Option<&Path>, job: &str) -> (Child, BufReader<Chi
             "the job {job:?} did not begin"
         );
     }
-    (child, said)
+    (Job(child), said)
 }
 
 /// The job of a child; nothing in a test run.
@@ -227,7 +244,7 @@ fn a_job_runs() {
     let Ok(job) = std::env::var(JOB) else { return };
     let words: Vec<&str> = job.split(' ').collect();
     match words[..] {
-        ["server", connections] => serve(connections.parse().unwrap()),
+        ["server", connections, how] => serve(connections.parse().unwrap(), how),
         ["client", messages, bytes, how] => {
             call(messages.parse().unwrap(), bytes.parse().unwrap(), how);
         }
@@ -235,9 +252,10 @@ fn a_job_runs() {
     }
 }
 
-fn serve(connections: u32) {
+fn serve(connections: u32, how: &str) {
     println!("\nbegun");
-    let listener = TcpListener::bind(("0.0.0.0", PORT)).unwrap();
+    let listener =
+        TcpListener::bind((if how == "six" { "fd78::2" } else { "0.0.0.0" }, PORT)).unwrap();
     println!("listening");
     for _ in 0..connections {
         let (stream, _) = listener.accept().unwrap();
@@ -263,11 +281,17 @@ fn other(number: u32) -> Ipv4Addr {
 }
 
 fn connected(to: Ipv4Addr, how: &str) -> TcpStream {
-    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    let mapped = SocketAddr::new(to.to_ipv6_mapped().into(), PORT);
+    let (family, to) = match how {
+        "six" => (AddressFamily::INET6, "[fd78::2]:7001".parse().unwrap()),
+        "mapped" => (AddressFamily::INET6, mapped),
+        _ => (AddressFamily::INET, SocketAddr::new(to.into(), PORT)),
+    };
+    let socket = socket(family, SocketType::STREAM, None).unwrap();
     if how == "marked" {
         set_ip_tos(&socket, 0x28).unwrap();
     }
-    connect(&socket, &SocketAddrV4::new(to, PORT)).unwrap();
+    connect(&socket, &to).unwrap();
     let stream = TcpStream::from(socket);
     stream.set_nodelay(true).unwrap();
     // A write never waits for room, so that a message is written at once.

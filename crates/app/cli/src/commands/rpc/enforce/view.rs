@@ -50,7 +50,7 @@ fn cells(row: &Row) -> Vec<String> {
         0 => "-".to_owned(),
         of => format!("{:.1}", 100.0 * part as f64 / of as f64),
     };
-    let in_class = row.messages - row.downgraded - row.given_up;
+    let in_class = row.met.unwrap_or(0) + row.missed.unwrap_or(0) + row.unclear;
     vec![
         row.destination.clone(),
         row.class.clone(),
@@ -72,6 +72,13 @@ fn remarks(view: &View) -> String {
     if view.rows.len() > SHOWN {
         let more = (view.rows.len() - SHOWN) as u64;
         let _ = writeln!(text, "{} more; --json has them all", counted(more, "row"));
+    }
+    if view.connections_ipv4_over_ipv6 > 0 {
+        let _ = writeln!(
+            text,
+            "{} of IPv4 through sockets of IPv6 left alone: the kernel does not let BPF mark them",
+            counted(view.connections_ipv4_over_ipv6, "connection")
+        );
     }
     if view.messages_without_row > 0 {
         let _ = writeln!(
@@ -132,6 +139,7 @@ mod tests {
             connections: 1,
             connections_marked_by_program: 2,
             connections_without_class: 4,
+            connections_ipv4_over_ipv6: 6,
             messages_lost: 5,
             packets_marked: 8,
             packets_with_other_code_point: 1,
@@ -139,11 +147,12 @@ mod tests {
         let text = text(&view);
         for part in [
             "mode enforce; 1 connection, 2 marked by their program, 4 without a class",
+            "6 connections of IPv4 through sockets of IPv6",
             "1 row more",
             "3 messages to further destinations",
             "5 messages lost",
             "1 of 9 messages left with another code point",
-            // 2 of the 7 that ran in the class and ended.
+            // 2 of the 7 that were judged.
             "28.6",
         ] {
             assert!(text.contains(part), "{part:?} is not in {text}");
