@@ -288,17 +288,19 @@ static always_inline void advance(struct connection *connection, struct tcp_sock
 			finish(connection);
 	} else if (ack - connection->begin_seq >= SPLIT_BYTES) {
 		struct part part = {
-			.begin_ns = connection->begin_ns,
+			.begin_ns = READ_ONCE(connection->begin_ns),
 			.end_ns = now,
 			.at_least_ns = now,
 			.bytes = ack - connection->begin_seq,
 			.flags = connection->flags,
 		};
 
-		report(connection, &part);
+		/* Another processor may have ended the message. */
+		if (!part.begin_ns || __sync_val_compare_and_swap(&connection->begin_ns, part.begin_ns, now) != part.begin_ns)
+			return;
 		connection->begin_seq = ack;
 		connection->nearly_ns = 0;
-		connection->begin_ns = now;
+		report(connection, &part);
 	} else if (left <= mss && (connection->nearly_seq != written || !connection->nearly_ns)) {
 		connection->nearly_seq = written;
 		connection->nearly_ns = now;

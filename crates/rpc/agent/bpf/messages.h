@@ -67,7 +67,7 @@ struct counts {
 	u64 without_class;
 	/* Connections of IPv4 whose socket is one of IPv6. */
 	u64 mapped;
-	/* Messages lost because user space was late. */
+	/* Messages lost because user space was late, or whose end was not seen. */
 	u64 lost;
 	/* Code points that the kernel did not set. */
 	u64 refused;

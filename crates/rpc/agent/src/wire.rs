@@ -105,7 +105,7 @@ pub(crate) struct Counts {
     pub(crate) without_class: u64,
     /// Connections left alone, because they are of IPv4 and their socket is one of IPv6.
     pub(crate) mapped: u64,
-    /// Messages lost because this program was late.
+    /// Messages lost because this program was late, or whose end was not seen.
     pub(crate) lost: u64,
     /// Code points that the kernel did not set.
     pub(crate) refused: u64,

@@ -32,7 +32,8 @@ A message is what a connection sends from a packet that leaves while nothing is 
 that was written. The kernel decides on each message with the admit probability of destination and class, before its first \
 packet leaves. With `mode = \"shadow\"` in SETTINGS it measures and marks nothing.
 
-Connections that exist already, and those whose program has set a code point before it connected, are left alone. After the end of \
+Connections that exist already, those whose program has set a code point before it connected, and those of IPv4 through a socket \
+of IPv6 (the default of gRPC in C++, Python and Java) are left alone. After the end of \
 this command each connection keeps the code point that it has. docs/guides/rpc-enforce.md says what a message is not.
 
 Exit codes:

@@ -90,7 +90,7 @@ fn remarks(view: &View) -> String {
     if view.messages_lost > 0 {
         let _ = writeln!(
             text,
-            "{} lost since the start, because this command was late",
+            "{} lost since the start: this command was late, or their end was not seen",
             counted(view.messages_lost, "message")
         );
     }
