@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+import time
 
 import pytest
 
@@ -107,9 +108,13 @@ def test_a_model_file_is_opened_where_it_will_run(tmp_path: pathlib.Path, monkey
     seen = tmp_path / "seen"
     monkeypatch.setattr(live, "made", lambda _: seen.write_text(str(os.getpid())))
     file = dataclasses.replace(query().operators[2], implementation="model.onnx")
-    for apart in (False, True):
-        live.check_operators(dataclasses.replace(query(), operators=(*query().operators[:2], file)), apart)
-        assert (int(seen.read_text()) == os.getpid()) is not apart
+    asked = dataclasses.replace(query(), operators=(*query().operators[:2], file))
+    for apart_s in (0.0, 60.0):
+        live.check_operators(asked, apart_s)
+        assert (int(seen.read_text()) == os.getpid()) is (apart_s == 0.0)
+    monkeypatch.setattr(live, "made", lambda _: time.sleep(600.0))
+    with pytest.raises(PlanError, match=r"operator model: model.onnx was not open after the budget of 0.1 s"):
+        live.check_operators(asked, 0.1)
 
 
 @pytest.mark.parametrize(

@@ -72,14 +72,15 @@ def made(spec: OperatorSpec) -> Runs:
         raise PlanError(f"operator {spec.name}: {error}") from error
 
 
-def check_operators(query: Query, apart: bool = False) -> None:
+def check_operators(query: Query, apart_s: float = 0.0) -> None:
     """Raises what is wrong with the operators' names, all of them, and with model files, before anything is launched. Model files
-    are opened in this process, or in a copy of it: a process that has used CUDA cannot use it again in its copies."""
+    are opened in this process, or with `apart_s` in a copy of it that may take so many seconds: a process that has used CUDA cannot
+    use it again in its copies."""
     wrong = []
     for spec in query.operators:
         try:
             if spec.implementation.endswith(".onnx"):
-                opened(spec, apart)
+                opened(spec, apart_s)
             else:
                 allowed.find_class(spec.implementation, METHODS)
         except PlanError as error:
@@ -90,17 +91,20 @@ def check_operators(query: Query, apart: bool = False) -> None:
         raise PlanError("; ".join(wrong))
 
 
-def opened(spec: OperatorSpec, apart: bool) -> None:
+def opened(spec: OperatorSpec, apart_s: float) -> None:
     """Opens the model file once."""
 
     def work() -> Ran:
         made(spec)
         return Ran(0.0, {}, (1.0, 1.0))
 
-    if apart:
-        elsewhere(work, f"operator {spec.name}", math.inf)
-    else:
+    if not apart_s:
         work()
+        return
+    try:
+        elsewhere(work, f"operator {spec.name}", time.monotonic() + apart_s)
+    except BudgetSpent:
+        raise PlanError(f"operator {spec.name}: {spec.implementation} was not open after the budget of {apart_s:g} s") from None
 
 
 def configured(spec: OperatorSpec, settings: dict[str, Value]) -> Runs:
@@ -360,7 +364,7 @@ class Live:
     ) -> None:
         self.query = query
         self.apart = apart
-        check_operators(query, apart)
+        check_operators(query, budget_s if apart else 0.0)
         self.workload = Checked(query, workload_of(query) if workload is None else workload)
         self.began_s = time.monotonic()
         self.budget_s = budget_s

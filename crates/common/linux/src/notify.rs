@@ -1,8 +1,8 @@
 //! Messages to the service manager: ready, reloading, stopping, watchdog.
 //!
 //! Method: one datagram of lines to the socket in `NOTIFY_SOCKET`. A service manager that does not read must not stop a
-//! service, so sending does not wait. Only `ready` is tried again for up to [`PATIENCE`], since a manager that missed it
-//! would end the service. Without a service manager nothing is sent. Source: sd_notify(3).
+//! service, so sending does not wait. Only [`Notify::ready_in_time`] tries again. Without a service manager nothing is
+//! sent. Source: sd_notify(3).
 
 use std::io::ErrorKind;
 use std::os::linux::net::SocketAddrExt;
@@ -10,7 +10,7 @@ use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// How long `ready` waits for a service manager whose queue is full.
+/// How long [`Notify::ready_in_time`] waits for a service manager whose queue is full.
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -58,6 +58,12 @@ impl Notify {
 
     /// Reports that the service runs. `status` is one line for people.
     pub fn ready(&self, status: &str) {
+        let _ = self.send(&format!("READY=1\nSTATUS={status}"));
+    }
+
+    /// The same, and waits up to 10 s while the queue of the service manager is full: it ends a service whose message it
+    /// missed. Not for a loop that has other work.
+    pub fn ready_in_time(&self, status: &str) {
         let text = format!("READY=1\nSTATUS={status}");
         let begun = Instant::now();
         while !self.send(&text) && begun.elapsed() < PATIENCE {
@@ -124,6 +130,7 @@ mod tests {
         let path = directory.path().join("notify");
         let manager = UnixDatagram::bind(&path).unwrap();
         let notify = Notify::to(path.to_str().unwrap(), None);
+        manager.set_read_timeout(Some(PATIENCE * 6)).unwrap();
         while notify.send("WATCHDOG=1") {}
         let reader = thread::spawn(move || {
             let mut count = 0;
@@ -132,7 +139,7 @@ mod tests {
             }
             count
         });
-        notify.ready("x");
+        notify.ready_in_time("x");
         assert!(reader.join().unwrap() > 0);
     }
 

@@ -187,7 +187,7 @@ fn start(arguments: &Arguments) -> Result<()> {
     let [stop, order] = signals().context("cannot wait for signals")?;
     if arguments.device.is_empty() && arguments.config.is_none() {
         let notify = Notify::from_environment();
-        notify.ready("serves memory");
+        notify.ready_in_time("serves memory");
         memory.run_alone(&stop.into())?;
         drop(order);
         return Ok(());
@@ -227,7 +227,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         settings.config.socket.display()
     );
     say(&status);
-    Notify::from_environment().ready(&status);
+    Notify::from_environment().ready_in_time(&status);
     server.run()?;
     Ok(())
 }

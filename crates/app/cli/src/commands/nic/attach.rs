@@ -149,7 +149,7 @@ fn foreground(arguments: &Arguments, system: &System, journal: Journal) -> Resul
         }
         // Flows have queues, and the controller is in the journal.
         Notify::from_environment()
-            .ready(&format!("flows of {} have queues", arguments.place.device));
+            .ready_in_time(&format!("flows of {} have queues", arguments.place.device));
         let ended = controller.run(&stop)?;
         Ok((ended, controller.journal().clone()))
     });
