@@ -51,7 +51,8 @@ func open(listen string) (net.Listener, error) {
 	if conn, err := net.Dial("unix", path); err == nil {
 		conn.Close()
 		return nil, fmt.Errorf("another process serves on %s", path)
-	} else if errors.Is(err, syscall.ECONNREFUSED) {
+	} else if at, gone := os.Lstat(path); gone == nil && at.Mode()&os.ModeSocket != 0 && errors.Is(err, syscall.ECONNREFUSED) {
+		// Linux refuses connections to ordinary files too: those stay.
 		if err := os.Remove(path); err != nil {
 			return nil, err
 		}
