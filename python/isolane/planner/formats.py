@@ -243,7 +243,7 @@ def parse_plan(text: str, file: str) -> tuple[Plan, dict[str, Any]]:
     except (ValueError, RecursionError) as error:
         raise PlanError(f"{file}: not valid JSON: {error}") from error
     several = {"isolane-joint-plan": "a joint plan of several queries", "isolane-offers": "a list of plans by price"}
-    if isinstance(data, dict) and data.get("format") in several:
+    if isinstance(data, dict) and isinstance(data.get("format"), str) and data["format"] in several:
         how = "`isolane edge plan QUERY QUERY ... --out DIR`" if "joint" in data["format"] else "`isolane edge plan ... --out FILE`"
         raise PlanError(f"{file}: is {several[data['format']]}, and one plan is needed; {how} writes each plan to its own file")
     if not isinstance(data, dict) or data.get("format") != "isolane-plan":
