@@ -341,7 +341,7 @@ fn threads_share_the_table_without_losing_calls() {
         3,
         0,
     );
-    const CALLS: u64 = if cfg!(miri) { 40 } else { 20_000 };
+    const CALLS: u64 = 20_000;
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
             let table = &table;
