@@ -250,6 +250,7 @@ impl World {
             let device = DEVICES[process.device].0;
             let meters = daemon.governor.open(self.now_ns, begun.key, device);
             process.connected(begun.key, &begun.memory, meters[0], self.now_ns);
+            daemon.called_ns = self.now_ns;
             daemon.sessions.insert(begun.session);
             daemon.numbers.insert(begun.key, begun.session);
             self.report.sessions += 1;
@@ -364,6 +365,7 @@ impl World {
                 .governor
                 .reconfigure(self.now_ns, config, port_rates());
             done.expect("valid options");
+            daemon.called_ns = self.now_ns;
         }
         daemon.due_ns = self.now_ns;
     }
@@ -373,6 +375,7 @@ impl World {
             && self.now_ns >= daemon.stopped_until_ns
         {
             daemon.governor.remote(self.now_ns, device, state);
+            daemon.called_ns = self.now_ns;
             daemon.due_ns = self.now_ns;
         }
     }
@@ -396,7 +399,7 @@ impl World {
         for process in &mut self.processes {
             let Some(daemon) = &self.daemon else { continue };
             let is_stopped = self.now_ns < daemon.stopped_until_ns;
-            let silent_ns = self.now_ns - daemon.ran_ns;
+            let silent_ns = self.now_ns - daemon.called_ns;
             match process.pace(self.now_ns, self.defect == Defect::IgnoresEnd) {
                 Pace::Active(rate) if process.key.is_some() => {
                     self.report.leases += 1;
@@ -443,9 +446,12 @@ impl World {
     /// The daemon has the sessions of living processes, and of those whose end it has not noticed.
     fn check_sessions(&mut self) -> Result<(), String> {
         let every = self.report.steps.is_multiple_of(64);
-        let Some(daemon) = self.daemon.as_mut().filter(|_| every) else {
+        // The snapshot reads the meters and can renew leases, as a request to a daemon that runs does.
+        let asked = |daemon: &&mut Daemon| every && self.now_ns >= daemon.stopped_until_ns;
+        let Some(daemon) = self.daemon.as_mut().filter(asked) else {
             return Ok(());
         };
+        daemon.called_ns = self.now_ns;
         let snapshot = daemon.governor.snapshot(self.now_ns);
         let sessions = snapshot.sessions.iter().map(|session| session.session);
         let sessions: BTreeSet<u64> = sessions.collect();

@@ -12,8 +12,10 @@ pub(super) struct Daemon {
     pub(super) due_ns: u64,
     /// It runs nothing before this time.
     pub(super) stopped_until_ns: u64,
-    /// Its last call.
+    /// When it last divided.
     pub(super) ran_ns: u64,
+    /// When the governor was last called: a new session and a reload also get leases.
+    pub(super) called_ns: u64,
     pub(super) wakes: BTreeSet<SessionKey>,
     /// Ends of connections that it will notice.
     pub(super) ends: BTreeMap<SessionKey, u64>,
@@ -30,6 +32,7 @@ impl Daemon {
             due_ns: now_ns,
             stopped_until_ns: 0,
             ran_ns: now_ns,
+            called_ns: now_ns,
             wakes: BTreeSet::new(),
             ends: BTreeMap::new(),
             sessions: BTreeSet::new(),
@@ -46,7 +49,7 @@ impl Daemon {
 
     /// What the event loop does when it wakes, with the time `now_ns`; `true_ns` is the real one.
     pub(super) fn run(&mut self, now_ns: u64, true_ns: u64, latency_us: u64) {
-        self.ran_ns = true_ns;
+        (self.ran_ns, self.called_ns) = (true_ns, true_ns);
         let ended = self.ends.extract_if(.., |_, noticed| *noticed <= true_ns);
         for (key, _) in ended.collect::<Vec<_>>() {
             self.governor.depart(now_ns, key);
