@@ -60,6 +60,8 @@ pub struct Book {
     pending: Option<(String, String, String, Option<Terms>)>,
     /// No promises before this time.
     quiet_until: Instant,
+    /// Longest term of promises that may be missing until then, ms.
+    missing_ms: u64,
 }
 
 /// Result of a request.
@@ -101,6 +103,11 @@ impl Book {
     /// Opens the book with the stored records. Fails if the file's guarantees exceed the capacity.
     pub fn open(settings: &Settings, loaded: &Loaded, now: Instant) -> Result<Self, BookError> {
         let own_ms = milliseconds(settings.term);
+        // Missing promises may have had another term.
+        let missing_ms = match loaded.complete {
+            true => 0,
+            false => own_ms.max(loaded.term_ms),
+        };
         let pools = settings.pools.iter().map(|(group, class, bound)| {
             let pool = Pool::new(bound.clone(), settings.term);
             ((group.clone(), class.clone()), pool)
@@ -110,11 +117,11 @@ impl Book {
             term: settings.term,
             changed: BTreeMap::new(),
             pending: None,
-            quiet_until: match loaded.complete {
-                true => Instant::ZERO,
-                // Missing promises may have had another term.
-                false => now.saturating_add(Duration::from_ms(own_ms.max(loaded.term_ms))),
+            quiet_until: match missing_ms {
+                0 => Instant::ZERO,
+                _ => now.saturating_add(Duration::from_ms(missing_ms)),
             },
+            missing_ms,
         };
         for terms in &settings.tenants {
             book.set(terms)?;
@@ -323,6 +330,15 @@ impl Book {
     /// The terms set at run time, with those of which the write is under way.
     pub fn changed(&self) -> Vec<Record> {
         self.changed.values().cloned().map(Record::Set).collect()
+    }
+
+    /// The longest term of promises that may be missing from the store at `now`, ms; 0: none is missing.
+    pub fn missing_ms(&self, now: Instant) -> u64 {
+        if now < self.quiet_until {
+            self.missing_ms
+        } else {
+            0
+        }
     }
 
     /// All records that a restart needs.

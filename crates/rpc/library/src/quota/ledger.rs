@@ -13,6 +13,7 @@ use super::protocol::{Answer, Request};
 use super::settings::Settings;
 use super::store::{Record, Store, StoreError};
 use isolane_common_quantities::units::Instant;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// A book with its store.
@@ -23,6 +24,9 @@ pub struct Ledger {
     queue: Mutex<Queue>,
     written: Condvar,
     store: Mutex<Box<dyn Store>>,
+    /// The longest term of promises that may be missing now, ms, and whether the store still says that some are.
+    missing_ms: AtomicU64,
+    marked: AtomicBool,
 }
 
 /// The records to store.
@@ -65,8 +69,11 @@ impl Ledger {
     ) -> Result<Self, BookError> {
         let loaded = store.load()?;
         let book = Book::open(settings, &loaded, now)?;
-        store.replace(&book.records())?;
+        let missing_ms = book.missing_ms(now);
+        store.replace(&book.records(), missing_ms)?;
         Ok(Self {
+            missing_ms: AtomicU64::new(missing_ms),
+            marked: AtomicBool::new(missing_ms > 0),
             book: Mutex::new(book),
             changes: Mutex::default(),
             queue: Mutex::default(),
@@ -82,6 +89,7 @@ impl Ledger {
             _ => None,
         };
         let mut book = lock(&self.book);
+        self.missing_ms.store(book.missing_ms(now), Relaxed);
         let step = book.begin(now, request);
         let (answer, batch) = match step {
             Err(error) => return Answer::Error(error.to_string()),
@@ -149,12 +157,18 @@ impl Ledger {
             lock(&self.book).forget();
         }
         written?;
-        if store.is_long() {
+        let missing_ms = self.missing_ms.load(Relaxed);
+        let is_long = store.is_long();
+        // From now on no promise is missing.
+        let is_over = missing_ms == 0 && self.marked.load(Relaxed);
+        if is_long || is_over {
             // Records queued meanwhile are included, and written again afterwards.
             let all = lock(&self.book).records();
-            let replaced = store.replace(&all);
+            let replaced = store.replace(&all, missing_ms);
+            // After a failure the mark stays in the store: another server then promises nothing for a term.
+            self.marked.store(missing_ms > 0, Relaxed);
             // Clients report a failure. A change is stored, so its sender must not learn that it failed.
-            if !has_change {
+            if is_long && !has_change {
                 replaced?;
             }
         }

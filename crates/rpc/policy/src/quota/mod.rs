@@ -30,8 +30,9 @@ pub const CLIENT_PART: u64 = 90;
 /// Most recorded leases of one client: answers that were lost within a term.
 const LEASES_MAX: usize = 16;
 
-/// Largest number of a held lease that is believed: numbers never run out, whatever clients claim.
-const HELD_MAX: u64 = u64::MAX / 2;
+/// How far a held number may be above the latest one and is still believed: more leases than a crash of the machine takes
+/// along, and so few that numbers never run out, whatever clients claim.
+const LOST_MAX: u64 = 1 << 20;
 
 /// Most clients of one tenant: each costs some hundred bytes and is visited at every renewal.
 pub const CLIENTS_MAX: usize = 10_000;
@@ -353,7 +354,8 @@ impl Pool {
         }
         // A crash of the machine can take the latest numbers along. The new lease must be newer than the held one, which a
         // late request may still name.
-        if let Some(held) = holds.filter(|held| *held <= HELD_MAX) {
+        let believed = self.serial.saturating_add(LOST_MAX);
+        if let Some(held) = holds.filter(|held| *held <= believed) {
             self.serial = self.serial.max(held);
         }
         let own = asking.promised();

@@ -305,5 +305,8 @@ fn a_late_request_with_a_lost_number_does_not_end_a_newer_lease() {
     assert_eq!(pool.promised(), 175);
     // No claim makes the numbers run out.
     pool.renew(at(2), "a", "here", 0, Some(u64::MAX)).unwrap();
-    pool.renew(at(3), "a", "here", 0, Some(u64::MAX)).unwrap();
+    for claimed in [u64::MAX / 2, 1 << 40, 200 + LOST_MAX] {
+        let lease = pool.renew(at(3), "a", "here", 0, Some(claimed)).unwrap();
+        assert!(lease.serial < 200, "{claimed}");
+    }
 }

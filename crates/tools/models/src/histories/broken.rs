@@ -44,8 +44,8 @@ impl Store for Broken {
         }
     }
 
-    fn replace(&mut self, records: &[Record]) -> Result<(), StoreError> {
-        self.inner.replace(records)
+    fn replace(&mut self, records: &[Record], missing_ms: u64) -> Result<(), StoreError> {
+        self.inner.replace(records, missing_ms)
     }
 
     fn is_long(&self) -> bool {

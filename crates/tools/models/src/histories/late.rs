@@ -173,8 +173,8 @@ fn a_start_removes_terms_that_the_server_skipped() {
     };
     let mut first = store(etcd.address());
     first.load().unwrap();
-    first.replace(&[terms("ads"), terms("search")]).unwrap();
-    first.replace(&[terms("search"), grant(1)]).unwrap();
+    first.replace(&[terms("ads"), terms("search")], 0).unwrap();
+    first.replace(&[terms("search"), grant(1)], 0).unwrap();
     let loaded = store(etcd.address()).load().unwrap().records;
     assert_eq!(loaded, [terms("search"), grant(1)]);
 }

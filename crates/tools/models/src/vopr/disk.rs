@@ -132,9 +132,9 @@ impl Store for Disk {
         Ok(())
     }
 
-    fn replace(&mut self, records: &[Record]) -> Result<(), StoreError> {
+    fn replace(&mut self, records: &[Record], missing_ms: u64) -> Result<(), StoreError> {
         let mut platter = self.lock();
-        let mut text = format!("boot {} {}\n", platter.boot(), platter.term_ms);
+        let mut text = file::head(&platter.boot(), platter.term_ms, missing_ms);
         text.extend(records.iter().map(file::line));
         platter.bytes = text.into_bytes();
         (platter.synced, platter.whole) = (platter.bytes.len(), platter.bytes.len());

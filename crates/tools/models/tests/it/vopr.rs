@@ -11,8 +11,9 @@ const FOUND_WITHIN: u64 = 300;
 fn the_quota_server_keeps_its_promises_under_random_faults() {
     let mut kills = 0;
     let mut leases = 0;
-    // In the run of the last seed a crash of the machine takes the latest numbers of leases along.
-    for seed in (1..=SEEDS).chain([50_015]) {
+    // In the run of 50,015 a crash of the machine takes the latest numbers of leases along. In that of 50,198 the server is
+    // killed while it promises nothing after such a crash.
+    for seed in (1..=SEEDS).chain([50_015, 50_198]) {
         match run(seed, Defect::None) {
             Ok(report) => {
                 kills += report.kills;

@@ -40,7 +40,7 @@ impl Store for Memory {
         Ok(())
     }
 
-    fn replace(&mut self, records: &[Record]) -> Result<(), StoreError> {
+    fn replace(&mut self, records: &[Record], _: u64) -> Result<(), StoreError> {
         self.0.lock().unwrap().0 = records.to_vec();
         Ok(())
     }
@@ -247,7 +247,7 @@ impl Store for Unsure {
         }
     }
 
-    fn replace(&mut self, _: &[Record]) -> Result<(), StoreError> {
+    fn replace(&mut self, _: &[Record], _: u64) -> Result<(), StoreError> {
         Ok(())
     }
 
@@ -314,7 +314,7 @@ impl Store for Slow {
         }
     }
 
-    fn replace(&mut self, _: &[Record]) -> Result<(), StoreError> {
+    fn replace(&mut self, _: &[Record], _: u64) -> Result<(), StoreError> {
         Ok(())
     }
 

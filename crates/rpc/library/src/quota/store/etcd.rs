@@ -239,8 +239,8 @@ impl Store for EtcdStore {
         self.in_time(|store| store.put_all(records))
     }
 
-    /// Keys are replaced one by one. Called at the start, when no client waits yet.
-    fn replace(&mut self, records: &[Record]) -> Result<(), StoreError> {
+    /// Keys are replaced one by one. Called at the start, when no client waits yet. No promise is ever missing.
+    fn replace(&mut self, records: &[Record], _missing_ms: u64) -> Result<(), StoreError> {
         let is_terms = |record: &Record| matches!(record, Record::Set(_));
         let (terms, promises) = records.iter().cloned().partition::<Vec<_>, _>(is_terms);
         let writes = self.differences(&terms)?;

@@ -3,8 +3,9 @@
 //! Method: a [`Journal`] whose lines have checksums. Appends are not synced. A kill of the process loses nothing that
 //! the kernel has; only a machine crash can. The journal's first line therefore names the boot, and a journal of
 //! another boot counts as incomplete: the server then promises nothing for one term, its own or the first line's,
-//! whichever is longer. A journal with an invalid terminated line counts as incomplete too. Only the last line can be
-//! half written, and its promise was never given. A lock on the folder excludes a second server. Units: milliseconds
+//! whichever is longer. A journal with an invalid terminated line counts as incomplete too. A server that is killed within
+//! that term leaves a journal that is still incomplete: until its end the first line names no boot. Only the last line can
+//! be half written, and its promise was never given. A lock on the folder excludes a second server. Units: milliseconds
 //! for the term.
 
 use super::{Loaded, Record, Store, StoreError};
@@ -19,6 +20,9 @@ use std::path::{Path, PathBuf};
 const LONG: u64 = 4 << 20;
 
 const JOURNAL: &str = "journal";
+
+/// In the place of a boot: promises may be missing, whatever the boot. No boot has this name.
+const NO_BOOT: &str = "-";
 
 /// A folder with a journal.
 #[derive(Debug)]
@@ -71,8 +75,8 @@ impl FileStore {
         self.folder.join(JOURNAL)
     }
 
-    fn rewrite(&mut self, records: &[Record]) -> io::Result<()> {
-        let mut text = format!("boot {} {}\n", self.boot, self.term_ms);
+    fn rewrite(&mut self, records: &[Record], missing_ms: u64) -> io::Result<()> {
+        let mut text = head(&self.boot, self.term_ms, missing_ms);
         text.extend(records.iter().map(line));
         // After a failure either file can have the name; the next append finds out.
         self.journal = None;
@@ -107,8 +111,8 @@ impl Store for FileStore {
         written.map_err(|error| failed(&path, error))
     }
 
-    fn replace(&mut self, records: &[Record]) -> Result<(), StoreError> {
-        let replaced = self.rewrite(records);
+    fn replace(&mut self, records: &[Record], missing_ms: u64) -> Result<(), StoreError> {
+        let replaced = self.rewrite(records, missing_ms);
         if replaced.is_err() {
             // It is tried again when the journal is longer by that, not at each write.
             self.limit += LONG;
@@ -126,6 +130,14 @@ fn failed(place: &Path, error: io::Error) -> StoreError {
     StoreError::File {
         place: place.display().to_string(),
         error,
+    }
+}
+
+/// The first line of a journal for promises of `term_ms`, from which promises of up to `missing_ms` may be missing.
+pub fn head(boot: &str, term_ms: u64, missing_ms: u64) -> String {
+    match missing_ms {
+        0 => format!("boot {boot} {term_ms}\n"),
+        _ => format!("boot {NO_BOOT} {}\n", term_ms.max(missing_ms)),
     }
 }
 
@@ -183,6 +195,20 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_journal_from_which_promises_are_missing_says_so_to_every_later_server() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut store = FileStore::with_boot(folder.path(), "boot", 1_000).unwrap();
+        store.load().unwrap();
+        store.replace(&[grant(1)], 5_000).unwrap();
+        store.append(&[grant(2)]).unwrap();
+        let loaded = store.load().unwrap();
+        assert_eq!((loaded.complete, loaded.term_ms), (false, 5_000));
+        assert_eq!(loaded.records, [grant(1), grant(2)]);
+        store.replace(&loaded.records, 0).unwrap();
+        assert!(store.load().unwrap().complete);
+    }
+
     /// Goal: a privileged server writes nothing elsewhere for a user who can write to its folder.
     #[test]
     fn a_symbolic_link_in_the_place_of_a_file_is_not_followed() {
@@ -194,7 +220,8 @@ mod tests {
             std::fs::create_dir(&store).unwrap();
             std::os::unix::fs::symlink(&precious, store.join(name)).unwrap();
             let opened = FileStore::with_boot(&store, "boot", 1_000);
-            let used = opened.and_then(|mut store| store.load().and_then(|_| store.replace(&[])));
+            let used =
+                opened.and_then(|mut store| store.load().and_then(|_| store.replace(&[], 0)));
             assert!(used.is_err(), "{name}");
             assert_eq!(
                 std::fs::read_to_string(&precious).unwrap(),
@@ -209,7 +236,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut store = FileStore::with_boot(folder.path(), "one", 3_000).unwrap();
         assert!(store.load().unwrap().complete, "nothing was ever promised");
-        store.replace(&[grant(1)]).unwrap();
+        store.replace(&[grant(1)], 0).unwrap();
         store.append(&[grant(2), grant(3)]).unwrap();
         let second = FileStore::with_boot(folder.path(), "one", 3_000).unwrap_err();
         assert!(second.to_string().contains("another quota server"));
@@ -218,7 +245,7 @@ mod tests {
         let loaded = store.load().unwrap();
         assert_eq!(loaded.records, [grant(1), grant(2), grant(3)]);
         assert!(loaded.complete);
-        store.replace(&[grant(3)]).unwrap();
+        store.replace(&[grant(3)], 0).unwrap();
         drop(store);
         let mut store = FileStore::with_boot(folder.path(), "two", 300).unwrap();
         let loaded = store.load().unwrap();
@@ -238,7 +265,7 @@ mod tests {
     fn a_journal_that_cannot_be_written_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
         let mut store = FileStore::with_boot(folder.path(), "one", 3_000).unwrap();
-        store.replace(&[grant(1)]).unwrap();
+        store.replace(&[grant(1)], 0).unwrap();
         store.journal = Some(Journal::create(Path::new("/dev/full")).unwrap());
         let error = store.append(&[grant(2)]).unwrap_err().to_string();
         assert!(error.contains("journal"), "{error}");
@@ -251,13 +278,13 @@ mod tests {
     fn after_a_failed_replacement_the_file_with_the_name_is_used() {
         let folder = tempfile::tempdir().unwrap();
         let mut store = FileStore::with_boot(folder.path(), "one", 3_000).unwrap();
-        store.replace(&[grant(1)]).unwrap();
+        store.replace(&[grant(1)], 0).unwrap();
         let beside = folder.path().join("journal.new");
         std::fs::create_dir(&beside).unwrap();
-        store.replace(&[grant(2)]).unwrap_err();
+        store.replace(&[grant(2)], 0).unwrap_err();
         store.append(&[grant(3)]).unwrap();
         assert_eq!(store.load().unwrap().records, [grant(1), grant(3)]);
-        store.replace(&[grant(2)]).unwrap_err();
+        store.replace(&[grant(2)], 0).unwrap_err();
         std::fs::write(store.path(), format!("boot one 3000\n{}", line(&grant(4)))).unwrap();
         std::fs::remove_dir(&beside).unwrap();
         store.append(&[grant(5)]).unwrap();
@@ -268,7 +295,7 @@ mod tests {
     fn a_byte_that_is_no_text_is_found() {
         let folder = tempfile::tempdir().unwrap();
         let mut store = FileStore::with_boot(folder.path(), "one", 3_000).unwrap();
-        store.replace(&[grant(1), grant(2)]).unwrap();
+        store.replace(&[grant(1), grant(2)], 0).unwrap();
         let mut bytes = std::fs::read(store.path()).unwrap();
         let last = bytes.len() - 10;
         bytes[last] = 0xff;

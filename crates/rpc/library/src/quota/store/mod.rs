@@ -72,8 +72,9 @@ pub trait Store: Send {
     /// written, or another server has taken over.
     fn append(&mut self, records: &[Record]) -> Result<(), StoreError>;
 
-    /// Replaces everything by `records`, atomically. Fails as `append` does.
-    fn replace(&mut self, records: &[Record]) -> Result<(), StoreError>;
+    /// Replaces everything by `records`, atomically. Promises with a term of up to `missing_ms` may be missing from them,
+    /// and the next load says so; with 0 none is missing. Fails as `append` does.
+    fn replace(&mut self, records: &[Record], missing_ms: u64) -> Result<(), StoreError>;
 
     /// Whether the store should be compacted.
     fn is_long(&self) -> bool;
