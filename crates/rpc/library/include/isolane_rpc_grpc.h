@@ -36,9 +36,9 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -55,6 +55,8 @@ namespace isolane_rpc_grpc {
 struct Pending {
     uint64_t ticket = 0;
     uint32_t class_index = 0;
+    /* The number of the channel that it is sent on. */
+    uint64_t channel = 0;
 };
 
 /* The pending RPCs of all channels of one Channels, by their context. */
@@ -75,21 +77,23 @@ class Register {
         return pending;
     }
 
-    /* A call of the class found no server. */
-    void put_lost(uint32_t class_index) {
+    /* A call of the class on the channel of this number found no server. */
+    void put_lost(uint32_t class_index, uint64_t channel) {
         std::lock_guard<std::mutex> guard(mutex_);
-        lost_.insert(class_index);
+        uint64_t &latest = lost_[class_index];
+        if (channel > latest) latest = channel;
     }
 
-    /* Whether a call of the class found no server since the last question. */
-    bool take_lost(uint32_t class_index) {
+    /* Whether a call of the class on the channel of this number found no server. */
+    bool is_lost(uint32_t class_index, uint64_t channel) {
         std::lock_guard<std::mutex> guard(mutex_);
-        return lost_.erase(class_index) > 0;
+        auto found = lost_.find(class_index);
+        return found != lost_.end() && found->second == channel;
     }
 
   private:
     std::mutex mutex_;
-    std::set<uint32_t> lost_;
+    std::map<uint32_t, uint64_t> lost_;
     std::map<const grpc::ClientContext *, Pending> pending_;
 };
 
@@ -125,7 +129,7 @@ class Measure final : public grpc::experimental::Interceptor {
 
     void end(const grpc::Status &status) {
         if (pending_.ticket != 0 && status.error_code() == grpc::StatusCode::UNAVAILABLE)
-            all_->put_lost(pending_.class_index);
+            all_->put_lost(pending_.class_index, pending_.channel);
         if (pending_.ticket == 0 || !unary_) return;
         auto passed = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - begin_);
         uint64_t elapsed = static_cast<uint64_t>(passed.count());
@@ -195,13 +199,17 @@ class Channels {
     const std::string &destination() const { return destination_; }
     Register &pending() { return *pending_; }
 
-    /* The channel of a class, which is opened at its first use and after a loss of its connection. */
-    std::shared_ptr<grpc::Channel> of(uint32_t class_index) {
+    /* The channel of a class and its number. It is opened at its first use and after a loss of its connection. */
+    std::pair<std::shared_ptr<grpc::Channel>, uint64_t> of(uint32_t class_index) {
         std::lock_guard<std::mutex> guard(mutex_);
         Opened &opened = opened_.at(class_index);
-        if (opened.is_lost(pending_->take_lost(class_index))) opened.close();
-        if (opened.channel == nullptr) open(class_index, opened);
-        return opened.channel;
+        if (opened.is_lost(pending_->is_lost(class_index, opened.number))) opened.close();
+        if (opened.channel == nullptr) {
+            open(class_index, opened);
+            opened.number = ++channels_;
+            opened.since = std::chrono::steady_clock::now();
+        }
+        return {opened.channel, opened.number};
     }
 
   private:
@@ -209,17 +217,20 @@ class Channels {
      * second descriptor of its socket, -1 for an ordinary channel. */
     struct Opened {
         std::shared_ptr<grpc::Channel> channel;
+        uint64_t number = 0;
+        std::chrono::steady_clock::time_point since;
         int watch = -1;
 
         /* A server that sends its clients away keeps the connection until all its calls have ended. Only a call shows it, which
-         * finds no server: reported. */
+         * finds no server: reported. An overloaded server answers the same, so a report opens at most one connection per second. */
         bool is_lost(bool reported) const {
 #ifdef GRPC_ARG_DSCP
             (void)reported;
             return false;
 #else
             /* An ordinary channel, for want of a marked connection. */
-            if (watch < 0 || reported) return true;
+            if (watch < 0) return true;
+            if (reported && std::chrono::steady_clock::now() - since >= std::chrono::seconds(1)) return true;
             tcp_info info = {};
             socklen_t length = sizeof info;
             return getsockopt(watch, IPPROTO_TCP, TCP_INFO, &info, &length) != 0 || info.tcpi_state != TCP_ESTABLISHED;
@@ -294,6 +305,7 @@ class Channels {
     std::shared_ptr<Register> pending_;
     std::mutex mutex_;
     std::vector<Opened> opened_;
+    uint64_t channels_ = 0;
 };
 
 /* The decision on one RPC. */
@@ -315,8 +327,8 @@ class Call {
         Pending pending;
         pending.ticket = decision_.ticket;
         pending.class_index = decision_.class_index;
+        std::tie(channel_, pending.channel) = channels.of(decision_.class_index);
         channels.pending().put(context, pending);
-        channel_ = channels.of(decision_.class_index);
     }
 
     Call(const Call &) = delete;

@@ -40,16 +40,18 @@ class Service final : public grpc::CallbackGenericService {
             carried[std::string(key.data(), key.size())] = std::string(value.data(), value.size());
         bool is_never = context->method() == "/test/Never";
         never += is_never;
-        return new Reactor(is_never);
+        return new Reactor(is_never, context->method() == "/test/Shed");
     }
 
   private:
     class Reactor final : public grpc::ServerGenericBidiReactor {
       public:
-        explicit Reactor(bool never) : never_(never) { StartRead(&message_); }
+        Reactor(bool never, bool shed) : never_(never), shed_(shed) { StartRead(&message_); }
         void OnReadDone(bool ok) override {
             if (never_) return;
-            if (ok)
+            if (shed_)
+                Finish(grpc::Status(grpc::StatusCode::UNAVAILABLE, "overloaded"));
+            else if (ok)
                 StartWriteAndFinish(&message_, grpc::WriteOptions(), grpc::Status::OK);
             else
                 Finish(grpc::Status::OK);
@@ -60,7 +62,7 @@ class Service final : public grpc::CallbackGenericService {
         void OnDone() override { delete this; }
 
       private:
-        bool never_;
+        bool never_, shed_;
         ByteBuffer message_;
     };
 };
@@ -173,6 +175,18 @@ int main() {
         } catch (const std::invalid_argument &error) {
             CHECK(std::string(error.what()).find("urgent") != std::string::npos);
         }
+        // A server that sheds load answers as one that is gone. Its clients open at most one connection per second.
+        {
+            auto begun = std::chrono::steady_clock::now();
+            size_t before = service.peers.size();
+            for (int i = 0; i < 100; i++) {
+                grpc::ClientContext context;
+                isolane_rpc_grpc::Call call(channels, &context, "scavenger", 5);
+                CHECK(send(call, &context, "/test/Shed").error_code() == grpc::StatusCode::UNAVAILABLE);
+            }
+            auto passed = std::chrono::steady_clock::now() - begun;
+            CHECK(service.peers.size() <= before + 1 + static_cast<size_t>(passed / std::chrono::seconds(1)));
+        }
         // A server that sends its clients away ends a connection only with its last call. The next calls go to its successor.
         {
             grpc::ClientContext held;
@@ -191,7 +205,7 @@ int main() {
             CHECK(moved);
             successor = serve(third, port);
             bool served = false;
-            for (int i = 0; i < 10000 && !served; i++) {
+            for (int i = 0; i < 1000000 && !served; i++) {
                 grpc::ClientContext context;
                 isolane_rpc_grpc::Call call(channels, &context, "scavenger", 5);
                 served = send(call, &context, "/test/Write").ok();
