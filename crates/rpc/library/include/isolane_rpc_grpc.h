@@ -199,8 +199,11 @@ class Channels {
     const std::string &destination() const { return destination_; }
     Register &pending() { return *pending_; }
 
-    /* The channel of a class and its number. It is opened at its first use and after a loss of its connection. */
-    std::pair<std::shared_ptr<grpc::Channel>, uint64_t> of(uint32_t class_index) {
+    /* The channel of a class, which is opened at its first use and after a loss of its connection. */
+    std::shared_ptr<grpc::Channel> of(uint32_t class_index) { return numbered(class_index).first; }
+
+    /* The same, and the number of the channel: each has another one. */
+    std::pair<std::shared_ptr<grpc::Channel>, uint64_t> numbered(uint32_t class_index) {
         std::lock_guard<std::mutex> guard(mutex_);
         Opened &opened = opened_.at(class_index);
         if (opened.is_lost(pending_->is_lost(class_index, opened.number))) opened.close();
@@ -327,7 +330,7 @@ class Call {
         Pending pending;
         pending.ticket = decision_.ticket;
         pending.class_index = decision_.class_index;
-        std::tie(channel_, pending.channel) = channels.of(decision_.class_index);
+        std::tie(channel_, pending.channel) = channels.numbered(decision_.class_index);
         channels.pending().put(context, pending);
     }
 
