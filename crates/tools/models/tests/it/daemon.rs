@@ -22,21 +22,13 @@ fn the_daemon_keeps_its_promises_under_random_faults() {
     assert!(sum.kills > SEEDS && sum.stops > 0 && sum.leases > 100 * SEEDS);
 }
 
-fn first_broken(defect: Defect) -> Broken {
-    let found = (1..=FOUND_WITHIN).find_map(|seed| run(seed, defect).err());
-    found.unwrap_or_else(|| panic!("{defect:?} was not found within {FOUND_WITHIN} seeds"))
-}
-
 #[test]
 fn planted_defects_are_found_and_their_seed_fails_again() {
-    for defect in [
+    let defects = [
         Defect::ForgetsDeparture,
         Defect::StaleClock,
         Defect::IgnoresEnd,
         Defect::LosesReload,
-    ] {
-        let broken = first_broken(defect);
-        println!("{defect:?}: {broken}");
-        assert_eq!(run(broken.seed, defect), Err(broken));
-    }
+    ];
+    crate::finds_planted(run, |broken: &Broken| broken.seed, FOUND_WITHIN, &defects);
 }

@@ -13,8 +13,29 @@ mod vopr;
 mod words;
 
 use stateright::{Checker, Model};
-use std::fmt::Debug;
+use std::fmt::{Debug, Display};
 use std::hash::Hash;
+
+/// Runs seeds 1 to `within` with each planted defect until one fails, and requires that this seed, which `seed_of` reads from
+/// the failure, fails again in the same way.
+fn finds_planted<D, R, B>(
+    run: fn(u64, D) -> Result<R, B>,
+    seed_of: fn(&B) -> u64,
+    within: u64,
+    defects: &[D],
+) where
+    D: Copy + Debug,
+    R: Debug + PartialEq,
+    B: Debug + Display + PartialEq,
+{
+    for &defect in defects {
+        let found = (1..=within).find_map(|seed| run(seed, defect).err());
+        let broken =
+            found.unwrap_or_else(|| panic!("{defect:?} was not found within {within} seeds"));
+        println!("{defect:?}: {broken}");
+        assert_eq!(run(seed_of(&broken), defect), Err(broken));
+    }
+}
 
 /// Checks every state of `model`. Returns the number of states.
 ///

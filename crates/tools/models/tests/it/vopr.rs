@@ -28,21 +28,13 @@ fn the_quota_server_keeps_its_promises_under_random_faults() {
     assert!(kills > SEEDS && leases > 100 * SEEDS);
 }
 
-fn first_broken(defect: Defect) -> Broken {
-    let found = (1..=FOUND_WITHIN).find_map(|seed| run(seed, defect).err());
-    found.unwrap_or_else(|| panic!("{defect:?} was not found within {FOUND_WITHIN} seeds"))
-}
-
 #[test]
 fn planted_defects_are_found_and_their_seed_fails_again() {
-    for defect in [
+    let defects = [
         Defect::StoredLater,
         Defect::BelievesJournal,
         Defect::TermFromAnswer,
         Defect::NamesAnother,
-    ] {
-        let broken = first_broken(defect);
-        println!("{defect:?}: {broken}");
-        assert_eq!(run(broken.seed, defect), Err(broken));
-    }
+    ];
+    crate::finds_planted(run, |broken: &Broken| broken.seed, FOUND_WITHIN, &defects);
 }
