@@ -12,7 +12,8 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Attackers that send on and on.
+/// Attackers that send on and on. Fewer than the places of each service: a client whose thread the machine stops between
+/// its connect and its request keeps its place.
 const SENDERS: usize = 32;
 /// The fewest rounds of an attack.
 const ROUNDS: usize = 50;

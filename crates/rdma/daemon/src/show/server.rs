@@ -26,8 +26,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Largest number of connections of one listener.
-pub const CONNECTIONS_MAX: usize = 32;
+/// Largest number of connections of one listener. A client between its connect and its request loses its place only
+/// when others of its user or address hold this many, however often they connect anew.
+pub const CONNECTIONS_MAX: usize = 64;
 /// Longest request, bytes.
 pub const REQUEST_MAX: usize = 4_096;
 /// Longest duration of one exchange.

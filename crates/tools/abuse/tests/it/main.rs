@@ -171,7 +171,7 @@ fn metrics_of_the_daemon() {
         request: request.clone(),
         crowd: 200,
         memory_max: 32 << 20,
-        descriptors_max: 60,
+        descriptors_max: 100,
     };
     judge(&running, &target, &|| {
         has(over_tcp(port(&running), &request), "200 OK")
@@ -188,7 +188,7 @@ fn snapshots_of_the_daemon() {
         request: request.clone(),
         crowd: 200,
         memory_max: 32 << 20,
-        descriptors_max: 60,
+        descriptors_max: 100,
     };
     judge(&running, &target, &|| {
         has(over_unix(&path, &request), "200 OK")

@@ -99,6 +99,22 @@ fn requests_that_are_none_are_refused() {
 }
 
 #[test]
+fn a_client_that_is_slow_to_ask_keeps_its_place_beside_32_others() {
+    let running = start();
+    let request = "GET /snapshot HTTP/1.0\r\n\r\n";
+    let slow = UnixStream::connect(&running.control).unwrap();
+    for _ in 0..4 {
+        let others = (0..32).map(|_| UnixStream::connect(&running.control).unwrap());
+        let others: Vec<_> = others.collect();
+        // When the last one has its answer, the server has accepted all.
+        for other in others.into_iter().rev() {
+            assert!(ask(other, request).contains("200 OK"));
+        }
+    }
+    assert!(ask(slow, request).contains("200 OK"));
+}
+
+#[test]
 fn a_tight_loop_of_readers_shares_snapshots() {
     let running = start();
     let began = Instant::now();
