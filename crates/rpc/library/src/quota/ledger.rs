@@ -9,6 +9,7 @@
 //! term. Limits: operators' changes of terms wait for each other.
 
 use super::book::{Book, BookError, Step};
+use super::outage::Outage;
 use super::protocol::{Answer, Request};
 use super::settings::Settings;
 use super::store::{Record, Store, StoreError};
@@ -27,6 +28,24 @@ pub struct Ledger {
     /// The longest term of promises that may be missing now, ms, and whether the store still says that some are.
     missing_ms: AtomicU64,
     marked: AtomicBool,
+    log: Mutex<Log>,
+}
+
+/// Outages of the store, and the lines about them that nobody took.
+struct Log {
+    append: Outage,
+    replace: Outage,
+    lines: Vec<String>,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self {
+            append: Outage::new("the store can be written again"),
+            replace: Outage::new("the store can be compacted again"),
+            lines: Vec::new(),
+        }
+    }
 }
 
 /// The records to store.
@@ -79,7 +98,13 @@ impl Ledger {
             queue: Mutex::default(),
             written: Condvar::new(),
             store: Mutex::new(store),
+            log: Mutex::default(),
         })
+    }
+
+    /// Takes the lines for the server's log: when the store began to fail, and when it ended.
+    pub fn take_lines(&self) -> Vec<String> {
+        std::mem::take(&mut lock(&self.log).lines)
     }
 
     /// Answers a request at `now`.
@@ -98,7 +123,7 @@ impl Ledger {
             Ok(Step::Write { answer, records }) => (answer, self.enqueue(records)),
         };
         drop(book);
-        let written = self.wait_for(&batch);
+        let written = self.wait_for(now, &batch);
         let done = match (written, terms) {
             (Ok(()), Some((terms, _changes))) => {
                 let set = lock(&self.book).set(&terms);
@@ -120,7 +145,7 @@ impl Ledger {
         Arc::clone(&queue.batch)
     }
 
-    fn wait_for(&self, batch: &Arc<Batch>) -> Result<(), String> {
+    fn wait_for(&self, now: Instant, batch: &Arc<Batch>) -> Result<(), String> {
         let mut queue = lock(&self.queue);
         loop {
             if let Some(result) = batch.0.get() {
@@ -138,7 +163,7 @@ impl Ledger {
                 batch: std::mem::take(&mut queue.batch),
             };
             drop(queue);
-            let result = self.write(&records).map_err(|error| error.to_string());
+            let result = self.write(now, &records).map_err(|error| error.to_string());
             let first = writer.batch.0.set(result);
             first.expect("a batch is written once");
             drop(writer);
@@ -146,9 +171,15 @@ impl Ledger {
         }
     }
 
-    fn write(&self, records: &[Record]) -> Result<(), StoreError> {
+    fn write(&self, now: Instant, records: &[Record]) -> Result<(), StoreError> {
         let mut store = lock(&self.store);
         let written = self.append(store.as_mut(), records);
+        self.note(
+            now,
+            |log| &mut log.append,
+            &written,
+            |error| format!("{error}; clients get no promises until it can be written"),
+        );
         let has_change = records
             .iter()
             .any(|record| matches!(record, Record::Set(_)));
@@ -165,6 +196,17 @@ impl Ledger {
             // Records queued meanwhile are included, and written again afterwards.
             let all = lock(&self.book).records();
             let replaced = store.replace(&all, missing_ms);
+            self.note(
+                now,
+                |log| &mut log.replace,
+                &replaced,
+                |error| match is_over {
+                    true => {
+                        format!("{error}; a server that starts now promises nothing for one term")
+                    }
+                    false => format!("{error}; the store grows until it can be compacted"),
+                },
+            );
             // After a failure the mark stays in the store: another server then promises nothing for a term.
             self.marked.store(missing_ms > 0, Relaxed);
             // Clients report a failure. A change is stored, so its sender must not learn that it failed.
@@ -173,6 +215,19 @@ impl Ledger {
             }
         }
         Ok(())
+    }
+
+    /// Adds the line, if any, about what a task of the store did at `now`.
+    fn note(
+        &self,
+        now: Instant,
+        task: fn(&mut Log) -> &mut Outage,
+        result: &Result<(), StoreError>,
+        line: impl FnOnce(&StoreError) -> String,
+    ) {
+        let mut log = lock(&self.log);
+        let line = task(&mut log).ended(now, result.as_ref().err().map(line));
+        log.lines.extend(line);
     }
 
     fn append(&self, store: &mut dyn Store, records: &[Record]) -> Result<(), StoreError> {

@@ -13,6 +13,7 @@ pub mod book;
 pub mod client;
 pub mod ledger;
 pub mod line;
+mod outage;
 pub mod protocol;
 pub mod seal;
 pub mod server;

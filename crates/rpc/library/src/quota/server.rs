@@ -48,6 +48,9 @@ pub enum ServerError {
     Book(#[from] BookError),
 }
 
+/// Prints a line in the server's log.
+type Say = dyn Fn(&str) + Send + Sync;
+
 /// A server that listens.
 pub struct Server {
     listener: Listener,
@@ -98,12 +101,14 @@ impl Server {
         self.listener.address()
     }
 
-    /// Serves until the process ends; `say` gets failures of connections.
-    pub fn serve(&self, say: impl Fn(&str)) {
+    /// Serves until the process ends; `say` gets failures of connections, and the beginning and end of failures of the
+    /// store.
+    pub fn serve(&self, say: impl Fn(&str) + Send + Sync + 'static) {
+        let say: Arc<Say> = Arc::new(say);
         loop {
             match self.listener.accept() {
                 Ok(line) => {
-                    if let Err(error) = self.attend(line) {
+                    if let Err(error) = self.attend(line, Arc::clone(&say)) {
                         say(&format!("a client is rejected: {error}"));
                     }
                 }
@@ -116,20 +121,25 @@ impl Server {
         }
     }
 
-    fn attend(&self, mut line: Line) -> io::Result<()> {
+    fn attend(&self, mut line: Line, say: Arc<Say>) -> io::Result<()> {
         let mut entry = self.pool.enter(line.peer(), line.hang_up()?);
         let (ledger, key) = (Arc::clone(&self.ledger), self.key.clone());
         let thread = std::thread::Builder::new().name("quota-client".to_owned());
         let attend = move || {
             // A closed connection is not reported, because unauthenticated hosts could fill the log.
-            let _ = talk(&mut line, &mut entry, &ledger, key.as_deref());
+            let _ = talk(&mut line, &mut entry, &ledger, (key.as_deref(), &*say));
         };
         thread.stack_size(256 << 10).spawn(attend).map(drop)
     }
 }
 
 /// Answers a client until it closes. Before its first request each line must end within [`PATIENCE`].
-fn talk(line: &mut Line, entry: &mut Entry, ledger: &Ledger, key: Option<&Key>) -> io::Result<()> {
+fn talk(
+    line: &mut Line,
+    entry: &mut Entry,
+    ledger: &Ledger,
+    (key, say): (Option<&Key>, &Say),
+) -> io::Result<()> {
     if let Some(key) = key {
         line.challenge(key)?;
     }
@@ -141,7 +151,11 @@ fn talk(line: &mut Line, entry: &mut Entry, ledger: &Ledger, key: Option<&Key>) 
                     return line.write(&Answer::Error(full.to_string()));
                 }
                 idle = IDLE;
-                ledger.answer(now(), request)
+                let answer = ledger.answer(now(), request);
+                for line in ledger.take_lines() {
+                    say(&line);
+                }
+                answer
             }
             Err(reason) => Answer::Error(reason),
         };

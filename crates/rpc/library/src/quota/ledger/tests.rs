@@ -8,9 +8,9 @@ use crate::table::{CLASSES_MAX, GROUPS_MAX};
 use isolane_common_quantities::units::Duration;
 use std::sync::mpsc;
 
-/// The records of a store, and whether it fails from now on.
+/// The records of a store, whether it fails from now on, and whether it is too long and cannot be compacted.
 #[derive(Clone, Default)]
-struct Memory(Arc<Mutex<(Vec<Record>, bool)>>);
+struct Memory(Arc<Mutex<(Vec<Record>, bool, bool)>>);
 
 impl Memory {
     fn fail(&self, fails: bool) {
@@ -41,12 +41,16 @@ impl Store for Memory {
     }
 
     fn replace(&mut self, records: &[Record], _: u64) -> Result<(), StoreError> {
-        self.0.lock().unwrap().0 = records.to_vec();
+        let mut kept = self.0.lock().unwrap();
+        if kept.2 {
+            return Err(StoreError::Taken("long memory".to_owned()));
+        }
+        kept.0 = records.to_vec();
         Ok(())
     }
 
     fn is_long(&self) -> bool {
-        false
+        self.0.lock().unwrap().0.len() > 3
     }
 }
 
@@ -164,6 +168,52 @@ fn terms_that_cannot_be_written_down_do_not_change() {
         let error = reason(ledger.answer(at(0), Request::Set(terms(name))));
         assert!(error.contains("1 to 64 letters"), "{error}");
     }
+}
+
+/// Goal: an operator who reads the log learns of a failing store, however many clients learn of it meanwhile, and of a failed compaction that no
+/// client learns of.
+#[test]
+fn a_failing_store_is_said_once_in_the_log_and_once_when_it_works_again() {
+    let memory = Memory::default();
+    let ledger = ledger(&memory, &settings("3s", "gone"), 0);
+    let mut ms = 0;
+    let mut set = || {
+        ms += 1_000;
+        let terms = Terms {
+            tenant: "ads".to_owned(),
+            group: "rack1".to_owned(),
+            class: "critical".to_owned(),
+            weight: 7,
+            guarantee_bytes_per_s: ms,
+        };
+        let answer = ledger.answer(at(ms), Request::Set(terms));
+        (answer == Answer::Done, ledger.take_lines())
+    };
+    assert_eq!(set(), (true, vec![]));
+    memory.fail(true);
+    let (is_done, lines) = set();
+    assert!(!is_done && lines.len() == 1, "{lines:?}");
+    assert!(lines[0].contains("memory belongs to another"), "{lines:?}");
+    assert!(lines[0].contains("no promises until"), "{lines:?}");
+    assert_eq!(set(), (false, vec![]));
+    memory.fail(false);
+    let again = "the store can be written again".to_owned();
+    assert_eq!(set(), (true, vec![again]));
+    memory.0.lock().unwrap().2 = true;
+    let (is_done, lines) = (0..3)
+        .map(|_| set())
+        .reduce(|(is_done, lines), next| (is_done && next.0, [lines, next.1].concat()))
+        .unwrap();
+    assert!(is_done && lines.len() == 1, "{lines:?}");
+    assert!(lines[0].contains("long memory"), "{lines:?}");
+    assert!(
+        lines[0].ends_with("grows until it can be compacted"),
+        "{lines:?}"
+    );
+    memory.0.lock().unwrap().2 = false;
+    let again = "the store can be compacted again".to_owned();
+    assert_eq!(set(), (true, vec![again]));
+    assert_eq!(set(), (true, vec![]));
 }
 
 /// Goal: acknowledged terms are there after a restart. Method: each fits beside the others, but not beside the file's
