@@ -6,6 +6,7 @@
 //! down). The thread then retries, after [`RETRY_MIN`] at first and twice as long each time, up to [`RETRY_MAX`].
 //! Limits: TCP keep-alive detects a machine without power after about ten seconds.
 
+use super::failures::Failures;
 use super::flow::{Command, Event, Handle};
 use super::handshake::{Endpoint, HandshakeError, answer, call};
 use super::port::{LINKS_MAX, Link};
@@ -32,8 +33,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const CALLERS_MAX: usize = 4 * LINKS_MAX;
 /// Largest number of unauthenticated connections.
 const STRANGERS_MAX: usize = 64;
-/// Shortest time between two lines about failed calls: every host can make such calls, and must not fill the log.
-const FAILURES_EVERY: Duration = Duration::from_secs(10);
 /// Seconds of silence before the first TCP keep-alive probe, and between probes.
 const ALIVE_S: u64 = 5;
 /// Stack of a thread, bytes; the threads mostly read.
@@ -151,7 +150,8 @@ pub(super) fn answer_all(
                     Err(error) => {
                         let text = format!("the call from {from} failed: {error}");
                         let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
-                        if let Some(line) = failures.line(Instant::now(), text) {
+                        let line = failures.line(Instant::now(), from.ip(), &text);
+                        if let Some(line) = line {
                             notes.say(device, line);
                         }
                     }
@@ -161,32 +161,6 @@ pub(super) fn answer_all(
             let _ = spawn("peer", serve);
         }
     })
-}
-
-/// Failed calls of which no line was printed.
-#[derive(Debug, Default)]
-struct Failures {
-    printed: Option<Instant>,
-    omitted: u64,
-}
-
-impl Failures {
-    /// The line to print for a call that failed at `now`; `None` within [`FAILURES_EVERY`] of the last line.
-    fn line(&mut self, now: Instant, text: String) -> Option<String> {
-        if let Some(printed) = self.printed
-            && now.saturating_duration_since(printed) < FAILURES_EVERY
-        {
-            self.omitted += 1;
-            return None;
-        }
-        self.printed = Some(now);
-        match std::mem::take(&mut self.omitted) {
-            0 => Some(text),
-            omitted => Some(format!(
-                "{text} ({omitted} failed calls before it are not listed)"
-            )),
-        }
-    }
 }
 
 fn answer_one(
@@ -315,21 +289,6 @@ mod tests {
         }
         assert_eq!(pauses[1], RETRY_MIN * 2);
         assert_eq!(pauses[10], RETRY_MAX);
-    }
-
-    #[test]
-    fn failed_calls_print_one_line_in_ten_seconds() {
-        let begun = Instant::now();
-        let mut failures = Failures::default();
-        let mut line = |after_s: u64, text: &str| {
-            failures.line(begun + Duration::from_secs(after_s), text.to_owned())
-        };
-        assert_eq!(line(0, "a").as_deref(), Some("a"));
-        assert_eq!(line(3, "b"), None);
-        assert_eq!(line(9, "c"), None);
-        let omitted = "d (2 failed calls before it are not listed)";
-        assert_eq!(line(10, "d").as_deref(), Some(omitted));
-        assert_eq!(line(20, "e").as_deref(), Some("e"));
     }
 
     #[test]

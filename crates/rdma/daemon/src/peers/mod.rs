@@ -12,6 +12,7 @@
 //!
 //! Limits: one reference flow per device, to its peers in turn; the policy's window covers all of them.
 
+mod failures;
 mod flow;
 pub mod handshake;
 mod keeper;
