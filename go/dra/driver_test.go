@@ -90,7 +90,7 @@ func TestAClaimEntersAContainerAndEnds(t *testing.T) {
 	}
 	name := "claim-" + string(claim.UID) + "-" + string(podUID(1)) + ".toml"
 	text, err := os.ReadFile(m.path("control/assignments/" + name))
-	want := "cgroup = \"/kubepods*pod00000b0d*0000*4000*8000*000000000001*\"\ntenant = \"prod/claim=claim-1\"\nclass = \"bandwidth\"\nweight = 4\n"
+	want := "pod = \"00000b0d-0000-4000-8000-000000000001\"\ntenant = \"prod/claim=claim-1\"\nclass = \"bandwidth\"\nweight = 4\n"
 	if err != nil || string(text) != want {
 		t.Errorf("%v: %s", err, text)
 	}
@@ -505,14 +505,14 @@ func TestTheDaemonReadsTheAssignment(t *testing.T) {
 		}
 	}
 	var listed []struct {
-		Tenant, Class, Cgroup string
-		Weight                int
+		Tenant, Class, Pod string
+		Weight             int
 	}
 	if err := json.Unmarshal(isolane(t, "rdma", "assign", "--list", "--json", "--folder", s.assignments), &listed); err != nil {
 		t.Fatal(err)
 	}
 	if len(listed) != 2 || listed[0].Tenant != "prod/claim=a" || listed[0].Class != "throughput" || listed[0].Weight != 7 ||
-		listed[1].Tenant != "claim-"+string(claimUID(2)) || listed[0].Cgroup != "/kubepods*pod00000b0d*0000*4000*8000*000000000001*" {
+		listed[1].Tenant != "claim-"+string(claimUID(2)) || listed[0].Pod != string(podUID(1)) {
 		t.Errorf("%+v", listed)
 	}
 }

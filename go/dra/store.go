@@ -75,7 +75,7 @@ func newStore(folder, assignments string) *store {
 // uuid is the form of all identifiers that the API server makes.
 var uuid = regexp.MustCompile(`^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
 
-// checkUID rejects an identifier that would name another file or match other cgroups, before a path or a pattern is made of it.
+// checkUID rejects an identifier that would name another file or another pod, before a path or an assignment is made of it.
 func checkUID(what string, uid types.UID) error {
 	if !uuid.MatchString(string(uid)) {
 		return fmt.Errorf("uid %.80q of a %s: must be a UUID of hexadecimal digits and dashes", uid, what)
@@ -239,15 +239,13 @@ func claimOf(name string) (types.UID, bool) {
 	return uid, checkUID("claim", uid) == nil
 }
 
-// assignment is the text of the file: the pod's cgroup under both cgroup drivers of the kubelet, of which that of systemd writes
-// dashes as underscores. No pod and no label can have a name with `=`, so the tenant is that of no other workload.
+// assignment is the text of the file. No pod and no label can have a name with `=`, so the tenant is that of no other workload.
 func assignment(one record, pod types.UID) string {
 	tenant := fmt.Sprintf("%s/claim=%s", one.claim.Namespace, one.claim.Name)
 	if len(tenant) > tenantMax {
 		tenant = assignmentPrefix + string(one.uid)
 	}
-	return fmt.Sprintf("cgroup = \"/kubepods*pod%s*\"\ntenant = %q\nclass = %q\nweight = %d\n",
-		strings.ReplaceAll(string(pod), "-", "*"), tenant, one.share.class, one.share.weight)
+	return fmt.Sprintf("pod = %q\ntenant = %q\nclass = %q\nweight = %d\n", string(pod), tenant, one.share.class, one.share.weight)
 }
 
 // write puts a file into the daemon's folder.

@@ -8,7 +8,7 @@
 //!
 //! Limits: at most [`ASSIGNMENTS_MAX`] files of [`FILE_MAX`] bytes each; a file with a mistake is left out and named.
 
-use crate::config::{Assignment, Config, Rule, TenantConfig};
+use crate::config::{Assignment, Config, Members, Rule, TenantConfig};
 use crate::settings::assignment::parse;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -55,7 +55,10 @@ impl Assignment {
         let mut line = |key: &str, value: String| {
             writeln!(text, "{key} = {value}").expect("a string takes everything");
         };
-        line("cgroup", quoted(&self.cgroup));
+        match &self.members {
+            Members::Cgroup(pattern) => line("cgroup", quoted(pattern)),
+            Members::Pod(identifier) => line("pod", quoted(identifier)),
+        }
         if let Some(tenant) = &self.tenant {
             line("tenant", quoted(tenant));
         }
@@ -307,7 +310,14 @@ impl Folder {
     pub fn applied(&self, config: &Config) -> Config {
         let mut config = config.clone();
         let rules = self.read.values().map(|assignment| Rule {
-            cgroup: Some(assignment.cgroup.clone()),
+            cgroup: match &assignment.members {
+                Members::Cgroup(pattern) => Some(pattern.clone()),
+                Members::Pod(_) => None,
+            },
+            pod: match &assignment.members {
+                Members::Cgroup(_) => None,
+                Members::Pod(identifier) => Some(identifier.clone()),
+            },
             tenant: assignment.tenant.clone(),
             class: assignment.class,
             // The workload's author chooses its class: a label, or an option of the job.

@@ -136,8 +136,10 @@ pub struct DeviceConfig {
 /// everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
-    /// Pattern of the cgroup's path.
+    /// Pattern of the cgroup's path, for [`crate::identity`].
     pub cgroup: Option<String>,
+    /// Identifier of the Kubernetes pod, with dashes.
+    pub pod: Option<String>,
     /// User id.
     pub user: Option<u32>,
     /// Pattern of the program's name, which the process itself sends.
@@ -165,11 +167,26 @@ pub struct TenantConfig {
     pub weight: u32,
 }
 
+/// The processes of a workload, by what the kernel says of them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Members {
+    /// Those in cgroups whose path matches the pattern.
+    Cgroup(String),
+    /// Those of the Kubernetes pod with this identifier, with dashes.
+    Pod(String),
+}
+
+impl Default for Members {
+    fn default() -> Self {
+        Self::Cgroup(String::new())
+    }
+}
+
 /// What the processes of one workload get.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Assignment {
-    /// Pattern of the cgroup's path; `*` matches any characters.
-    pub cgroup: String,
+    /// The workload's processes.
+    pub members: Members,
     /// The tenant; `None`: the processes' owner.
     pub tenant: Option<String>,
     /// The class; `None`: the daemon detects it.

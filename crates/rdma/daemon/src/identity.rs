@@ -7,6 +7,7 @@
 //! hierarchy, or the longest path of the others. A user who owns a range of user ids (`/etc/subuid`) and leaves the
 //! login session is a separate owner for each id.
 
+use crate::cgroups;
 use crate::config::{Config, Rule};
 use isolane_common_linux::account::Account;
 use isolane_rdma_session::message::Class;
@@ -106,21 +107,11 @@ fn weight_of(config: &Config, tenant: &str) -> Option<u32> {
 
 /// The owner of a process, from the kernel alone.
 fn owner(who: &Who) -> String {
+    if let Some((_, identifier)) = cgroups::pod(&who.cgroup) {
+        return format!("pod-{identifier}");
+    }
     let mut parts = who.cgroup.split('/').skip(1);
     let first = parts.next().unwrap_or_default();
-    if first.starts_with("kubepods") {
-        // kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1a.slice, or kubepods/burstable/pod1a.
-        let pod = parts.find_map(|part| {
-            let name = part.strip_suffix(".slice").unwrap_or(part);
-            let (_, number) = name
-                .rsplit_once("pod")
-                .filter(|(before, _)| before.is_empty() || before.ends_with('-'))?;
-            (!number.is_empty()).then_some(number)
-        });
-        if let Some(pod) = pod {
-            return format!("pod-{pod}");
-        }
-    }
     let session = parts.next().filter(|_| first == "user.slice");
     let user = session
         .and_then(|part| part.strip_prefix("user-")?.strip_suffix(".slice"))
@@ -130,46 +121,24 @@ fn owner(who: &Who) -> String {
 }
 
 fn fits(rule: &Rule, who: &Who) -> bool {
-    let text = |pattern: &Option<String>, text: &str| {
+    let fits = |pattern: &Option<String>, text: &str, matches: fn(&str, &str) -> bool| {
         let pattern = pattern.as_deref();
         pattern.is_none_or(|pattern| matches(pattern, text))
     };
     rule.user.is_none_or(|user| user == who.user)
-        && text(&rule.cgroup, &who.cgroup)
-        && text(&rule.program, &who.program)
-        && text(&rule.claim, &who.claim)
+        && fits(&rule.cgroup, &who.cgroup, cgroups::matches)
+        && fits(&rule.pod, &who.cgroup, cgroups::is_of_pod)
+        && fits(&rule.program, &who.program, cgroups::text_matches)
+        && fits(&rule.claim, &who.claim, cgroups::text_matches)
 }
 
 fn expand(name: &str, who: &Who, owner: &str) -> String {
-    let last = who.cgroup.rsplit('/').next().unwrap_or_default();
+    let path = cgroups::chosen_by_host(&who.cgroup);
+    let last = path.rsplit('/').next().unwrap_or_default();
     name.replace("{owner}", owner)
         .replace("{user}", &who.user.to_string())
         .replace("{claim}", &who.claim)
         .replace("{cgroup}", last)
-}
-
-/// Whether `text` matches `pattern`, in which `*` matches any characters or none. Time: the product of the lengths.
-pub fn matches(pattern: &str, text: &str) -> bool {
-    let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
-    let (mut at, mut from) = (0, 0);
-    // Position of the last star, and how many characters it covers.
-    let mut star: Option<(usize, usize)> = None;
-    while from < text.len() {
-        if at < pattern.len() && pattern[at] == b'*' {
-            star = Some((at, from));
-            at += 1;
-        } else if at < pattern.len() && pattern[at] == text[from] {
-            at += 1;
-            from += 1;
-        } else if let Some((place, swallowed)) = star {
-            star = Some((place, swallowed + 1));
-            at = place + 1;
-            from = swallowed + 1;
-        } else {
-            return false;
-        }
-    }
-    pattern[at..].iter().all(|&byte| byte == b'*')
 }
 
 #[cfg(test)]
@@ -267,7 +236,7 @@ mod tests {
                 ..Rule::default()
             },
             Rule {
-                cgroup: Some("/kubepods*/pod12/*".to_owned()),
+                cgroup: Some("/kubepods*/pod12/**".to_owned()),
                 tenant: Some("pod-{cgroup}-{user}".to_owned()),
                 class: Some(Class::Bandwidth),
                 weight: Some(2),
@@ -276,11 +245,11 @@ mod tests {
         ];
         let mut config = config(rules);
         config.tenants.push(TenantConfig {
-            name: "pod-cri-abc.scope-1000".to_owned(),
+            name: "pod-pod12-1000".to_owned(),
             weight: 4,
         });
         let expected = Assigned {
-            tenant: "pod-cri-abc.scope-1000".to_owned(),
+            tenant: "pod-pod12-1000".to_owned(),
             tenant_weight: Some(4),
             class: Class::Bandwidth,
             weight: 2,
@@ -289,6 +258,45 @@ mod tests {
             owner: "pod-12".to_owned(),
         };
         assert_eq!(assign(&config, &who()), expected);
+    }
+
+    /// The attack: a pod that may create cgroups makes one with another pod's name below its own.
+    #[test]
+    fn a_pod_that_takes_anothers_name_below_its_own_cgroup_stays_itself() {
+        let pod = Rule {
+            pod: Some("1f-2e".to_owned()),
+            tenant: Some("prod/cache".to_owned()),
+            ..Rule::default()
+        };
+        let pattern = Rule {
+            cgroup: Some("/kubepods*/*/pod1f-2e/**".to_owned()),
+            pod: None,
+            ..pod.clone()
+        };
+        let slices = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1f_2e.slice/c";
+        for (path, of_pod, of_pattern) in [
+            ("/kubepods/burstable/pod1f-2e/c", "prod/cache", "prod/cache"),
+            (slices, "prod/cache", "pod-1f_2e"),
+            (
+                "/kubepods/pod0e/c/kubepods/burstable/pod1f-2e",
+                "pod-0e",
+                "pod-0e",
+            ),
+            ("/kubepods/pod0e/pod1f-2e/c", "pod-0e", "pod-0e"),
+            ("/kubepods/burstable/pod0e/pod1f-2e", "pod-0e", "pod-0e"),
+        ] {
+            let who = Who {
+                cgroup: path.to_owned(),
+                ..who()
+            };
+            for (rule, want) in [(&pod, of_pod), (&pattern, of_pattern)] {
+                assert_eq!(
+                    assign(&config(vec![rule.clone()]), &who).tenant,
+                    want,
+                    "{path}"
+                );
+            }
+        }
     }
 
     #[test]
@@ -308,7 +316,7 @@ mod tests {
     }
 
     proptest! {
-        /// Goal: patterns match by their definition. Method: compare with the recursive definition.
+        /// Goal: patterns of names match by their definition. Method: compare with the recursive definition.
         #[test]
         fn stars_match_like_their_definition(pattern in "[ab*]{0,7}", text in "[ab]{0,7}") {
             fn model(pattern: &[u8], text: &[u8]) -> bool {
@@ -318,7 +326,7 @@ mod tests {
                     Some((first, rest)) => text.first() == Some(first) && model(rest, &text[1..]),
                 }
             }
-            prop_assert_eq!(matches(&pattern, &text), model(pattern.as_bytes(), text.as_bytes()));
+            prop_assert_eq!(cgroups::text_matches(&pattern, &text), model(pattern.as_bytes(), text.as_bytes()));
         }
     }
 }

@@ -29,6 +29,7 @@
 pub mod assignments;
 pub mod attached;
 pub mod attachment;
+mod cgroups;
 pub mod config;
 pub mod governor;
 pub mod identity;

@@ -222,7 +222,7 @@ mod tests {
         let mut reload =
             Reload::new(order, source, settings, Targets::default(), notify, |_| ()).unwrap();
         let assignment = crate::config::Assignment {
-            cgroup: "/slurm/job_7/*".to_owned(),
+            members: crate::config::Members::Cgroup("/slurm/job_7/**".to_owned()),
             tenant: Some("job-7".to_owned()),
             weight: Some(3),
             ..Default::default()

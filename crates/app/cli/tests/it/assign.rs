@@ -30,7 +30,7 @@ fn a_job_is_assigned_listed_and_ended() {
     let words = ["rdma", "assign", "slurm-42", "--folder", &folder];
     let job = [
         "--cgroup",
-        "/slurm/job_42/*",
+        "/slurm/job_42/**",
         "--tenant",
         "ml",
         "--class",
@@ -40,7 +40,7 @@ fn a_job_is_assigned_listed_and_ended() {
     ];
     check(&[&words[..], &job[..]].concat(), 0);
     let (listed, _) = check(&["rdma", "assign", "--list", "--folder", &folder], 0);
-    let want = "  assignment  tenant  class      weight  cgroup\n  slurm-42    ml      bandwidth       2  /slurm/job_42/*\n";
+    let want = "  assignment  tenant  class      weight  processes\n  slurm-42    ml      bandwidth       2  /slurm/job_42/**\n";
     assert_eq!(listed, want);
     let (listed, _) = check(
         &["rdma", "assign", "--list", "--json", "--folder", &folder],
@@ -68,8 +68,16 @@ fn wrong_assignments_are_bad_input() {
     };
     refused(&["../x", "--end"], &["../x", "letters, digits"]);
     refused(
-        &["x", "--cgroup", "*", "--class", "auto"],
+        &["x", "--cgroup", "/*", "--class", "auto"],
         &["cgroup", "must name a part"],
+    );
+    refused(
+        &["x", "--cgroup", "/**/job_7", "--class", "auto"],
+        &["cgroup", "** only behind the last /"],
+    );
+    refused(
+        &["x", "--pod", "*", "--class", "auto"],
+        &["pod", "hexadecimal digits and dashes"],
     );
     refused(&["x", "--cgroup", "/a"], &["must give tenant or class"]);
     refused(
@@ -165,11 +173,7 @@ fn a_dry_run_prints_and_writes_nothing() {
     );
     has_all(
         &stdout,
-        &[
-            "prod/a",
-            "16",
-            "/kubepods*pod3f2a1c9e*0000*4000*8000*000000000001*",
-        ],
+        &["prod/a", "16", "pod 3f2a1c9e-0000-4000-8000-000000000001"],
     );
     has_all(&stderr, &["pod prod/a: isolane.dev/weight=99: at most 16"]);
     assert!(!Path::new(&folder).exists());

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 fn job(number: u32) -> Assignment {
     Assignment {
-        cgroup: format!("/slurm/job_{number}/*"),
+        members: Members::Cgroup(format!("/slurm/job_{number}/**")),
         tenant: Some(format!("job-{number}")),
         class: Some(Class::Throughput),
         weight: Some(number),
@@ -47,7 +47,7 @@ fn an_assignment_reads_back_as_written() {
 fn the_text_has_a_key_on_each_line() {
     let text = job(7).text();
     let want =
-        "cgroup = \"/slurm/job_7/*\"\ntenant = \"job-7\"\nclass = \"throughput\"\nweight = 7\n";
+        "cgroup = \"/slurm/job_7/**\"\ntenant = \"job-7\"\nclass = \"throughput\"\nweight = 7\n";
     assert_eq!(text, want);
 }
 
@@ -129,7 +129,8 @@ fn a_process_has_the_class_and_the_weight_of_its_cgroup_and_not_of_its_claim() {
     for outside in [
         "/slurm/job_77/step_0",
         "/user.slice/slurm/job_7/step_0",
-        "/slurm/job_7",
+        "/user.slice/user-1000.slice/slurm/job_7",
+        "/slurm",
     ] {
         assert_eq!(assigned(outside).tenant, "user-1000", "{outside}");
     }
@@ -178,7 +179,7 @@ fn a_damaged_file_is_named_and_the_others_count() {
     let damaged = [
         (
             "a",
-            "cgroup = \"*\"\nclass = \"latency\"\n",
+            "cgroup = \"/**\"\nclass = \"latency\"\n",
             "must name a part",
         ),
         ("b", "cgroup = \"/x\"\n", "must give tenant or class"),
@@ -190,12 +191,23 @@ fn a_damaged_file_is_named_and_the_others_count() {
         ("d", "cgroup = \"/x\"\nclass = \"fast\"\n", "latency"),
         ("e", "class = \"latency\"\n", "cgroup"),
         ("f", "cgroup = \"/x\"\ntenant = \"a b\"\n", "without spaces"),
+        (
+            "g",
+            "cgroup = \"/x/**/y\"\ntenant = \"a\"\n",
+            "only behind the last /",
+        ),
+        ("h", "pod = \"*\"\ntenant = \"a\"\n", "hexadecimal digits"),
+        (
+            "i",
+            "cgroup = \"/x\"\npod = \"1f\"\ntenant = \"a\"\n",
+            "beside cgroup",
+        ),
     ];
     for (name, text, _) in damaged {
         fs::write(folder.path.join(format!("{name}.toml")), text).unwrap();
     }
     fs::write(
-        folder.path.join("g.toml"),
+        folder.path.join("z.toml"),
         "#".repeat(FILE_MAX as usize + 1),
     )
     .unwrap();

@@ -1,8 +1,8 @@
 //! Parses the file of one assignment.
 
 use super::keys;
-use super::parse::{name, path, set};
-use crate::config::Assignment;
+use super::parse::{cgroup, name, path, pod};
+use crate::config::{Assignment, Members};
 use isolane_common_toml_input::error::InputError;
 use isolane_common_toml_input::table::{Source, Table};
 use isolane_rdma_session::message::Class;
@@ -14,12 +14,17 @@ pub fn parse(file: &str, text: &str) -> Result<Assignment, InputError> {
     let tree = source.tree()?;
     let table = Table::open(source, tree.get_ref(), 0, keys::ASSIGNMENT, None)?;
     let mut assignment = Assignment::default();
-    set(
-        &mut assignment.cgroup,
-        table.text("cgroup")?.map(str::to_owned),
-    );
+    assignment.members = match (cgroup(&table)?, pod(&table)?) {
+        (Some(pattern), None) => Members::Cgroup(pattern),
+        (None, Some(identifier)) => Members::Pod(identifier),
+        (None, None) => {
+            return Err(table.missing("cgroup", "an assignment must give cgroup or pod"));
+        }
+        (Some(_), Some(_)) => return Err(table.wrong("pod", "must not be beside cgroup")),
+    };
     // A pattern that fits every process would give the whole machine to one workload.
-    if !assignment.cgroup.chars().any(|c| c.is_ascii_alphanumeric()) {
+    if matches!(&assignment.members, Members::Cgroup(pattern) if !pattern.contains(|c: char| c.is_ascii_alphanumeric()))
+    {
         return Err(table.wrong("cgroup", "must name a part of the cgroup's path"));
     }
     assignment.tenant = name(&table, "tenant")?;

@@ -90,7 +90,8 @@ pub(super) const PEERING: &[Key] = &[
 
 #[rustfmt::skip]
 pub(super) const ASSIGNMENT: &[Key] = &[
-    required("cgroup", Kind::Text, "pattern of the control group's path, * for any text"),
+    key("cgroup", Kind::Text, "pattern of the control group's path: * for any text without /, ** at the end for all below"),
+    key("pod", Kind::Text, "instead of cgroup: UID of a Kubernetes pod"),
     key("tenant", Kind::Text, "the tenant of the workload's processes"),
     key("class", CLASSES, "the class of the workload's processes"),
     key("weight", WEIGHT, "weight of the tenant"),
@@ -100,7 +101,8 @@ pub(super) const ASSIGNMENT: &[Key] = &[
 /// `[[rule]]`.
 #[rustfmt::skip]
 pub(super) const RULE: &[Key] = &[
-    key("cgroup", Kind::Text, "pattern of the control group's path, * for any text"),
+    key("cgroup", Kind::Text, "pattern of the control group's path: * for any text without /, ** at the end for all below"),
+    key("pod", Kind::Text, "UID of its Kubernetes pod"),
     key("user", count(0, u32::MAX as u64), "numeric user id"),
     key("program", Kind::Text, "pattern of the program's name, as the process sends it"),
     key("claim", Kind::Text, "pattern of the tenant's name, as the process sends it"),

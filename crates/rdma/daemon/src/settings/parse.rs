@@ -2,6 +2,7 @@
 
 use super::keys::{self, NAME_MAX, TABLES_MAX};
 use super::{Listen, PEERS_MAX, Peer, Peering, Place, Port, Settings};
+use crate::cgroups;
 use crate::config::{Config, DeviceConfig, PolicyName, Rule, TenantConfig};
 use isolane_common_quantities::units::Duration;
 use isolane_common_toml_input::error::InputError;
@@ -278,7 +279,8 @@ fn rule(table: &Table<'_>) -> Result<Rule> {
     let own = |key| Ok(table.text(key)?.map(str::to_owned));
     let class = table.choice::<String>("class")?;
     let rule = Rule {
-        cgroup: own("cgroup")?,
+        cgroup: cgroup(table)?,
+        pod: pod(table)?,
         user: table.count32("user")?,
         program: own("program")?,
         claim: own("claim")?,
@@ -292,6 +294,28 @@ fn rule(table: &Table<'_>) -> Result<Rule> {
         return Err(table.missing("tenant", "a rule must give tenant, class or weight"));
     }
     Ok(rule)
+}
+
+/// The pattern of a cgroup's path.
+pub(super) fn cgroup(table: &Table<'_>) -> Result<Option<String>> {
+    let Some(pattern) = table.text("cgroup")? else {
+        return Ok(None);
+    };
+    match cgroups::mistake(pattern) {
+        Some(mistake) => Err(table.wrong("cgroup", mistake)),
+        None => Ok(Some(pattern.to_owned())),
+    }
+}
+
+/// The identifier of a pod, with dashes.
+pub(super) fn pod(table: &Table<'_>) -> Result<Option<String>> {
+    match table.text("pod")? {
+        Some(identifier) if !cgroups::is_identifier(identifier) => Err(table.wrong(
+            "pod",
+            "must have hexadecimal digits and dashes, like the pod's UID",
+        )),
+        identifier => Ok(identifier.map(str::to_owned)),
+    }
 }
 
 fn tenant(table: &Table<'_>) -> Result<TenantConfig> {

@@ -44,7 +44,7 @@ listen = "10.0.0.1:7471"
 key_file = "/etc/isolane/peers.key"
 
 [[rule]]
-cgroup = "/kubepods*/pod1234*"
+cgroup = "/kubepods*/pod1234/**"
 tenant = "cache"
 class = "latency"
 weight = 2

@@ -69,11 +69,9 @@ pub(super) fn daemon_file(draft: &Draft<'_>) -> Option<String> {
         line(String::new());
         match &tenant.cgroup {
             Some(cgroup) => {
-                for pattern in [cgroup.clone(), format!("{cgroup}/*")] {
-                    line("[[rule]]".to_owned());
-                    line(format!("cgroup = {pattern:?}"));
-                    line(format!("tenant = {:?}", tenant.name));
-                }
+                line("[[rule]]".to_owned());
+                line(format!("cgroup = {:?}", format!("{cgroup}/**")));
+                line(format!("tenant = {:?}", tenant.name));
             }
             None => line(format!(
                 "# Tenant {} has no cgroup in the policy: add a [[rule]] that names its processes.",

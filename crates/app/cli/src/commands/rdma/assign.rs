@@ -9,7 +9,7 @@ use crate::text::{Table, fitted};
 use anyhow::Result;
 use isolane_rdma_session::message::{Class, WEIGHT_MAX};
 use isolaned::assignments::{self, AssignError};
-use isolaned::config::Assignment;
+use isolaned::config::{Assignment, Members};
 use serde::Serialize;
 use std::path::PathBuf;
 
@@ -29,9 +29,12 @@ pub(crate) struct Arguments {
     /// Name of the assignment, like slurm-42
     #[arg(required_unless_present = "list")]
     name: Option<String>,
-    /// Pattern of the cgroup's path below the mount; * matches any characters
-    #[arg(long, value_name = "PATTERN", required_unless_present_any = ["end", "list"])]
+    /// Pattern of the cgroup's path below the mount: * for any characters without /, ** at the end for all below
+    #[arg(long, value_name = "PATTERN", required_unless_present_any = ["pod", "end", "list"])]
     cgroup: Option<String>,
+    /// Instead of a cgroup: UID of a Kubernetes pod
+    #[arg(long, value_name = "UID", conflicts_with = "cgroup")]
+    pod: Option<String>,
     /// Tenant of the workload's processes
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
@@ -45,10 +48,10 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "PATH")]
     lasts_while: Option<PathBuf>,
     /// End the assignment
-    #[arg(long, conflicts_with_all = ["cgroup", "tenant", "class", "weight", "lasts_while"])]
+    #[arg(long, conflicts_with_all = ["cgroup", "pod", "tenant", "class", "weight", "lasts_while"])]
     end: bool,
     /// List the assignments
-    #[arg(long, conflicts_with_all = ["name", "cgroup", "tenant", "class", "weight", "lasts_while", "end"])]
+    #[arg(long, conflicts_with_all = ["name", "cgroup", "pod", "tenant", "class", "weight", "lasts_while", "end"])]
     list: bool,
     /// With --list: print JSON
     #[arg(long, requires = "list")]
@@ -69,7 +72,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     }
     let class = arguments.class.as_deref();
     let assignment = Assignment {
-        cgroup: arguments.cgroup.clone().expect("clap requires it here"),
+        members: match (&arguments.cgroup, &arguments.pod) {
+            (_, Some(identifier)) => Members::Pod(identifier.clone()),
+            (pattern, None) => Members::Cgroup(pattern.clone().expect("clap requires one of them")),
+        },
         tenant: arguments.tenant.clone(),
         class: class.map(|class| Class::from_name(class).expect("clap has the class's own names")),
         weight: arguments.weight,
@@ -93,7 +99,8 @@ pub(super) fn explained(error: AssignError) -> anyhow::Error {
 #[derive(Debug, Serialize)]
 pub(super) struct Listed {
     name: String,
-    cgroup: String,
+    cgroup: Option<String>,
+    pod: Option<String>,
     tenant: Option<String>,
     class: Option<&'static str>,
     weight: Option<u32>,
@@ -104,7 +111,14 @@ impl Listed {
     pub(super) fn of(name: &str, assignment: &Assignment) -> Self {
         Self {
             name: name.to_owned(),
-            cgroup: assignment.cgroup.clone(),
+            cgroup: match &assignment.members {
+                Members::Cgroup(pattern) => Some(pattern.clone()),
+                Members::Pod(_) => None,
+            },
+            pod: match &assignment.members {
+                Members::Cgroup(_) => None,
+                Members::Pod(identifier) => Some(identifier.clone()),
+            },
             tenant: assignment.tenant.clone(),
             class: assignment.class.map(Class::name),
             weight: assignment.weight,
@@ -117,7 +131,7 @@ pub(super) fn table(listed: &[Listed]) -> String {
     let dash = || "-".to_owned();
     let mut table = Table::new(
         "lllrl",
-        &["assignment", "tenant", "class", "weight", "cgroup"],
+        &["assignment", "tenant", "class", "weight", "processes"],
     );
     for one in listed {
         table.row(vec![
@@ -125,7 +139,10 @@ pub(super) fn table(listed: &[Listed]) -> String {
             one.tenant.clone().unwrap_or_else(dash),
             one.class.map_or_else(dash, str::to_owned),
             one.weight.map_or_else(dash, |weight| weight.to_string()),
-            one.cgroup.clone(),
+            match (&one.cgroup, &one.pod) {
+                (Some(pattern), _) => pattern.clone(),
+                (None, pod) => format!("pod {}", pod.as_deref().unwrap_or_default()),
+            },
         ]);
     }
     fitted(&table)

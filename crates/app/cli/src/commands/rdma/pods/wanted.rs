@@ -4,7 +4,7 @@
 //! the largest weight. A label outside its bounds is named and has no effect.
 
 use isolane_rdma_session::message::Class;
-use isolaned::config::Assignment;
+use isolaned::config::{Assignment, Members};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -93,8 +93,7 @@ impl Wanted {
             return;
         }
         let assignment = Assignment {
-            // The kubelet writes the dashes as underscores where systemd manages the cgroups.
-            cgroup: format!("/kubepods*pod{}*", identifier.replace('-', "*")),
+            members: Members::Pod(identifier.clone()),
             tenant: Some(self.tenant(pod)),
             class: self.class(pod, bounds),
             weight: self.weight(pod, bounds),
@@ -197,27 +196,13 @@ mod tests {
         let labels = "\"isolane.dev/class\":\"latency\",\"isolane.dev/weight\":\"4\",\"isolane.dev/tenant\":\"cache\"";
         let wanted = wanted(&pod("prod", "cache-0", labels));
         let want = Assignment {
-            cgroup: "/kubepods*pod3f2a1c9e*0000*4000*8000*00000000000a*".to_owned(),
+            members: Members::Pod(UID.to_owned()),
             tenant: Some("prod/cache".to_owned()),
             class: Some(Class::Latency),
             weight: Some(4),
             lasts_while: None,
         };
         assert_eq!((only(&wanted), wanted.notes.len()), (&want, 0));
-    }
-
-    #[test]
-    fn the_pattern_matches_the_cgroups_of_both_cgroup_drivers_and_of_no_other_pod() {
-        let wanted = wanted(&pod("prod", "a", "\"isolane.dev/weight\":\"2\""));
-        let fits = |path: &str| isolaned::identity::matches(&only(&wanted).cgroup, path);
-        assert!(fits(&format!("/kubepods/burstable/pod{UID}/0123abcd")));
-        let underscores = UID.replace('-', "_");
-        assert!(fits(&format!(
-            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{underscores}.slice/cri-containerd-0123.scope"
-        )));
-        let other = UID.replace("00a", "00b");
-        assert!(!fits(&format!("/kubepods/burstable/pod{other}/0123abcd")));
-        assert!(!fits(&format!("/user.slice/user-1000.slice/pod{UID}")));
     }
 
     #[test]
@@ -265,13 +250,13 @@ mod tests {
         );
         let wanted = wanted(&pod);
         assert_eq!(
-            wanted.assignments["pod-deadbeef"].cgroup,
-            "/kubepods*poddeadbeef*"
+            wanted.assignments["pod-deadbeef"].members,
+            Members::Pod("deadbeef".to_owned())
         );
     }
 
     #[test]
-    fn a_hostile_uid_makes_no_pattern() {
+    fn a_hostile_uid_makes_no_assignment() {
         let pod = pod("prod", "a", "\"isolane.dev/weight\":\"2\"").replace(UID, "*");
         let wanted = wanted(&pod);
         assert_eq!((wanted.assignments.len(), wanted.notes.len()), (0, 1));
