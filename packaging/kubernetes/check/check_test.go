@@ -95,7 +95,7 @@ func everything() map[string]any {
 		"pods":             map[string]any{"latencyNamespaces": []any{"prod", "*"}, "weightMax": 1048576},
 		"nodeSelector":     map[string]any{"rdma": "true"},
 		"imagePullSecrets": []any{map[string]any{"name": "registry"}},
-		"dra":              map[string]any{"enabled": true, "offers": []any{share()}},
+		"dra":              map[string]any{"enabled": true, "othersWeight": 1048576, "offers": []any{share()}},
 	}
 }
 
@@ -259,6 +259,20 @@ func TestTheDriverNeedsAClusterThatHasItsInterface(t *testing.T) {
 	old.KubeVersion = chartutil.KubeVersion{Version: "v1.34.0-eks-1", Major: "1", Minor: "34"}
 	if _, err := renderFor(t, &old, everything()); err != nil {
 		t.Error(err)
+	}
+}
+
+// A guarantee leaves room for othersWeight, so one label may not request more.
+func TestALabelMayNotBreakAGuaranteeAlone(t *testing.T) {
+	values := func(largest, others int) map[string]any {
+		return map[string]any{
+			"pods": map[string]any{"weightMax": largest},
+			"dra":  map[string]any{"enabled": true, "othersWeight": others, "offers": []any{share()}},
+		}
+	}
+	mustRender(t, values(16, 16))
+	if _, err := render(t, values(17, 16)); err == nil || !strings.Contains(err.Error(), "dra.othersWeight 16: must be at least pods.weightMax (17)") {
+		t.Errorf("%v", err)
 	}
 }
 
