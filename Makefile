@@ -98,8 +98,8 @@ lab-plan: ## plan, run and disturb live ML pipelines in network namespaces (need
 	@PLAN_LAB_ARGUMENTS="$(if $(QUICK),--quick,--factor 20)" .ci/languages plan
 
 bpf: ## compile the BPF programs and record compiler and sources (needs clang and llvm-strip)
-	@crates/ethernet/bpf/bpf/compile
-	@crates/rpc/agent/bpf/compile
+	@crates/common/linux/bpf/compile crates/ethernet/bpf/bpf
+	@crates/common/linux/bpf/compile crates/rpc/agent/bpf
 
 install: need-cargo ## install programs, libraries, man pages, completions, units and configuration below PREFIX (/usr/local)
 	@packaging/build

@@ -1,37 +1,17 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/*
- * The part of the kernel's interface that the programs use. With it, clang alone compiles the programs.
- *
- * Kernel structs have only the fields that are read. The loader corrects their offsets by field name (CO-RE), so their
- * order has no effect. `struct __sk_buff` and the helpers' numbers are the kernel's stable interface to BPF programs
- * (bpf-helpers(7)) and must be exact.
- */
+/* The part of the kernel's interface that these programs use, in addition to bpf.h. */
 #ifndef ISOLANE_KERNEL_H
 #define ISOLANE_KERNEL_H
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef long long s64;
-typedef _Bool bool;
-enum { false, true };
+#include "bpf.h"
 
-#define SEC(name) __attribute__((section(name), used))
-#define always_inline inline __attribute__((always_inline))
 #define noinline __attribute__((__noinline__))
 /* The verifier checks a function that is not static once, for any arguments, instead of once per path to a call. */
 #define verified_apart __attribute__((__noinline__))
 #define likely(x) __builtin_expect(!!(x), 1)
 #define unlikely(x) __builtin_expect(!!(x), 0)
-#define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
 #define WRITE_ONCE(x, value) (*(volatile typeof(x) *)&(x) = (value))
 
-/* Description of a map, in the form that the loader reads from the object's type information. */
-#define __uint(name, value) int (*name)[value]
-#define __type(name, type) typeof(type) *name
-
-enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_PERCPU_ARRAY = 6, MAP_LRU_HASH = 9 };
 #define MAP_MMAPABLE (1u << 10)
 
 /* Continue with the next filter, or send the packet if there is none; drop the packet. */
@@ -40,44 +20,6 @@ enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_PERCPU_ARRAY = 6, MAP_LRU_HASH = 9 };
 
 #define FROM_NETWORK_HEADER 1
 #define PACKET_OUTGOING 4
-
-/* A packet as the programs see it. */
-struct __sk_buff {
-	u32 len;
-	u32 pkt_type;
-	u32 mark;
-	u32 queue_mapping;
-	u32 protocol;
-	u32 vlan_present;
-	u32 vlan_tci;
-	u32 vlan_proto;
-	u32 priority;
-	u32 ingress_ifindex;
-	u32 ifindex;
-	u32 tc_index;
-	u32 cb[5];
-	u32 hash;
-	u32 tc_classid;
-	u32 data;
-	u32 data_end;
-	u32 napi_id;
-	u32 family;
-	u32 remote_ip4;
-	u32 local_ip4;
-	u32 remote_ip6[4];
-	u32 local_ip6[4];
-	u32 remote_port;
-	u32 local_port;
-	u32 data_meta;
-	u64 flow_keys;
-	u64 tstamp;
-	u32 wire_len;
-	u32 gso_segs;
-	u64 sk;
-	u32 gso_size;
-};
-
-#define from_kernel __attribute__((preserve_access_index))
 
 struct net {
 	u64 net_cookie;
@@ -126,7 +68,6 @@ enum skb_drop_reason {
 #define reason_exists(name) __builtin_preserve_enum_value(*(enum skb_drop_reason *)name, 0)
 #define is_reason(reason, name) (reason_exists(name) && (reason) == reason_value(name))
 
-static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
 static long (*const map_update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
 static u32 (*const this_cpu)(void) = (void *)8;
 static u32 (*const packet_hash)(struct __sk_buff *packet) = (void *)34;

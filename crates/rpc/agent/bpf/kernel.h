@@ -1,29 +1,10 @@
 /* SPDX-License-Identifier: MIT OR GPL-2.0-only */
-/*
- * The part of the kernel's interface that the programs use. With it, clang alone compiles the programs.
- *
- * `struct bpf_sock_ops`, `struct __sk_buff`, `struct bpf_sock` and the helpers' numbers are the kernel's stable interface
- * to BPF programs (bpf-helpers(7)) and must be exact. Of `struct sock` and `struct tcp_sock` only the fields that are read
- * are here. The loader corrects their offsets by field name (CO-RE).
- */
+/* The part of the kernel's interface that these programs use, in addition to bpf.h. */
 #ifndef ISOLANE_RPC_KERNEL_H
 #define ISOLANE_RPC_KERNEL_H
 
-typedef unsigned char u8;
-typedef unsigned short u16;
-typedef unsigned int u32;
-typedef unsigned long long u64;
-typedef int s32;
+#include "bpf.h"
 
-#define SEC(name) __attribute__((section(name), used))
-#define READ_ONCE(x) (*(volatile typeof(x) *)&(x))
-#define always_inline inline __attribute__((always_inline))
-
-/* Description of a map, in the form that the loader reads from the object's type information. */
-#define __uint(name, value) int (*name)[value]
-#define __type(name, type) typeof(type) *name
-
-enum { MAP_HASH = 1, MAP_ARRAY = 2, MAP_PERCPU_ARRAY = 6, MAP_LRU_HASH = 9, MAP_SK_STORAGE = 24, MAP_RINGBUF = 27 };
 #define MAP_NO_PREALLOC 1u
 #define STORAGE_CREATE 1
 
@@ -53,8 +34,6 @@ enum { FLAG_STATE = 1 << 2, FLAG_RTT = 1 << 3, FLAG_HEADER_OPTION = 1 << 6 };
 #define IP_TOS 1
 #define SOL_IPV6 41
 #define IPV6_TCLASS 67
-
-struct bpf_sock;
 
 struct bpf_sock_ops {
 	u32 op;
@@ -109,61 +88,21 @@ struct bpf_sock_ops {
 	u64 skb_hwtstamp;
 };
 
-/* A packet at the egress of a cgroup. */
-struct __sk_buff {
-	u32 len;
-	u32 pkt_type;
-	u32 mark;
-	u32 queue_mapping;
-	u32 protocol;
-	u32 vlan_present;
-	u32 vlan_tci;
-	u32 vlan_proto;
-	u32 priority;
-	u32 ingress_ifindex;
-	u32 ifindex;
-	u32 tc_index;
-	u32 cb[5];
-	u32 hash;
-	u32 tc_classid;
-	u32 data;
-	u32 data_end;
-	u32 napi_id;
-	u32 family;
-	u32 remote_ip4;
-	u32 local_ip4;
-	u32 remote_ip6[4];
-	u32 local_ip6[4];
-	u32 remote_port;
-	u32 local_port;
-	u32 data_meta;
-	u64 flow_keys;
-	u64 tstamp;
-	u32 wire_len;
-	u32 gso_segs;
-	union {
-		struct bpf_sock *sk;
-		u64 sk_padded;
-	};
-	u32 gso_size;
-};
-
 typedef struct {
 	int owned;
-} __attribute__((preserve_access_index)) socket_lock_t;
+} from_kernel socket_lock_t;
 
 /* The beginning of a `struct tcp_sock`. */
 struct sock {
 	socket_lock_t sk_lock;
-} __attribute__((preserve_access_index));
+} from_kernel;
 
 struct tcp_sock {
 	u32 snd_una;
 	u32 mss_cache;
 	u32 write_seq;
-} __attribute__((preserve_access_index));
+} from_kernel;
 
-static void *(*const map_lookup)(void *map, const void *key) = (void *)1;
 static u64 (*const now_ns)(void) = (void *)5;
 static u32 (*const random_word)(void) = (void *)7;
 static long (*const load_bytes)(const void *packet, u32 offset, void *to, u32 bytes) = (void *)26;

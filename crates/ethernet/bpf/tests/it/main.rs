@@ -3,6 +3,6 @@
 
 mod attach;
 mod model;
-mod object;
 mod support;
 mod traffic;
+mod verifier;
