@@ -4,8 +4,8 @@
 //! queue pair without credit must get a turn later. Method: a bucket behind a short lock. A queue pair takes a little
 //! more credit than it needs (`SPARE_PART`) and spends the rest without the lock. Waiting queue pairs are in a list;
 //! the application's own calls and the pump give them turns. While a queue pair waits, a newcomer waits too. Fail open:
-//! without a session, without a valid lease, or when released, everything passes and is counted. Units: bytes,
-//! operations (messages), nanoseconds.
+//! without a session, without a valid lease, without an answer of the daemon, or when released, everything passes and
+//! is counted. Units: bytes, operations (messages), nanoseconds.
 
 use crate::base::Base;
 use crate::credit::{Bucket, Terms};
@@ -61,6 +61,15 @@ struct Books {
     woken_at_ns: u64,
     /// Since when the lease has been expired although another one was requested.
     silent_since_ns: Option<u64>,
+    unanswered: Option<Unanswered>,
+}
+
+/// The first wake-up since the daemon's last answer.
+#[derive(Clone, Copy, Debug)]
+struct Unanswered {
+    since_ns: u64,
+    /// Answers before it.
+    answers: u64,
 }
 
 /// Credit, limit and waiting queue pairs of one device and direction.
@@ -140,6 +149,7 @@ impl Meter {
         books.shared = shared;
         books.bucket = Bucket::full();
         books.silent_since_ns = None;
+        books.unanswered = None;
         books.woken_at_ns = 0;
     }
 
@@ -346,11 +356,24 @@ impl Books {
         let lease = shared.region.meters.get(*index)?.lease();
         let holds = lease.valid_until_ns >= now_ns;
         let seen = lease.flags & region::METER_ACTIVE != 0 && holds;
+        let answers = header.answers.load(Ordering::Acquire);
+        let unanswered = self
+            .unanswered
+            .filter(|first| !seen && first.answers == answers);
+        self.unanswered = unanswered;
         if !seen && now_ns.saturating_sub(self.woken_at_ns) >= WAKE_EVERY_NS {
             self.woken_at_ns = now_ns;
+            let since_ns = now_ns;
+            self.unanswered = unanswered.or(Some(Unanswered { since_ns, answers }));
             shared.wake();
         }
         if lease.flags & region::METER_RELEASED != 0 {
+            return None;
+        }
+        let is_silent =
+            |first: Unanswered| now_ns.saturating_sub(first.since_ns) > region::SILENT_NS;
+        if unanswered.is_some_and(is_silent) {
+            base.say_silent();
             return None;
         }
         if lease.valid_until_ns.saturating_add(region::GRACE_NS) < now_ns {

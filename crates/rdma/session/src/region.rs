@@ -13,7 +13,8 @@
 //! A lease is a set of independent words. A reader that sees half of an update sees a rate of one lease and the end of
 //! another, and the daemon set both values; nothing else may depend on their agreement. A lease holds until
 //! `valid_until_ns`. A shim stops pacing when the lease expired more than [`GRACE_NS`] ago, because its daemon has
-//! ended or is stopped. Counters only rise; a reader takes differences modulo 2^64 and clamps.
+//! ended or is stopped. The lease of an idle process has no end, so a shim also stops pacing when the daemon has not
+//! answered a wake-up for [`SILENT_NS`]. Counters only rise; a reader takes differences modulo 2^64 and clamps.
 //!
 //! SAFETY of the whole module: the memory file is sealed against shrinking before any other process sees it, so a
 //! mapped region stays mapped; every field is an atomic, so anything that the other process writes at any time is a
@@ -37,6 +38,9 @@ pub const METERS: usize = 32;
 pub const SLOTS: usize = 1024;
 /// How long after its end a lease still paces, ns: longer than a busy machine delays the daemon.
 pub const GRACE_NS: u64 = 200_000_000;
+/// How long the lease of an idle process paces without an answer to a wake-up, ns: as long as an active lease, which
+/// the daemon extends for a second, and its grace.
+pub const SILENT_NS: u64 = 1_000_000_000 + GRACE_NS;
 /// Size of the region, bytes.
 pub const REGION_BYTES: usize = size_of::<Layout>();
 
@@ -115,7 +119,9 @@ pub struct Header {
     pub class: AtomicU32,
     /// Number of changed classes and releases; when it changes, the shim reads its slots.
     pub changes: AtomicU64,
-    daemon_rest: [AtomicU64; 6],
+    /// Number of wake-ups that the daemon has answered; written by the daemon.
+    pub answers: AtomicU64,
+    daemon_rest: [AtomicU64; 5],
     /// One past the highest slot ever used; written by the shim.
     pub slots_high: AtomicU32,
     /// Whether the shim's pump sleeps; written by the shim for the metrics.

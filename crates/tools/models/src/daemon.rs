@@ -400,7 +400,8 @@ impl World {
             let Some(daemon) = &self.daemon else { continue };
             let is_stopped = self.now_ns < daemon.stopped_until_ns;
             let silent_ns = self.now_ns - daemon.called_ns;
-            match process.pace(self.now_ns, self.defect == Defect::IgnoresEnd) {
+            let pace = process.pace(self.now_ns, self.defect == Defect::IgnoresEnd);
+            match pace {
                 Pace::Active(rate) if process.key.is_some() => {
                     self.report.leases += 1;
                     leased[process.device] += rate;
@@ -415,6 +416,18 @@ impl World {
                 }
                 _ if process.key.is_some() && process.is_hungry && !is_stopped => {}
                 _ => process.unheld_since_ns = self.now_ns,
+            }
+            let is_held_idle = matches!(pace, Pace::Idle(_)) && process.is_hungry && is_stopped;
+            if !is_held_idle {
+                process.idle_since_ns = self.now_ns;
+            }
+            let held_ns = self.now_ns - process.idle_since_ns;
+            if held_ns > ENDS_WITHIN_NS {
+                return Err(format!(
+                    "process {} has sent for {} ms at the rate of an idle process, and its daemon has stopped",
+                    process.number,
+                    held_ns / MS
+                ));
             }
             let unheld_ns = self.now_ns - process.unheld_since_ns;
             if unheld_ns > HELD_WITHIN_NS {

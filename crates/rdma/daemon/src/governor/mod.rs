@@ -287,9 +287,8 @@ impl Governor {
 
     /// Handles a wake-up: the process sends, or something in its memory changed.
     pub fn signalled(&mut self, now_ns: u64, key: SessionKey) {
-        if self.seat(key).is_none() {
-            return;
-        }
+        let Some(seat) = self.seat(key) else { return };
+        seat.region.header.answers.fetch_add(1, Ordering::Release);
         self.scan.hurry(now_ns);
         if !self.look_at(now_ns, key.index) {
             // A process signals before it counts.

@@ -2,9 +2,11 @@
 
 use crate::null;
 use crate::rig::{self, Rig, Shape, address, lease, pass_time, serial, sge, work};
+use isolane_rdma_session::region::{Lease, SILENT_NS};
 use isolane_rdma_verbs_sys::*;
 use isolane_shim::exports;
 use isolane_shim::pump::Driven;
+use std::sync::atomic::Ordering;
 
 pub(crate) const SLOW: u64 = 1_000_000;
 pub(crate) const CHUNK: u32 = 1_000;
@@ -412,6 +414,35 @@ fn a_lease_that_ran_out_paces_no_more() {
         passed, 3,
         "one chunk by the old size, then the rest at once"
     );
+}
+
+/// Goal: a stopped daemon holds an idle process no longer than a sender. Method: the lease of an idle process, which has
+/// no end; the same time passes with an answer of the daemon in its middle, and without one.
+#[test]
+fn a_daemon_that_answers_no_wake_up_paces_no_more() {
+    let _serial = serial();
+    for answers in [true, false] {
+        let idle = Lease {
+            flags: 0,
+            valid_until_ns: u64::MAX,
+            ..lease(SLOW, 1_000, CHUNK)
+        };
+        let rig = Rig::new(Shape::default(), &idle);
+        let (from, to) = (bytes(50_000), vec![0u8; 50_000]);
+        write(&rig, 1, &from, &to);
+        assert_eq!(null::provider_requests(rig.qp()), 1);
+        // The first wake-up comes with the first look at the lease. The driver looks again at least once a second.
+        for _ in 0..2 {
+            pass_time(SILENT_NS / 2 + 2_000);
+            if answers {
+                rig.region.header.answers.fetch_add(1, Ordering::Relaxed);
+            }
+            rig.pump();
+        }
+        while rig.step(rig.qp(), 1_000) > 0 {}
+        let done = rig.poll(rig.send_cq, 8).len();
+        assert_eq!(done, usize::from(!answers), "answers: {answers}");
+    }
 }
 
 #[test]

@@ -90,7 +90,7 @@ fn many(batch: Batch) -> ExitCode {
         if clocks.jumps {
             "jumps"
         } else {
-            "not changed (Debian: faketime)"
+            "not changed (Debian: libfaketime)"
         },
     );
     let place = Place {

@@ -1,7 +1,7 @@
 //! Processes of a run, which draw credit from their leases as the preload library does (`preload/src/meter.rs`).
 
 use isolane_rdma_session::region::{
-    GRACE_NS, METER_ACTIVE, METER_RELEASED, Region, STATE_RELEASED,
+    GRACE_NS, METER_ACTIVE, METER_RELEASED, Region, SILENT_NS, STATE_RELEASED,
 };
 use isolaned::governor::SessionKey;
 use std::os::fd::OwnedFd;
@@ -39,6 +39,10 @@ pub(super) struct Process {
     pub(super) connects_ns: u64,
     /// Since when it sends and has no active lease of a daemon that runs.
     pub(super) unheld_since_ns: u64,
+    /// Since when the lease of an idle process limits it although it sends.
+    pub(super) idle_since_ns: u64,
+    /// When it woke the daemon first since the last answer, and the number of answers before.
+    unanswered: Option<(u64, u64)>,
     region: Option<Region>,
     meter: u16,
     stepped_ns: u64,
@@ -57,6 +61,8 @@ impl Process {
             key: None,
             connects_ns: 0,
             unheld_since_ns: 0,
+            idle_since_ns: 0,
+            unanswered: None,
             region: None,
             meter: 0,
             stepped_ns: 0,
@@ -69,6 +75,7 @@ impl Process {
     pub(super) fn connected(&mut self, key: SessionKey, memory: &OwnedFd, meter: u16, now_ns: u64) {
         self.region = Some(Region::map(memory).expect("what the daemon made"));
         (self.key, self.meter, self.credit) = (Some(key), meter, 0);
+        self.unanswered = None;
         self.unheld_since_ns = now_ns;
     }
 
@@ -86,8 +93,13 @@ impl Process {
         let is_released = region.header.state.load(Ordering::Relaxed) == STATE_RELEASED;
         let lease = region.meters[usize::from(self.meter)].lease();
         let has_ended = lease.valid_until_ns.saturating_add(GRACE_NS) < now_ns;
+        let is_silent = self.unanswered.is_some_and(|(since_ns, answers)| {
+            now_ns - since_ns > SILENT_NS
+                && region.header.answers.load(Ordering::Relaxed) == answers
+        });
         match lease.flags {
             _ if is_lost || is_released || has_ended && !ignores_end => Pace::Free,
+            flags if flags & METER_ACTIVE == 0 && is_silent && !ignores_end => Pace::Free,
             flags if flags & METER_RELEASED != 0 => Pace::Free,
             flags if flags & METER_ACTIVE != 0 => Pace::Active(lease.rate_bytes_per_s),
             _ => Pace::Idle(lease.rate_bytes_per_s),
@@ -129,13 +141,18 @@ impl Process {
 
     /// Whether it wakes the daemon now: it sends, and has no active lease.
     pub(super) fn wakes(&mut self, now_ns: u64) -> bool {
-        let is_active = self.region.as_ref().is_some_and(|region| {
-            let lease = region.meters[usize::from(self.meter)].lease();
-            lease.flags & METER_ACTIVE != 0 && lease.valid_until_ns >= now_ns
-        });
+        let Some(region) = &self.region else {
+            return false;
+        };
+        let lease = region.meters[usize::from(self.meter)].lease();
+        let is_active = lease.flags & METER_ACTIVE != 0 && lease.valid_until_ns >= now_ns;
+        let answers = region.header.answers.load(Ordering::Relaxed);
+        let is_open = |(_, before): &(u64, u64)| !is_active && *before == answers;
+        self.unanswered = self.unanswered.filter(is_open);
         let wakes = self.is_hungry && !is_active && now_ns - self.woken_ns >= WAKE_EVERY_NS;
         if wakes {
             self.woken_ns = now_ns;
+            self.unanswered = self.unanswered.or(Some((now_ns, answers)));
         }
         wakes
     }
