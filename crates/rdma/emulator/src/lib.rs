@@ -15,7 +15,8 @@
 //! * `transfer` - what one message does to memory, with keys, bounds and permissions;
 //! * `memory` - memory of other processes;
 //! * [`faults`] - what goes wrong on request;
-//! * `clock` - real time and the model's time.
+//! * `clock` - real time and the model's time;
+//! * [`directory`] - where programs find the broker.
 //!
 //! `docs/internals/emulator.md` explains the whole. A client may send anything: a malformed message ends the client's
 //! connection, and no other client is affected.
@@ -26,6 +27,7 @@
 
 mod access;
 mod clock;
+pub mod directory;
 mod fabric;
 pub mod facts;
 pub mod faults;

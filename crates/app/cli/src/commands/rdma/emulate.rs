@@ -13,15 +13,14 @@ use crate::output;
 use crate::status::{BadInput, Status};
 use anyhow::{Context, Result, bail};
 use isolane_common_text_output::counted;
+use isolane_rdma_emulator::directory::{Directory, FILES, SOCKET, SONAME};
 use isolane_rdma_emulator::faults::{Chances, PARTS};
 use isolane_rdma_emulator::server::OPEN_TIME;
 use isolane_rdma_emulator::{Broker, HOST_VARIABLE, HOSTS_MAX, SOCKET_VARIABLE, Settings, Summary};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::ffi::OsString;
-use std::fs::DirBuilder;
 use std::io::ErrorKind;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, symlink};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
@@ -34,21 +33,13 @@ const LIBRARY_FILE: &str = "isolane-ibverbs";
 const LIBRARY_VARIABLE: &str = "ISOLANE_IBVERBS";
 /// File name of the library that shows the devices' files, beside our libibverbs.
 const FILES_FILE: &str = "isolane-device-files";
-/// The same in the broker's directory.
-const FILES: &str = "libisolane_device_files.so";
 /// The loader's variables.
 const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 const PRELOAD: &str = "LD_PRELOAD";
-/// The name that programs load.
-const SONAME: &str = "libibverbs.so.1";
-/// The broker's socket in its directory.
-const SOCKET: &str = "broker.sock";
 /// This command in messages.
 const VERB: &str = "rdma emulate";
 /// The part of the time for which the model's clock may stop before a line reports it, 0 to 1.
 const STOOD_STILL_MAX: f64 = 0.01;
-/// Names of directories that are tried before the command gives up: another process may have the same number.
-const DIRECTORIES_MAX: u32 = 16;
 
 /// What the help of the command ends with.
 const AFTER: &str = "\
@@ -89,7 +80,7 @@ pub(crate) struct Arguments {
     /// Lose this part of the messages of unreliable queue pairs, 0 to 1
     #[arg(long, default_value_t = 0.0, value_name = "PART", value_parser = numbers::real(0.0..=1.0))]
     lose_messages: f64,
-    /// Directory for the broker's socket, for programs that join; it must not exist and is removed at the end
+    /// Directory for the broker's socket, for programs that join; it must not exist, or be of a killed broker; it is removed at the end
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
     /// Run the program on the devices of the broker with this directory
@@ -188,12 +179,16 @@ fn serve(arguments: &Arguments, file: Option<&Path>) -> Result<Status> {
         );
         return Err(BadInput(text).into());
     }
-    let directory = Directory::make(arguments.directory.as_deref())?;
     let library = library()?;
-    link(&library, &directory, SONAME)?;
+    let directory = directory(arguments.directory.as_deref())?;
+    let link = |file: &Path, name| {
+        let linked = directory.link(file, name);
+        linked.with_context(|| format!("cannot make {name} in {}", directory.path().display()))
+    };
+    link(&library, SONAME)?;
     let files = library.with_file_name(FILES_FILE);
     if files.is_file() {
-        link(&files, &directory, FILES)?;
+        link(&files, FILES)?;
     }
     let broker = Broker::start(Settings {
         profile,
@@ -204,14 +199,14 @@ fn serve(arguments: &Arguments, file: Option<&Path>) -> Result<Status> {
             failed_requests: parts(arguments.fail_requests),
             lost_messages: parts(arguments.lose_messages),
         },
-        socket: directory.0.join(SOCKET),
+        socket: directory.socket(),
         open_time: OPEN_TIME,
     })?;
     let signals = signals()?;
     let status = match file {
-        Some(file) => run_program(arguments, &directory.0, file, &signals)?,
+        Some(file) => run_program(arguments, directory.path(), file, &signals)?,
         None => {
-            let name = directory.0.display();
+            let name = directory.path().display();
             note(&format!(
                 "{} ready; programs join with isolane rdma emulate --join {name} -- PROGRAM; Ctrl-C ends",
                 counted(arguments.hosts as u64, "host")
@@ -223,11 +218,6 @@ fn serve(arguments: &Arguments, file: Option<&Path>) -> Result<Status> {
     let summary = broker.stop();
     report(arguments, &summary)?;
     Ok(status)
-}
-
-fn link(file: &Path, directory: &Directory, name: &str) -> Result<()> {
-    let path = directory.0.join(name);
-    symlink(file, &path).with_context(|| format!("cannot make {}", path.display()))
 }
 
 /// Our libibverbs: where the environment says, beside this program, or where packages put it.
@@ -261,51 +251,26 @@ fn parts(part: f64) -> u32 {
     (part * f64::from(PARTS)).round() as u32
 }
 
-/// A directory of this command alone; it goes with what is in it.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn make(wanted: Option<&Path>) -> Result<Self> {
-        let mut builder = DirBuilder::new();
-        builder.mode(0o700);
-        if let Some(path) = wanted {
-            let path = std::path::absolute(path)?;
-            return match builder.create(&path) {
-                Ok(()) => Ok(Self(path)),
-                Err(error) => Err(BadInput(format!(
-                    "--directory {}: cannot be made ({error}); give a name that does not exist in a directory that does",
-                    path.display()
-                ))
-                .into()),
-            };
-        }
+/// The directory of the broker.
+fn directory(wanted: Option<&Path>) -> Result<Directory> {
+    let Some(path) = wanted else {
         let base = std::env::temp_dir();
-        for number in 0..DIRECTORIES_MAX {
-            let name = format!("isolane-emulate-{}-{number}", std::process::id());
-            let path = base.join(name);
-            match builder.create(&path) {
-                Ok(()) => return Ok(Self(path)),
-                Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
-                Err(error) => {
-                    let text = format!("cannot make a directory in {}", base.display());
-                    return Err(anyhow::Error::new(error).context(text));
-                }
-            }
-        }
-        bail!(
-            "{} has {DIRECTORIES_MAX} directories of this name already; remove isolane-emulate-*",
-            base.display()
-        )
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        for name in [SONAME, FILES, SOCKET] {
-            let _ = std::fs::remove_file(self.0.join(name));
-        }
-        let _ = std::fs::remove_dir(&self.0);
-    }
+        return Directory::in_base(&base)
+            .with_context(|| format!("cannot make a directory in {}", base.display()));
+    };
+    let path = std::path::absolute(path)?;
+    Directory::at(&path).map_err(|error| {
+        let reason = match error.kind() {
+            ErrorKind::ResourceBusy => "a broker uses it".to_owned(),
+            ErrorKind::AlreadyExists => "it exists and is not of a killed broker".to_owned(),
+            _ => error.to_string(),
+        };
+        let text = format!(
+            "--directory {}: cannot be made ({reason}); give a name that does not exist in a directory that does",
+            path.display()
+        );
+        BadInput(text).into()
+    })
 }
 
 /// Signals that end this command: they are passed to the program, whose end then ends the command.
