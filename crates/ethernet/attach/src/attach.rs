@@ -213,7 +213,7 @@ pub fn undo(system: &System, journal: &Journal) -> Result<(), NicError> {
     match Dqa::open(&journal.pins) {
         Ok(dqa) if !journal.is_here() => dqa.discard(),
         Ok(dqa) => note(dqa.detach().map_err(NicError::from)),
-        Err(EbpfError::Absent { .. }) => {}
+        Err(EbpfError::Absent { .. }) => Dqa::remove_part(&journal.pins),
         Err(error) => note(Err(error.into())),
     }
     if let Some(link) = link {

@@ -60,12 +60,13 @@ impl Dqa {
         options.check()?;
         settings.check(options.queues)?;
         let pins = &options.pins;
-        make_directory(pins)?;
-        if pins.join(EGRESS).exists() {
+        if !matches!(Self::open(pins), Err(EbpfError::Absent { .. })) {
             return Err(EbpfError::Exists { path: pins.clone() });
         }
+        Self::remove_part(pins);
+        make_directory(pins)?;
         let loaded = load_and_pin(options, settings.weights).and_then(|()| {
-            let mut dqa = Self::open(pins)?;
+            let mut dqa = Self::open_any(pins)?;
             dqa.configure(options)?;
             dqa.set(settings)?;
             Ok(dqa)
@@ -76,9 +77,19 @@ impl Dqa {
         loaded
     }
 
-    /// Opens what another process, or an earlier one, loaded. Fails if nothing is pinned there, or if it is of another
-    /// version.
+    /// Opens what another process, or an earlier one, loaded. Fails if nothing or only a part is pinned there, or if it is
+    /// of another version.
     pub fn open(pins: &Path) -> Result<Self, EbpfError> {
+        let dqa = Self::open_any(pins)?;
+        // The last word of the configuration.
+        match dqa.config().net_cookie.load(Relaxed) {
+            0 => Err(EbpfError::Absent { path: pins.into() }),
+            _ => Ok(dqa),
+        }
+    }
+
+    /// The same, also before the programs are configured.
+    fn open_any(pins: &Path) -> Result<Self, EbpfError> {
         let open = |name: &str| {
             sys::open_pin(&pins.join(name)).map_err(|source| match source.kind() {
                 io::ErrorKind::NotFound => EbpfError::Absent { path: pins.into() },
@@ -201,6 +212,12 @@ impl Dqa {
     /// Whether the programs were loaded for this thread's network namespace, not for an earlier one of the same number.
     pub fn is_here(&self) -> bool {
         self.check_namespace().is_ok()
+    }
+
+    /// Removes what a process that was killed while it loaded or removed the programs left of the pins: what
+    /// [`Dqa::open`] calls absent. Such programs are attached to nothing.
+    pub fn remove_part(pins: &Path) {
+        remove_pins(pins);
     }
 
     /// Removes the pins alone: those of a network namespace that has ended, its devices and filters with it.
@@ -411,7 +428,6 @@ impl Dqa {
         config.ifindex.store(options.ifindex, Relaxed);
         let sets_mask = flows / intf::WAYS as u32 - 1;
         config.sets_mask.store(sets_mask, Relaxed);
-        config.net_cookie.store(cookie, Relaxed);
         config.completion.store(options.completion as u32, Relaxed);
         let segmentation = u32::from(options.hardware_segmentation);
         config.hardware_segmentation.store(segmentation, Relaxed);
@@ -419,6 +435,8 @@ impl Dqa {
         let last = u32::from(options.queues) - 1;
         self.state[0].last_queue.store(last, Relaxed);
         self.set_patience(STALE, FALLBACK);
+        // Last: without it, the programs count as a part that a killed process left.
+        self.config().net_cookie.store(cookie, Relaxed);
         Ok(())
     }
 

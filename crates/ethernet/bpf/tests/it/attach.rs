@@ -84,6 +84,25 @@ fn a_device_is_left_as_it_was() {
     });
 }
 
+/// Goal: a process that is killed while it loads or removes the programs leaves nothing that stops the next one, or stays.
+#[test]
+fn a_part_of_the_pins_is_replaced_and_removed() {
+    in_lab("a_part_of_the_pins", |pins| {
+        let _peer = veth();
+        for missing in ["egress", "counters", "dropped"] {
+            let load = || Dqa::load(&options("v0", pins), &DqaSettings::default());
+            load().expect("loads");
+            std::fs::remove_file(pins.join(missing)).expect("it was pinned");
+            let open = Dqa::open(pins);
+            assert!(matches!(open, Err(EbpfError::Absent { .. })), "{open:?}");
+            load().expect("loads again");
+            std::fs::remove_file(pins.join(missing)).expect("it was pinned");
+            Dqa::remove_part(pins);
+            assert!(!pins.exists(), "without {missing}");
+        }
+    });
+}
+
 /// The loading process, when [`programs_outlive_the_process_that_loaded_them`] starts this file again.
 #[test]
 fn child() {
