@@ -62,8 +62,14 @@ lab-mem: need-cargo ## boot a virtual machine with two memory tiers and run the 
 	@lab/fetch $(if $(QUICK),,--mem)
 	@lab/run --about memory $(if $(QUICK),--quick)
 
-kills: need-cargo ## kill the daemon and applications at random, KILLS=10000 times, over a provider without hardware
+kills: need-cargo ## kill a program at random KILLS=10000 times; PROGRAM=daemon, memory, enforcer, nic, ... (docs/internals/kills.md)
+ifeq ($(or $(PROGRAM),daemon),daemon)
 	@ISOLANE_KILLS=$(or $(KILLS),10000) $(CARGO) test --locked --package isolaned --test it -- --nocapture killed
+else
+	@$(CARGO) test --locked --package isolane-tools-abuse --test it -- --list --exact kills::$(PROGRAM) | grep -q ': test$$' \
+		|| { echo "make kills: no program $(PROGRAM); docs/internals/kills.md lists them" >&2; exit 2; }
+	@ISOLANE_KILLS=$(or $(KILLS),10000) $(CARGO) test --locked --package isolane-tools-abuse --test it -- --nocapture --exact kills::$(PROGRAM)
+endif
 
 fuzz: need-cargo ## fuzz every decoder under libFuzzer for MINUTES=5 in all; TARGET=NAME fuzzes one (needs a C++ compiler)
 	@.ci/fuzz $(or $(MINUTES),5) $(TARGET)

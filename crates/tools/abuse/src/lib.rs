@@ -1,4 +1,4 @@
-//! Attacks of peers on a listening socket, written once and run against every service.
+//! Attacks of peers on a listening socket and random kills, written once and run against every service.
 //!
 //! Problem: each service has its own listener, so a hole that was closed in one may be open in another. Method: the
 //! service runs in a process of its own ([`Running`]). Each [`Attack`] runs against its socket, and
@@ -6,11 +6,12 @@
 //! and the service's open descriptors must stay in their bound. After an attack the service must have closed its
 //! connections; at the end its memory must have stayed in its bound. Units: bytes, connections. Limits: an attacker is
 //! one local process; it does not stop processes, fill disks or set clocks. A peer that is stopped is to a service like
-//! one that reads nothing. Every attack is bounded in count and time.
+//! one that reads nothing. Every attack is bounded in count and time. [`kills`] has the kills.
 
 #![forbid(unsafe_code)]
 
 mod attacks;
+pub mod kills;
 pub mod process;
 mod socket;
 

@@ -6,21 +6,29 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::{Duration, Instant};
 
 /// Environment variables of the process: its role, and a folder for its files.
 const ROLE: &str = "ISOLANE_ABUSE_ROLE";
 const FOLDER: &str = "ISOLANE_ABUSE_FOLDER";
 /// Start of the line in which the service says where it listens.
 const SAID: &str = "listening: ";
+/// How long a service may take to listen.
+const STARTING: Duration = Duration::from_secs(60);
 
 /// A running service; killed on drop, with its children.
 #[derive(Debug)]
 pub struct Running {
     child: Child,
+    input: Option<ChildStdin>,
     said: String,
-    folder: tempfile::TempDir,
+    lines: Receiver<String>,
+    folder: PathBuf,
+    _own: Option<tempfile::TempDir>,
+    /// Whether what it started stays when the value is dropped.
+    leaves_group: bool,
 }
 
 impl Running {
@@ -28,26 +36,98 @@ impl Running {
     /// if the process does not start or ends before it listens.
     pub fn start(role: &str) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
-        let program = std::env::current_exe().expect("this program");
-        let mut child = Command::new(program)
-            .args(["--exact", "role", "--nocapture", "--test-threads=1"])
-            .env(ROLE, role)
-            .env(FOLDER, folder.path())
+        let mut running = Self::spawn(role, folder.path());
+        running._own = Some(folder);
+        if let Err(reason) = running.listens() {
+            panic!("{role}: {reason}");
+        }
+        running
+    }
+
+    /// Starts this test program again in `role`, with the files of an earlier service in `folder`, and does not wait
+    /// until it listens: see [`Running::listens`].
+    pub fn spawn(role: &str, folder: &Path) -> Self {
+        let mut child = command(role, folder)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .process_group(0)
             .spawn()
             .expect("this program starts again");
-        let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        let said = lines
-            .map_while(Result::ok)
-            .find_map(|line| Some(line.split_once(SAID)?.1.to_owned()));
-        let said = said.unwrap_or_else(|| panic!("{role} ended before it listened"));
+        let input = child.stdin.take();
+        let output = BufReader::new(child.stdout.take().expect("a pipe"));
+        let (say, lines) = channel();
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                // The receiver may have been dropped with the service.
+                let _ = say.send(line);
+            }
+        });
         Self {
             child,
-            said,
-            folder,
+            input,
+            said: String::new(),
+            lines,
+            folder: folder.to_owned(),
+            _own: None,
+            leaves_group: false,
         }
+    }
+
+    /// Waits until it listens. The error is what it printed instead.
+    pub fn listens(&mut self) -> Result<(), String> {
+        let began = Instant::now();
+        let mut printed = String::new();
+        loop {
+            let left = STARTING.saturating_sub(began.elapsed());
+            match self.lines.recv_timeout(left) {
+                Ok(line) => match line.split_once(SAID) {
+                    Some((_, said)) => {
+                        self.said = said.to_owned();
+                        return Ok(());
+                    }
+                    None => printed.push_str(&format!("{line}; ")),
+                },
+                Err(RecvTimeoutError::Timeout) => {
+                    return Err(format!("does not listen within {STARTING:?}: {printed}"));
+                }
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(format!("ended before it listened: {printed}"));
+                }
+            }
+        }
+    }
+
+    /// Kills the service, not its children.
+    pub fn kill(mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.leaves_group = true;
+    }
+
+    /// Asks it to end, and waits. The error says how it ended otherwise.
+    pub fn end(&mut self) -> Result<(), String> {
+        self.input = None;
+        let began = Instant::now();
+        while began.elapsed() < STARTING {
+            match self.child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(status)) => {
+                    return Err(format!(
+                        "{status}: {:?}",
+                        self.lines.iter().collect::<Vec<_>>()
+                    ));
+                }
+                Ok(None) => std::thread::sleep(Duration::from_millis(1)),
+                Err(error) => return Err(error.to_string()),
+            }
+        }
+        Err(format!("does not end within {STARTING:?}"))
+    }
+
+    /// Number of its process.
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// What the service printed about where it listens.
@@ -57,7 +137,7 @@ impl Running {
 
     /// The folder of its files.
     pub fn folder(&self) -> &Path {
-        self.folder.path()
+        &self.folder
     }
 
     fn proc(&self, file: &str) -> PathBuf {
@@ -127,9 +207,41 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        if self.leaves_group {
+            return;
+        }
         let _ = kill_process_group(self.pid(), Signal::KILL);
         let _ = self.child.wait();
     }
+}
+
+/// The command that runs this test program again in `role`.
+pub fn command(role: &str, folder: &Path) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command
+        .args(["--exact", "role", "--nocapture", "--test-threads=1"])
+        .env(ROLE, role)
+        .env(FOLDER, folder);
+    command
+}
+
+/// The processes that were started for services of `folder`, also by services that have ended.
+pub fn started_for(folder: &Path) -> Vec<u32> {
+    let wanted = [
+        FOLDER.as_bytes(),
+        b"=",
+        folder.as_os_str().as_encoded_bytes(),
+    ]
+    .concat();
+    let is_of = |process: &u32| {
+        let variables = fs::read(format!("/proc/{process}/environ")).unwrap_or_default();
+        variables
+            .split(|byte| *byte == 0)
+            .any(|variable| variable == wanted)
+    };
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    numbers.filter(is_of).collect()
 }
 
 /// The role and folder of this process, if it was started as a service.

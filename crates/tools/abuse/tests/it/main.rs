@@ -2,6 +2,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod clients;
+mod kills;
+mod limits;
 mod planted;
 mod services;
 
@@ -13,7 +15,7 @@ use isolane_tools_abuse::{Honest, Place, Running, Target, check};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long an honest client waits for an answer.
@@ -229,7 +231,7 @@ fn peers_of_the_daemon() {
 #[test]
 fn broker_of_emulated_devices() {
     let running = Running::start("emulator");
-    let path = running.folder().join("broker.sock");
+    let path = PathBuf::from(running.said());
     let target = Target {
         place: Place::Messages(path.clone()),
         request: clients::open(),

@@ -1,27 +1,36 @@
 //! Services with a defect each: the check must find every one, and none in the service without a defect.
 
+use crate::services::{port_of, remember};
 use crate::{over_tcp, port};
 use isolane_tools_abuse::{Place, Running, Target, check};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-const REQUEST: &[u8] = b"{\"say\":\"something\"}\n";
+pub(crate) const REQUEST: &[u8] = b"{\"say\":\"something\"}\n";
 /// Connections at once, and how long each may take.
 const PLACES: usize = 64;
 const LONGEST: Duration = Duration::from_millis(300);
 
 /// Listens, with this defect. A request is a line, and so is its answer.
-pub(crate) fn serve(defect: &str) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
+pub(crate) fn serve(defect: &str, folder: &Path) -> String {
+    let listener = TcpListener::bind(port_of(folder)).unwrap();
+    let address = remember(folder, listener.local_addr().unwrap());
+    if defect == "locks by a file" {
+        File::create_new(folder.join("lock")).expect("no other service runs");
+    }
     let defect = defect.to_owned();
     std::thread::spawn(move || accept(&listener, &defect));
     address.to_string()
 }
 
+#[expect(clippy::zombie_processes, reason = "the child is one of the defects")]
 fn accept(listener: &TcpListener, defect: &str) {
     let open = Arc::new(AtomicUsize::new(0));
     let mut leaked = Vec::new();
@@ -38,6 +47,12 @@ fn accept(listener: &TcpListener, defect: &str) {
                 continue;
             }
         };
+        if defect == "leaves connections to a child" {
+            let connection = OwnedFd::from(stream.try_clone().unwrap());
+            let mut command = Command::new("sleep");
+            command.arg("600").stdin(connection).stdout(Stdio::null());
+            command.spawn().unwrap();
+        }
         if defect == "leaks" {
             leaked.extend(stream.try_clone());
         }

@@ -1,8 +1,10 @@
 //! The services, each as its program starts it, with devices and machines that are made up where it needs some.
 
+use crate::limits;
 use isolane_common_quantities::units::BitRate;
 use isolane_memory_service::fleet;
 use isolane_memory_service::service;
+use isolane_rdma_emulator::directory::Directory;
 use isolane_rdma_emulator::faults::Chances;
 use isolane_rdma_emulator::server::OPEN_TIME;
 use isolane_rdma_emulator::{Broker, Settings};
@@ -23,7 +25,7 @@ use isolaned::snapshot::Snapshot;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use std::fs;
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -34,6 +36,15 @@ use std::thread::spawn;
 /// Runs the service `role` with its files in `folder` until the process is killed.
 pub(crate) fn serve(role: &str, folder: &Path) {
     let place = match role {
+        "memory-that-forgets" => return memory(folder, &format!("run{}", std::process::id())),
+        "enforcer" => return limits::enforcer(folder),
+        "enforcer-that-forgets" => return limits::enforcer_that_forgets(folder),
+        "guardian" => return limits::guardian(folder),
+        "callers" => return limits::callers(folder),
+        "nic" => return limits::nic(folder),
+        "nic-detach" => return limits::nic_detach(folder),
+        "marks" => return limits::marks(folder),
+        "connections" => return limits::connections(folder),
         "quota" => quota(
             &format!("listen = \"unix:{}/socket\"", folder.display()),
             folder,
@@ -46,15 +57,15 @@ pub(crate) fn serve(role: &str, folder: &Path) {
                 folder,
             )
         }
-        "extender" => extender(),
-        "memory" => memory(folder),
+        "extender" => extender(folder),
+        "memory" => return memory(folder, "run"),
         "metrics" => metrics(folder),
         "daemon" => daemon(folder),
         "peers" => peers(folder),
         "emulator" => emulator(folder),
         "agent" => agent(folder),
-        "traffic" => traffic(),
-        defect => crate::planted::serve(defect),
+        "traffic" => traffic(folder),
+        defect => crate::planted::serve(defect, folder),
     };
     serve_until_killed(&place);
 }
@@ -65,6 +76,22 @@ fn key_file(folder: &Path) -> PathBuf {
     fs::write(&key, "k".repeat(40)).unwrap();
     fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
     key
+}
+
+/// The address at which the service of this folder listened before it was killed; a free port for the first one.
+pub(crate) fn port_of(folder: &Path) -> SocketAddr {
+    let text = fs::read_to_string(folder.join("address"));
+    let text = text.unwrap_or_else(|_| "127.0.0.1:0".to_owned());
+    text.parse().unwrap()
+}
+
+/// Lets the next service of this folder listen at the same address.
+pub(crate) fn remember(folder: &Path, address: SocketAddr) -> SocketAddr {
+    // Complete under its name, or not there: the service may be killed meanwhile.
+    let unnamed = folder.join("address.new");
+    fs::write(&unnamed, address.to_string()).unwrap();
+    fs::rename(unnamed, folder.join("address")).unwrap();
+    address
 }
 
 fn quota(listen: &str, folder: &Path) -> String {
@@ -98,18 +125,25 @@ guarantee = "200Mb/s"
     address.to_string()
 }
 
-fn extender() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
+fn extender(folder: &Path) -> String {
+    let listener = TcpListener::bind(port_of(folder)).unwrap();
+    let address = remember(folder, listener.local_addr().unwrap());
     spawn(move || fleet::server::serve(&listener, &AtomicBool::new(false), &|_| {}));
     address.to_string()
 }
 
-fn memory(folder: &Path) -> String {
-    let settings = service::settings::Settings::fake(folder);
+/// The memory service on an emulated machine, with its journal in this folder of `folder`. It stops as its program does
+/// when the test asks for its end.
+fn memory(folder: &Path, journal: &str) {
+    let mut settings = service::settings::Settings::fake(folder);
+    settings.run_dir = folder.join(journal);
     let service = service::open(&settings).unwrap();
-    spawn(move || service.run(&never()));
-    settings.socket.display().to_string()
+    let stop = never();
+    let stopped = stop.try_clone().unwrap();
+    let running = spawn(move || service.run(&stopped));
+    serve_until_killed(&settings.socket.display().to_string());
+    rustix::io::write(&stop, &1_u64.to_ne_bytes()).unwrap();
+    running.join().unwrap();
 }
 
 /// A descriptor that is never readable.
@@ -170,11 +204,11 @@ static PRINTED: OnceLock<String> = OnceLock::new();
 fn peers(folder: &Path) -> String {
     let mut settings = isolaned::settings::Settings::for_devices(&[]);
     settings.peering = Some(Peering {
-        listen: Some("127.0.0.1:0".parse().unwrap()),
+        listen: Some(port_of(folder)),
         key_file: key_file(folder),
     });
     let (ready, started) = channel();
-    let folder = folder.to_owned();
+    let (folder, files) = (folder.to_owned(), folder.to_owned());
     spawn(move || {
         let say = |line: &str| _ = PRINTED.set(line.to_owned());
         let peers = Peers::start(&settings, Targets::default(), say).unwrap();
@@ -185,13 +219,14 @@ fn peers(folder: &Path) -> String {
     });
     started.recv().unwrap();
     let printed = PRINTED.get().unwrap();
-    let address = printed.strip_prefix("listens for peers at ");
-    address.unwrap().to_owned()
+    let address = printed.strip_prefix("listens for peers at ").unwrap();
+    remember(&files, address.parse().unwrap()).to_string()
 }
 
 /// A broker of two emulated hosts.
 fn emulator(folder: &Path) -> String {
     let library = Library::embedded();
+    let directory = Directory::at(&folder.join("nics")).unwrap();
     let profile = library.profile("cx5-100g-roce").unwrap();
     let broker = Broker::start(Settings {
         profile: profile.clone(),
@@ -199,35 +234,39 @@ fn emulator(folder: &Path) -> String {
         dilation: 1.0,
         seed: 1,
         chances: Chances::default(),
-        socket: folder.join("broker.sock"),
+        socket: directory.socket(),
         open_time: OPEN_TIME,
     });
     // It serves until this process is killed.
-    std::mem::forget(broker.unwrap());
-    String::new()
+    let place = directory.socket().display().to_string();
+    std::mem::forget((broker.unwrap(), directory));
+    place
 }
 
 /// An agent whose sessions run `cat` in place of `isolane rdma agent --stdio`.
 fn agent(folder: &Path) -> String {
     let directory = folder.join("certificates");
     let names = ["127.0.0.1", "controller"].map(str::to_owned);
-    identity::create(&directory, &names).unwrap();
+    // A killed one left them.
+    if !directory.exists() {
+        identity::create(&directory, &names).unwrap();
+    }
     let listener = Listener::bind(ListenOptions {
-        address: "127.0.0.1:0".to_owned(),
+        address: port_of(folder).to_string(),
         identity: directory.join("127.0.0.1"),
         sessions: 8,
         program: "cat".into(),
         arguments: Vec::new(),
     })
     .unwrap();
-    let address = listener.address().unwrap();
+    let address = remember(folder, listener.address().unwrap());
     spawn(move || listener.serve(&|_| {}));
     address.to_string()
 }
 
-fn traffic() -> String {
-    let listener = tcp::listen("127.0.0.1", 0).unwrap();
-    let address = listener.local_addr().unwrap();
+fn traffic(folder: &Path) -> String {
+    let listener = tcp::listen("127.0.0.1", port_of(folder).port()).unwrap();
+    let address = remember(folder, listener.local_addr().unwrap());
     spawn(move || tcp::serve_clients(&listener, &Overrides::default(), |_| {}));
     address.to_string()
 }
