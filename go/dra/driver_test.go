@@ -99,9 +99,7 @@ func TestAClaimEntersAContainerAndEnds(t *testing.T) {
 			t.Fatal(wrong)
 		}
 	}
-	if left := m.left(); len(left) > 0 {
-		t.Errorf("left: %v", left)
-	}
+	m.mustHave(0)
 }
 
 func TestParametersLowerClassAndWeight(t *testing.T) {
@@ -161,9 +159,7 @@ func TestAClaimThatTheKubeletPreparesMeanwhileStays(t *testing.T) {
 		}
 	}}
 	d.reconcile(t.Context())
-	if left := m.left(); len(left) != 2 {
-		t.Errorf("left: %v", left)
-	}
+	m.mustHave(2)
 }
 
 func TestAWrongClaimIsNamedAndLeavesNothing(t *testing.T) {
@@ -205,9 +201,7 @@ func TestAWrongClaimIsNamedAndLeavesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			api.put(wrong.claim)
 			hasAll(t, k.prepare(wrong.claim).Error, wrong.parts...)
-			if left := m.left(); len(left) > 0 {
-				t.Errorf("left: %v", left)
-			}
+			m.mustHave(0)
 		})
 	}
 }
@@ -224,9 +218,7 @@ func TestAPathAsUidReachesNoFile(t *testing.T) {
 		api.put(claim)
 		hasAll(t, k.prepare(claim).Error, "hexadecimal")
 	}
-	if left := m.left(); len(left) > 0 {
-		t.Errorf("left: %v", left)
-	}
+	m.mustHave(0)
 	if text, err := os.ReadFile(m.path("victim.json")); err != nil || string(text) != "{}" {
 		t.Error(err)
 	}
@@ -246,9 +238,7 @@ func TestAPathAsNameIsRejected(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	if left := m.left(); len(left) > 0 {
-		t.Errorf("left: %v", left)
-	}
+	m.mustHave(0)
 }
 
 func TestADeviceAndAPodHaveOneClaim(t *testing.T) {
@@ -264,9 +254,7 @@ func TestADeviceAndAPodHaveOneClaim(t *testing.T) {
 	k.mustPrepare(first)
 	hasAll(t, k.prepare(sameDevice).Error, "claim prod/claim-2", "mlx5-0-bandwidth-4-0", "prod/claim-1")
 	hasAll(t, k.prepare(samePod).Error, "claim prod/claim-3", string(podUID(1)), string(claimUID(1)), "give a pod one claim")
-	if left := m.left(); len(left) != 2 {
-		t.Errorf("left: %v", left)
-	}
+	m.mustHave(2)
 }
 
 func TestARestartAfterAKillReconcilesWithTheClaims(t *testing.T) {
@@ -369,9 +357,7 @@ func TestTheSecondPodOfASharedClaimIsAssigned(t *testing.T) {
 	later.Status.Allocation = nil
 	api.put(later)
 	d.reconcile(t.Context())
-	if left := m.left(); len(left) > 0 {
-		t.Errorf("left: %v", left)
-	}
+	m.mustHave(0)
 }
 
 func TestALaterPodOfASharedClaimKeepsItsOwnClaim(t *testing.T) {

@@ -229,6 +229,14 @@ func (m *machine) names(folder string) []string {
 // left is everything that prepared claims have on the machine.
 func (m *machine) left() []string { return append(m.names("cdi"), m.names("control/assignments")...) }
 
+// mustHave checks how many files prepared claims have on the machine.
+func (m *machine) mustHave(count int) {
+	m.t.Helper()
+	if left := m.left(); len(left) != count {
+		m.t.Errorf("left: %v", left)
+	}
+}
+
 // kubelet starts the driver as a process and speaks with it as a kubelet does.
 type kubelet struct {
 	drapb.DRAPluginClient

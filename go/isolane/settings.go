@@ -11,30 +11,32 @@ import (
 
 // fileClass and file are the settings file shared by all languages; docs/guides/rpc.md describes its keys.
 type fileClass struct {
-	Name         string   `toml:"name"`
-	DSCP         *int     `toml:"dscp"`
-	TargetPerMTU string   `toml:"target_per_mtu"`
-	Percentile   float64  `toml:"percentile"`
-	Alpha        *float64 `toml:"alpha"`
-	Beta         *float64 `toml:"beta"`
-	Floor        *float64 `toml:"floor"`
-	Cut          *float64 `toml:"cut"`
+	Name         string  `toml:"name"`
+	DSCP         *int    `toml:"dscp"`
+	TargetPerMTU string  `toml:"target_per_mtu"`
+	Percentile   float64 `toml:"percentile"`
+	fileSteps
+}
+
+// fileSteps are the steps of the admit probability: of one class, or of all classes that have none of their own.
+type fileSteps struct {
+	Alpha *float64 `toml:"alpha"`
+	Beta  *float64 `toml:"beta"`
+	Floor *float64 `toml:"floor"`
+	Cut   *float64 `toml:"cut"`
 }
 
 type file struct {
-	Mode            string      `toml:"mode"`
-	Algorithm       string      `toml:"algorithm"`
-	MTUBytes        int         `toml:"mtu_bytes"`
-	IdleAfter       string      `toml:"idle_after"`
-	DestinationsMax int         `toml:"destinations_max"`
-	MetricsMax      int         `toml:"metrics_destinations"`
-	Alpha           *float64    `toml:"alpha"`
-	Beta            *float64    `toml:"beta"`
-	Floor           *float64    `toml:"floor"`
-	Cut             *float64    `toml:"cut"`
-	Classes         []fileClass `toml:"class"`
-	Groups          []fileGroup `toml:"group"`
-	Quota           *fileQuota  `toml:"quota"`
+	Mode            string `toml:"mode"`
+	Algorithm       string `toml:"algorithm"`
+	MTUBytes        int    `toml:"mtu_bytes"`
+	IdleAfter       string `toml:"idle_after"`
+	DestinationsMax int    `toml:"destinations_max"`
+	MetricsMax      int    `toml:"metrics_destinations"`
+	fileSteps
+	Classes []fileClass `toml:"class"`
+	Groups  []fileGroup `toml:"group"`
+	Quota   *fileQuota  `toml:"quota"`
 }
 
 type fileGroup struct {
@@ -104,7 +106,7 @@ func (c fileClass) class(read file, lowest bool) (Class, error) {
 	if err != nil {
 		return Class{}, err
 	}
-	own := c.Percentile != 0 || c.Alpha != nil || c.Beta != nil || c.Floor != nil || c.Cut != nil
+	own := c.Percentile != 0 || c.fileSteps != fileSteps{}
 	if lowest && own {
 		return Class{}, fmt.Errorf("isolane: settings: the last class, %q, has no target; it takes name and dscp only", c.Name)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"testing"
+	"time"
 
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -15,16 +16,6 @@ import (
 	"isolane.dev/isolane/go/isolane"
 )
 
-const settings = `
-[[class]]
-name = "critical"
-dscp = 46
-target_per_mtu = "1ns"
-[[class]]
-name = "scavenger"
-dscp = 8
-`
-
 func TestTheSpanOfACallHasItsClasses(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -34,11 +25,10 @@ func TestTheSpanOfACallHasItsClasses(t *testing.T) {
 	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
 	go server.Serve(listener)
 	defer server.Stop()
-	config, err := isolane.ParseConfig(settings)
-	if err != nil {
-		t.Fatal(err)
-	}
-	admission, err := isolane.New(config)
+	admission, err := isolane.New(isolane.Config{Classes: []isolane.Class{
+		{Name: "critical", DSCP: 46, TargetPerMTU: time.Nanosecond},
+		{Name: "scavenger", DSCP: 8},
+	}})
 	if err != nil {
 		t.Fatal(err)
 	}
