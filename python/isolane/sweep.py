@@ -99,10 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ImportError:
         print(f"isolane.sweep: Ray is not installed; {extra('ray')}", file=sys.stderr)
         return 3
-    except OSError as error:
-        print(f"isolane.sweep: {error}", file=sys.stderr)
-        return 2
-    except SweepError as error:
+    except (OSError, SweepError) as error:
         print(f"isolane.sweep: {error}", file=sys.stderr)
         return 2
     except Exception as error:  # Ray wraps what a task raised.

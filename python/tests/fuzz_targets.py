@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from planner_data import GROUND_FIRST, Toy, toy_query, toy_tiers
+from planner_data import GROUND_FIRST, TWO_TIERS, Toy, toy_query, toy_tiers
 
 from isolane import allowed
 from isolane.pipeline import deployment
@@ -276,14 +276,6 @@ operators:
     knobs: [{name: distance_m, values: [0.5, 0.1]}]
   - {name: detector, kind: model, implementation: detector.onnx, gpu: true, accepts: points}
 """
-TIERS = """\
-version: 1
-tiers:
-  - {name: device, gpu_factor: 0.5, price_per_hour: 0.1}
-  - {name: cloud, capacity_cores: 64}
-links:
-  - {from: device, to: cloud, mbit_per_s: 160, delay_ms: 5}
-"""
 
 
 def plans() -> list[bytes]:
@@ -351,7 +343,7 @@ def calls() -> list[bytes]:
 
 TARGETS = {
     "query": Target(lambda: [QUERY.encode()], query),
-    "tiers": Target(lambda: [TIERS.encode()], tiers),
+    "tiers": Target(lambda: [TWO_TIERS.encode()], tiers),
     "plan": Target(plans, plan),
     "profile": Target(measurements, profile),
     "item": Target(items, item),

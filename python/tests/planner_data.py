@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 from isolane.planner.model import (
+    Configuration,
     FilterScore,
     Infrastructure,
     Knob,
@@ -65,6 +66,40 @@ def traffic(utility: str = "ratio", gamma: float = 0.5, latency_max_ms: float = 
     )
 
 
+#: `traffic()` as a query file.
+TRAFFIC = """
+query: traffic
+accuracy_min: 0.6
+latency_max_ms: 150
+rate_items_per_s: 30
+operators:
+  - {name: camera, kind: source, implementation: "t:Camera", gives: frame}
+  - {name: motion, kind: filter, implementation: "t:Motion", accepts: frame, knobs: [{name: every, values: [6, 5, 4, 3, 2]}]}
+  - name: colour
+    kind: filter
+    implementation: "t:Colour"
+    accepts: frame
+    knobs: [{name: resize, values: [0.6, 0.7, 0.8, 0.9, 1.0]}]
+  - name: detector
+    kind: model
+    implementation: "t:Detector"
+    gpu: true
+    accepts: frame
+    gives: boxes
+    knobs: [{name: size, values: [n, s, m, l, x]}]
+"""
+
+#: A file of two tiers.
+TWO_TIERS = """
+version: 1
+tiers:
+  - {name: device, gpu_factor: 0.5, price_per_hour: 0.1}
+  - {name: cloud, capacity_cores: 64}
+links:
+  - {from: device, to: cloud, mbit_per_s: 160, delay_ms: 5}
+"""
+
+
 def traffic_launch(query: Query, order: Order, configuration: tuple[int, ...], dark: float = 0.0) -> Launch:
     """What a launch measures: smooth in the knobs, worse in the dark, and dependent on the order of the filters."""
     every, resize, size = configuration
@@ -95,6 +130,22 @@ def traffic_replay(query: Query, dark: float = 0.0) -> Replay:
         for order, configuration in itertools.product(query.orders(), query.configurations())
     )
     return Replay(query, Profile(query.name, "none", query.knobs, launches))
+
+
+class Fixed:
+    """Launches that always measure the same."""
+
+    def __init__(self, accuracy: float, **operators: OperatorResult) -> None:
+        self.accuracy = accuracy
+        self.operators = operators
+
+    def launch(self, order: Order, configuration: Configuration) -> Launch:
+        """The same every time."""
+        return Launch(order, configuration, self.accuracy, self.operators, 1.0)
+
+    def filters(self, order: Order, configuration: Configuration) -> FilterScore:
+        """Without filters, every item passes."""
+        return FilterScore(1.0, 1.0, 0.0)
 
 
 #: Figures 4.3 and 4.4: per order and configuration accuracy, detector's time on the datacenter's GPU (ms), and the megabytes at

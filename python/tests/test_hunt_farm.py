@@ -6,7 +6,6 @@ import io
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 
@@ -16,14 +15,6 @@ from isolane import hunt
 
 HERE = str(pathlib.Path(__file__).resolve().parent.parent)
 RESTRICTION = "queue_pairs = [1, 8]\nregions = [1, 64]\ndepth = [16, 64]\npost_list = [1, 16]\nrequests = 1\n"
-
-
-@pytest.fixture(name="program")
-def program_fixture() -> str:
-    found = os.environ.get("ISOLANE") or shutil.which("isolane")
-    if found is None:
-        pytest.skip("no isolane on the path, and ISOLANE does not name one")
-    return found
 
 
 def hunted(program: str, directory: pathlib.Path, name: str, more: list[str]) -> str:

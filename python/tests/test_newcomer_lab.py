@@ -14,6 +14,7 @@ import statistics
 
 import numpy as np
 import pytest
+from planner_data import Fixed
 
 from isolane.pipeline.deployment import Deployment, from_plan
 from isolane.pipeline.item import Item
@@ -21,18 +22,7 @@ from isolane.pipeline.runner import Options as RunnerOptions
 from isolane.pipeline.runner import Runner
 from isolane.pipeline.spaces import Spaces, missing
 from isolane.planner import formats, multi
-from isolane.planner.model import (
-    Configuration,
-    FilterScore,
-    Infrastructure,
-    Launch,
-    Link,
-    OperatorResult,
-    OperatorSpec,
-    Order,
-    Query,
-    Tier,
-)
+from isolane.planner.model import Infrastructure, Link, OperatorResult, OperatorSpec, Query, Tier
 from isolane.planner.planning import Planned, plan_query
 
 #: 20 KB take 10 ms on this link.
@@ -41,27 +31,12 @@ TIERS = Infrastructure((Tier("edge", 0, capacity_gpus=0.0), Tier("cloud", 1)), (
 IDLE = "isolane.pipeline.observe:Idle"
 
 
-class Sized:
-    """Launches of items of one size, which no operator works on."""
-
-    def __init__(self, size: int) -> None:
-        self.size = size
-
-    def launch(self, order: Order, configuration: Configuration) -> Launch:
-        """The same every time."""
-        operators = {"camera": OperatorResult(0.0, float(self.size)), "detector": OperatorResult(0.5, 0.0)}
-        return Launch(order, configuration, 0.9, operators, 1.0)
-
-    def filters(self, order: Order, configuration: Configuration) -> FilterScore:
-        """There are none."""
-        raise NotImplementedError
-
-
 def planned(name: str, kilobytes: int, rate: float, latency_max_ms: float) -> Planned:
     """A query of these items, planned alone: the detector can only run in the cloud."""
     operators = (OperatorSpec("camera", "source", IDLE), OperatorSpec("detector", "model", IDLE, gpu=True))
     query = Query(name, operators, 0.5, latency_max_ms, rate_items_per_s=rate)
-    return plan_query(query, TIERS, Sized(1000 * kilobytes))
+    launcher = Fixed(0.9, camera=OperatorResult(0.0, 1000.0 * kilobytes), detector=OperatorResult(0.5, 0.0))
+    return plan_query(query, TIERS, launcher)
 
 
 async def latencies(spaces: Spaces, running: list[tuple[Deployment, int]], seconds: float) -> dict[str, float]:

@@ -19,26 +19,14 @@ import pytest
 from isolane.pipeline import alarms, cli, lab, records, verdict, watch
 from isolane.pipeline.alarms import Alarms
 from isolane.pipeline.deployment import from_plan
-from isolane.pipeline.observe import Probes, Reference
+from isolane.pipeline.observe import Probes, Reference, observation
 from isolane.pipeline.runner import Options, Runner
 from isolane.pipeline.shadow import SHADOW_LAUNCHES, Shadow
 from isolane.pipeline.source import open_source
 from isolane.pipeline.spaces import Spaces, Wire, missing
 from isolane.pipeline.watch import Watcher, differences, planned
 from isolane.planner.formats import load_infrastructure, load_query, plan_json
-from isolane.planner.model import (
-    Configuration,
-    FilterScore,
-    Infrastructure,
-    Knob,
-    Launch,
-    Link,
-    OperatorResult,
-    OperatorSpec,
-    Order,
-    Query,
-    Tier,
-)
+from isolane.planner.model import Configuration, Infrastructure, Knob, Launch, Link, OperatorResult, OperatorSpec, Order, Query, Tier
 from isolane.planner.online import replan
 from isolane.planner.planning import plan_query
 from isolane.planner.profiles import Replay, load_profile
@@ -46,6 +34,7 @@ from isolane.planner.search.problem import BudgetSpent
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from pipeline_support import HERE, fates, run  # noqa: E402
+from planner_data import Fixed  # noqa: E402
 
 SPACES = missing()
 EXAMPLES = pathlib.Path(__file__).parents[2] / "examples"
@@ -64,23 +53,12 @@ QUERY = Query(
 )
 TIERS = (Tier("edge", 0, compute_factor=0.2), Tier("cloud", 1))
 FAST = Infrastructure(TIERS, (Link("edge", "cloud", 100.0, 1.0),))
-
-
-class Known:
-    """A launcher that knows what the two operators do."""
-
-    def launch(self, order: Order, configuration: Configuration) -> Launch:
-        """100 KB and 5 ms."""
-        results = {"camera": OperatorResult(0.1, 100_200.0), "model": OperatorResult(5.0, 100.0)}
-        return Launch(order, configuration, 1.0, results, 1.0)
-
-    def filters(self, order: Order, configuration: Configuration) -> FilterScore:
-        """There are none."""
-        return FilterScore(1.0, 1.0, 0.0)
+#: What the two operators do: 100 KB and 5 ms.
+KNOWN = Fixed(1.0, camera=OperatorResult(0.1, 100_200.0), model=OperatorResult(5.0, 100.0))
 
 
 def plan_document() -> dict[str, Any]:
-    plan = plan_query(QUERY, FAST, Known()).plan
+    plan = plan_query(QUERY, FAST, KNOWN).plan
     return plan_json(plan, QUERY, FAST)
 
 
@@ -94,15 +72,15 @@ def test_a_link_that_slows_down_moves_the_model_to_the_edge_and_loses_nothing() 
     """The model runs in the cloud; 100 KB ten times a second do not fit into 4 Mbit/s."""
 
     async def body() -> None:
-        start = plan_query(QUERY, FAST, Known())
+        start = plan_query(QUERY, FAST, KNOWN)
         assert start.plan.placement == {"camera": "edge", "model": "cloud"}
         deployment = from_plan(plan_json(start.plan, QUERY, FAST))
         source = open_source(QUERY.workload)
         options = Options(deadline_s=5.0, window=1000, python_path=(HERE,))
         async with Spaces(["edge", "cloud"], deployment.wires) as spaces, Runner(deployment, spaces, options) as runner:
             async with Probes(spaces) as probes:
-                again = planned(start.plan, QUERY, FAST, Known())
-                watcher = Watcher(runner, QUERY, FAST, again, Known(), probes)
+                again = planned(start.plan, QUERY, FAST, KNOWN)
+                watcher = Watcher(runner, QUERY, FAST, again, KNOWN, probes)
                 feeding = asyncio.ensure_future(runner.feed(source.forever(), QUERY.rate_items_per_s))
                 changed = slowed = False
                 for _ in range(200):
@@ -163,7 +141,7 @@ def judged(
     monkeypatch.setattr(Watcher, "_measure", measured)
     runner = type("Still", (), {"records": [], "deployment": from_plan(plan_document()), "options": Options()})()
     probes: Any = object()
-    watcher = Watcher(runner, QUERY, FAST, plan_query(QUERY, FAST, Known()), Known(), probes)
+    watcher = Watcher(runner, QUERY, FAST, plan_query(QUERY, FAST, KNOWN), KNOWN, probes)
 
     async def body() -> None:
         nonlocal now
@@ -302,7 +280,7 @@ def test_a_plan_is_searched_for_the_smaller_of_two_speeds(monkeypatch: pytest.Mo
         "Still", (), {"records": [], "deployment": from_plan(plan_document()), "options": Options(), "apply": staticmethod(apply)}
     )()
     for slower, target in (({"edge->cloud": 4.0}, "edge"), ({}, "cloud")):
-        watcher = Watcher(runner, QUERY, FAST, plan_query(QUERY, FAST, Known()), Known())
+        watcher = Watcher(runner, QUERY, FAST, plan_query(QUERY, FAST, KNOWN), KNOWN)
         watcher._slower = slower
         assert asyncio.run(watcher._replan(1.0, (), None)) is (target == "edge")
         assert watcher.current.plan.placement["model"] == target
@@ -425,17 +403,21 @@ def test_the_lab_judges_a_plan_by_its_own_items_on_the_links_as_they_are() -> No
     own = lab.between(mixed, 50.0, 60.0)
     slow = lab.slower(FAST, "edge->cloud", 20.0)
     assert len(own) == 6 and slow.links[0].mbit_per_s == 5.0
-    old = lab.worth(deployment, own, QUERY, slow, 1.0, 6.0)
+
+    def worth(seen: list[records.Record], links: Infrastructure) -> float | None:
+        return lab.worth(observation(deployment, seen, QUERY, links, 1.0, 6.0), QUERY)
+
+    old = worth(own, slow)
     assert old is not None
     # P = (1 - 0.5) / 0.5 / 2 + (500 - 400) / 500 / 2; R = 1.6032 of the link, and what the model takes of a core.
     assert old == pytest.approx(0.6 / (10 * 100_200 * 8e-6 / 5.0 + 0.05), rel=0.01)
     for records_, links in ((mixed, slow), (own, FAST)):
-        other = lab.worth(deployment, records_, QUERY, links, 1.0, 6.0)
+        other = worth(records_, links)
         assert other is not None and other > 1.2 * old
     # What missed its objective is not made better by using little, and an item that another deployment handled says nothing.
     late = [went(number, number, 600.0) for number in range(6)]
-    assert (lab.worth(deployment, late, QUERY, slow, 1.0, 6.0) or 0.0) == pytest.approx(-0.1)
-    assert lab.worth(deployment, late, QUERY, FAST, 1.0, 6.0) == pytest.approx(-0.1)
+    assert (worth(late, slow) or 0.0) == pytest.approx(-0.1)
+    assert worth(late, FAST) == pytest.approx(-0.1)
 
 
 def test_the_lab_asks_nothing_of_a_link_that_no_plan_uses() -> None:
@@ -462,8 +444,8 @@ def test_a_pipeline_that_warms_up_is_not_planned_again(monkeypatch: pytest.Monke
 
 
 def test_differences_name_knobs_and_places() -> None:
-    before = plan_query(QUERY, FAST, Known()).plan
-    after = plan_query(QUERY, Infrastructure(TIERS, (Link("edge", "cloud", 0.5, 1.0),)), Known()).plan
+    before = plan_query(QUERY, FAST, KNOWN).plan
+    after = plan_query(QUERY, Infrastructure(TIERS, (Link("edge", "cloud", 0.5, 1.0),)), KNOWN).plan
     assert differences(before, after) == ["model moves from cloud to edge"]
 
 

@@ -19,31 +19,7 @@ links:
   - {from: device, to: cloud, mbit_per_s: 24, delay_ms: 5}
 """
 
-QUERY = """
-query: NAME
-accuracy_min: 0.6
-latency_max_ms: 400
-rate_items_per_s: 30
-operators:
-  - {name: camera, kind: source, implementation: "t:Camera", gives: frame}
-  - name: motion
-    kind: filter
-    implementation: "t:Motion"
-    accepts: frame
-    knobs: [{name: every, values: [6, 5, 4, 3, 2]}]
-  - name: colour
-    kind: filter
-    implementation: "t:Colour"
-    accepts: frame
-    knobs: [{name: resize, values: [0.6, 0.7, 0.8, 0.9, 1.0]}]
-  - name: detector
-    kind: model
-    implementation: "t:Detector"
-    gpu: true
-    accepts: frame
-    gives: boxes
-    knobs: [{name: size, values: [n, s, m, l, x]}]
-"""
+QUERY = data.TRAFFIC.replace("query: traffic", "query: NAME").replace("latency_max_ms: 150", "latency_max_ms: 400")
 
 
 @pytest.fixture

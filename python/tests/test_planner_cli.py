@@ -11,31 +11,9 @@ import pytest
 
 from isolane.planner import formats, profiles
 from isolane.planner.cli import main
-from planner_data import four_tiers, traffic, traffic_replay
+from planner_data import TRAFFIC, four_tiers, traffic, traffic_replay
 
-QUERY = """
-version: 1
-query: traffic
-accuracy_min: 0.6
-latency_max_ms: 150
-rate_items_per_s: 30
-profile: traffic-day
-operators:
-  - {name: camera, kind: source, implementation: "t:Camera", gives: frame}
-  - {name: motion, kind: filter, implementation: "t:Motion", accepts: frame, knobs: [{name: every, values: [6, 5, 4, 3, 2]}]}
-  - name: colour
-    kind: filter
-    implementation: "t:Colour"
-    accepts: frame
-    knobs: [{name: resize, values: [0.6, 0.7, 0.8, 0.9, 1.0]}]
-  - name: detector
-    kind: model
-    implementation: "t:Detector"
-    gpu: true
-    accepts: frame
-    gives: boxes
-    knobs: [{name: size, values: [n, s, m, l, x]}]
-"""
+QUERY = f"version: 1\nprofile: traffic-day\n{TRAFFIC}"
 
 
 @pytest.fixture(name="folder")

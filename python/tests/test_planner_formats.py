@@ -8,6 +8,7 @@ import json
 import pathlib
 
 import pytest
+from planner_data import TWO_TIERS
 
 from isolane.planner import formats, profiles
 from isolane.planner.model import Knob, Launch, OperatorResult, Plan, PlanError, Step
@@ -34,15 +35,6 @@ operators:
       - name: size_m
         values: [0.5, 0.3, 0.1]
   - {name: detector, kind: model, implementation: detector.onnx, gpu: true, accepts: points, gives: boxes}
-"""
-
-TIERS = """
-version: 1
-tiers:
-  - {name: device, gpu_factor: 0.5, price_per_hour: 0.1}
-  - {name: cloud, capacity_cores: 64}
-links:
-  - {from: device, to: cloud, mbit_per_s: 160, delay_ms: 5}
 """
 
 
@@ -104,7 +96,7 @@ def test_types_restrict_the_orders() -> None:
 
 
 def test_tiers_are_numbered_as_they_stand() -> None:
-    infrastructure = formats.parse_infrastructure(TIERS, "t.yaml")
+    infrastructure = formats.parse_infrastructure(TWO_TIERS, "t.yaml")
     assert [(tier.name, tier.order, tier.gpu_factor) for tier in infrastructure.tiers] == [
         ("device", 0, 0.5),
         ("cloud", 1, 1.0),
@@ -123,11 +115,11 @@ def test_tiers_are_numbered_as_they_stand() -> None:
     ],
 )
 def test_wrong_tiers_are_named(old: str, new: str, message: str) -> None:
-    assert message in wrong(TIERS, old, new, tiers=True)
+    assert message in wrong(TWO_TIERS, old, new, tiers=True)
 
 
 def test_tiers_without_any_core_are_an_error() -> None:
-    text = TIERS.replace("capacity_cores: 64", "capacity_cores: 0").replace("price_per_hour: 0.1", "capacity_cores: 0")
+    text = TWO_TIERS.replace("capacity_cores: 64", "capacity_cores: 0").replace("price_per_hour: 0.1", "capacity_cores: 0")
     with pytest.raises(PlanError, match="no tier has a core"):
         formats.parse_infrastructure(text, "t.yaml")
 
@@ -190,7 +182,7 @@ def test_damaged_profiles_are_named(tmp_path: pathlib.Path) -> None:
 
 def test_a_plan_reads_back() -> None:
     query = formats.parse_query(QUERY, "q.yaml")
-    tiers = formats.parse_infrastructure(TIERS, "t.yaml")
+    tiers = formats.parse_infrastructure(TWO_TIERS, "t.yaml")
     placement = {"lidar": "device", "ground": "device", "voxels": "device", "detector": "cloud"}
     plan = Plan(
         query="driving",

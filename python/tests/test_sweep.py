@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pathlib
-import shutil
 import subprocess
 from collections.abc import Callable
 
@@ -31,14 +29,6 @@ sizes = "8KiB"
 load = 0.5
 """
 OPTIONS = ["--vary", "traffic.all.load=0.3,0.6", "--seeds", "2"]
-
-
-@pytest.fixture(name="program")
-def program_fixture() -> str:
-    found = os.environ.get("ISOLANE") or shutil.which("isolane")
-    if found is None:
-        pytest.skip("no isolane on the path, and ISOLANE does not name one")
-    return found
 
 
 @pytest.fixture(name="scenario")

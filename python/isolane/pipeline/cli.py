@@ -19,7 +19,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any
 
-from isolane import allowed
+from isolane import allowed, output
 from isolane.arguments import Parser
 from isolane.pipeline import clock, kubernetes, lab, live, rayserve
 from isolane.pipeline.deployment import Deployment, from_plan
@@ -230,7 +230,7 @@ async def _run(arguments: argparse.Namespace) -> int:
     streams = [live.Stream(one, live.form_of(source.items[0]), rate) for one in addresses]
     if arguments.records is not None:
         # A file that cannot be written is said before the run, not after it.
-        _write(arguments.records, "")
+        output.write(arguments.records, "")
     async with contextlib.AsyncExitStack() as stack:
         spaces = await stack.enter_async_context(tiers(arguments, deployment))
         # Each source has operators of its own: those with a memory know one camera.
@@ -332,15 +332,7 @@ def _write_records(path: pathlib.Path, runners: Sequence[Runner], addresses: Seq
         for one in sorted(runner.records, key=lambda one: one.number):
             plain = {name: getattr(one, name) for name in one.__dataclass_fields__ if name != "outputs"}
             lines.append(json.dumps({**named, **plain, "outputs": len(one.outputs)}))
-    _write(path, "\n".join(lines) + "\n")
-
-
-def _write(path: pathlib.Path, text: str) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OSError(f"cannot write {path}: {error.strerror or error}") from error
+    output.write(path, "\n".join(lines) + "\n")
 
 
 def text_of(deployment: Deployment, summary: Summary, verdict: Verdict | None, document: dict[str, Any]) -> str:

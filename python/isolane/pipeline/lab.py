@@ -40,7 +40,7 @@ from isolane.pipeline.watch import Period, Replanned, Watcher, planned
 from isolane.planner import cli as planner_cli
 from isolane.planner import formats
 from isolane.planner.model import Infrastructure, Launcher, Link, Plan, PlanError, Query, Tier
-from isolane.planner.online import with_link
+from isolane.planner.online import Observation, with_link
 from isolane.planner.planning import plan_query
 from isolane.planner.profiles import Replay, load_profile
 
@@ -313,7 +313,7 @@ async def one_query(
         lost = summarize(runner.sent, runner.records).lost
         slow = slower(infrastructure, link, arguments.factor)
         old, new = (
-            worth(deployed, ended, query, slow, accuracy, runner.options.deadline_s)
+            worth(observation(deployed, ended, query, slow, accuracy, runner.options.deadline_s), query)
             for deployed, ended, accuracy in zip((first, runner.deployment), seen[1:], accuracies, strict=True)
         )
         newest = [period_line(one).strip() for one in watcher.periods[-2:]]
@@ -328,21 +328,13 @@ def slower(infrastructure: Infrastructure, link: str, factor: float) -> Infrastr
     return with_link(infrastructure, link, known[link] / factor)
 
 
-def worth(
-    deployment: Deployment,
-    records: Sequence[Record],
-    query: Query,
-    infrastructure: Infrastructure,
-    accuracy: float,
-    deadline_s: float,
-) -> float | None:
-    """The utility of a deployment from items that it alone handled, on links as they were then; None if no item says anything.
+def worth(seen: Observation | None, query: Query) -> float | None:
+    """The utility of a deployment, seen by items that it alone handled, on links as they were then; None if no item says anything.
 
     The watcher's own number will not do. It covers several periods, some of them before the change, and it assumes the last known
     speed of the links: on a link that is 20 times slower than that, the plan seems to use a twentieth of what it uses. The
     utility is `strict`, the order in which the planner chooses: where an objective is missed, using little does not help.
     """
-    seen = observation(deployment, records, query, infrastructure, accuracy, deadline_s)
     return None if seen is None else seen.utility(dataclasses.replace(query, utility="strict"))
 
 

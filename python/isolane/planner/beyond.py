@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from isolane import output
 from isolane.planner import cost, formats, multi, overview, robust as robustness
 from isolane.planner.model import Infrastructure, Plan, PlanError, would
 from isolane.planner.planning import Planned
@@ -66,13 +67,13 @@ def plan_several(planned: Sequence[Planned], infrastructure: Infrastructure, arg
         sys.stdout.write(as_text(joint))
     if arguments.out:
         for name, body in bodies.items():
-            write(arguments.out, f"{name}.json", json.dumps(body, indent=1) + "\n")
+            write(arguments.out / f"{name}.json", json.dumps(body, indent=1) + "\n")
     if arguments.report:
         for plan in joint.plans:
             page = render(beside(plan, joint), queries[plan.query], infrastructure, other=("Beside the others", "alone"))
-            write(arguments.report, f"{plan.query}.html", page)
+            write(arguments.report / f"{plan.query}.html", page)
         sentences = {each.query: sentence(each) for each in joint.refused}
-        write(arguments.report, overview.FILE, overview.render(joint, queries, sentences, tuple(running)))
+        write(arguments.report / overview.FILE, overview.render(joint, queries, sentences, tuple(running)))
     for refused in joint.refused:
         print(f"isolane: query {refused.query}: {sentence(refused)}", file=sys.stderr)
     return NO if joint.refused else DONE
@@ -158,12 +159,7 @@ def print_prices(planned: Planned, infrastructure: Infrastructure, arguments: ar
     return DONE if found else NO
 
 
-def write(folder: pathlib.Path, name: str, text: str) -> None:
-    """Writes a file into a folder, which is made."""
-    path = folder / name
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OSError(f"cannot write {path}: {error.strerror or error}") from error
+def write(path: pathlib.Path, text: str) -> None:
+    """Writes a file and prints its path."""
+    output.write(path, text)
     print(f"wrote {path}", file=sys.stderr)

@@ -181,11 +181,11 @@ def plan_command(arguments: argparse.Namespace) -> int:
     elif not arguments.quiet:
         sys.stdout.write(as_text(planned, query, infrastructure))
     if arguments.out:
-        write(arguments.out, data)
+        beyond.write(arguments.out, data)
     if arguments.report:
         from isolane.planner.report import render
 
-        write(arguments.report / REPORT, render(planned.plan, query, infrastructure, unmet=missed))
+        beyond.write(arguments.report / REPORT, render(planned.plan, query, infrastructure, unmet=missed))
     if missed is None:
         return DONE
     print(f"isolane: query {query.name}: {missed.sentence()}", file=sys.stderr)
@@ -218,16 +218,6 @@ def plan_file(file: pathlib.Path, infrastructure: Infrastructure, arguments: arg
 def progress(line: str) -> None:
     """What a live launch found, as it ends."""
     print(f"isolane: {line}", file=sys.stderr, flush=True)
-
-
-def write(path: pathlib.Path, text: str) -> None:
-    """Writes a file, in a folder that is made if need be, or says which one could not be."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OSError(f"cannot write {path}: {error.strerror or error}") from error
-    print(f"wrote {path}", file=sys.stderr)
 
 
 def as_text(planned: Planned, query: Query, infrastructure: Infrastructure) -> str:
