@@ -1,5 +1,6 @@
 package dev.isolane.rpc;
 
+import dev.isolane.rpc.lab.Bytes;
 import io.grpc.Context;
 import io.grpc.Contexts;
 import io.grpc.EquivalentAddressGroup;
@@ -21,9 +22,7 @@ import io.grpc.Status;
 import io.grpc.StatusOr;
 import io.grpc.stub.ServerCalls;
 import io.grpc.stub.StreamObserver;
-import java.io.ByteArrayInputStream;
 import java.io.IOException;
-import java.io.InputStream;
 import java.io.UncheckedIOException;
 import java.net.InetSocketAddress;
 import java.net.URI;
@@ -172,26 +171,11 @@ final class Server {
     }
 
     private static MethodDescriptor<byte[], byte[]> method(String name, MethodType type) {
-        MethodDescriptor.Marshaller<byte[]> bytes = new MethodDescriptor.Marshaller<>() {
-            @Override
-            public InputStream stream(byte[] value) {
-                return new ByteArrayInputStream(value);
-            }
-
-            @Override
-            public byte[] parse(InputStream stream) {
-                try {
-                    return stream.readAllBytes();
-                } catch (IOException error) {
-                    throw new UncheckedIOException(error);
-                }
-            }
-        };
         return MethodDescriptor.<byte[], byte[]>newBuilder()
                 .setType(type)
                 .setFullMethodName("test.Test/" + name)
-                .setRequestMarshaller(bytes)
-                .setResponseMarshaller(bytes)
+                .setRequestMarshaller(new Bytes())
+                .setResponseMarshaller(new Bytes())
                 .build();
     }
 
