@@ -18,13 +18,14 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from isolane.channels import PerClass
 from isolane.measuring import ended_aio, size_of
-from isolane.rpc import Admission, AdmissionInterceptor, Call, channel_options
+from isolane.rpc import Admission, AdmissionInterceptor, Call
 
 __all__ = ["AioChannel", "channel"]
 
 
-class AioChannel(grpc.aio.Channel):
+class AioChannel(PerClass, grpc.aio.Channel):
     """One grpc.aio channel for each class, of each backend if they are given; every call takes the one that admission gives it."""
 
     def __init__(
@@ -40,33 +41,12 @@ class AioChannel(grpc.aio.Channel):
         self._gate = AdmissionInterceptor(admission, target, default, methods, backends)
         # Endings that still wait for their status: the loop itself keeps only weak references.
         self._ending: set[asyncio.Task[None]] = set()
-        self.channels = []
-        for address, own in channel_options(target, admission, options, backends):
-            if credentials is None:
-                self.channels.append(grpc.aio.insecure_channel(address, options=own))
-            else:
-                self.channels.append(grpc.aio.secure_channel(address, credentials, options=own))
+        super().__init__(grpc.aio, target, admission.classes, credentials, options, backends)
 
     def _calls(self, kind: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> _AioCalls:
         method = arguments[0] if arguments else keywords["method"]
         calls = [getattr(channel, kind)(*arguments, **keywords) for channel in self.channels]
         return _AioCalls(self, method, calls, kind)
-
-    def unary_unary(self, *arguments: Any, **keywords: Any) -> Any:
-        """As grpc.aio.Channel has it."""
-        return self._calls("unary_unary", arguments, keywords)
-
-    def unary_stream(self, *arguments: Any, **keywords: Any) -> Any:
-        """As grpc.aio.Channel has it."""
-        return self._calls("unary_stream", arguments, keywords)
-
-    def stream_unary(self, *arguments: Any, **keywords: Any) -> Any:
-        """As grpc.aio.Channel has it."""
-        return self._calls("stream_unary", arguments, keywords)
-
-    def stream_stream(self, *arguments: Any, **keywords: Any) -> Any:
-        """As grpc.aio.Channel has it."""
-        return self._calls("stream_stream", arguments, keywords)
 
     def get_state(self, try_to_connect: bool = False) -> grpc.ChannelConnectivity:
         """Of the lowest class, which every channel has."""
@@ -124,15 +104,6 @@ class _AioCalls:
         self._owner._gate.end(made, await ended_aio(call, at, self._learns))
 
 
-def channel(
-    target: str,
-    admission: Admission,
-    credentials: grpc.ChannelCredentials | None = None,
-    options: Sequence[tuple[str, Any]] = (),
-    default: int | str | None = None,
-    methods: Mapping[str, int | str] | None = None,
-    backends: Sequence[str] = (),
-) -> AioChannel:
-    """A grpc.aio channel under admission control, for any generated stub; without credentials it is an insecure one. `backends` is
-    as in `isolane.rpc.channel`."""
-    return AioChannel(target, admission, credentials, options, default, methods, backends)
+#: A grpc.aio channel under admission control, for any generated stub; without credentials it is an insecure one. `backends` is as
+#: in `isolane.rpc.channel`.
+channel = AioChannel

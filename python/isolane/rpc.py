@@ -37,6 +37,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
+from isolane.channels import PerClass
 from isolane.digits import whole_number
 from isolane.installing import NATIVE
 from isolane.measuring import SERVER_TIME, End, current_span, ended, size_of
@@ -250,20 +251,7 @@ def backends_of(target: str) -> list[str]:
     return list(dict.fromkeys(addresses))
 
 
-def channel_options(
-    target: str, admission: Admission, options: Sequence[tuple[str, Any]], backends: Sequence[str]
-) -> list[tuple[str, list[tuple[str, Any]]]]:
-    """Address and options of each channel: backend by backend, in each the classes from the highest."""
-    # Equal channels would share a connection, and with it one code point.
-    common = [*options, ("grpc.use_local_subchannel_pool", 1)]
-    if backends:
-        # Servers behind one name have certificates for the name.
-        host = target.rpartition(":")[0] or target
-        common += [("grpc.default_authority", target), ("grpc.ssl_target_name_override", host)]
-    return [(address, [*common, ("grpc.dscp", dscp)]) for address in backends or [target] for _, dscp in admission.classes]
-
-
-class ClassChannel(grpc.Channel):
+class ClassChannel(PerClass, grpc.Channel):
     """One grpcio channel for each class, of each backend if they are given; a call takes the one that its interceptor chose, or
     the lowest."""
 
@@ -275,32 +263,11 @@ class ClassChannel(grpc.Channel):
         options: Sequence[tuple[str, Any]] = (),
         backends: Sequence[str] = (),
     ) -> None:
+        super().__init__(grpc, target, admission.classes, credentials, options, backends)
         self.target = target
-        self.channels = []
-        for address, own in channel_options(target, admission, options, backends):
-            if credentials is None:
-                self.channels.append(grpc.insecure_channel(address, options=own))
-            else:
-                self.channels.append(grpc.secure_channel(address, credentials, options=own))
 
     def _calls(self, kind: str, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> _Calls:
         return _Calls(self.channels, kind, arguments, keywords)
-
-    def unary_unary(self, *arguments: Any, **keywords: Any) -> Any:
-        """As grpc.Channel has it."""
-        return self._calls("unary_unary", arguments, keywords)
-
-    def unary_stream(self, *arguments: Any, **keywords: Any) -> Any:
-        """As grpc.Channel has it."""
-        return self._calls("unary_stream", arguments, keywords)
-
-    def stream_unary(self, *arguments: Any, **keywords: Any) -> Any:
-        """As grpc.Channel has it."""
-        return self._calls("stream_unary", arguments, keywords)
-
-    def stream_stream(self, *arguments: Any, **keywords: Any) -> Any:
-        """As grpc.Channel has it."""
-        return self._calls("stream_stream", arguments, keywords)
 
     def subscribe(self, callback: Callable[[grpc.ChannelConnectivity], None], try_to_connect: bool = False) -> None:
         """Of the lowest class, which every channel has."""
