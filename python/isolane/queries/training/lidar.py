@@ -103,18 +103,11 @@ def main(directory: pathlib.Path) -> None:
     began = time.monotonic()
     data = scans(SCANS)
     print(f"{len(data)} scans in {time.monotonic() - began:.0f} s", flush=True)
+    loss = functools.partial(centre_loss, numbers=2)
     for seed, (name, (channels, steps)) in enumerate(SIZES.items()):
-        began = time.monotonic()
-        shape = layers(channels)
-        tree = nets.weights(shape, CHANNELS, [RARE] + [0.0] * (OUTPUTS - 1), seed)
-        tree, losses = nets.train(tree, functools.partial(_loss, shape=shape), batches(data, seed), steps, 4e-3)
-        size = nets.export(tree, shape, [1, CHANNELS, CELLS, CELLS], directory / f"detector_{name}.onnx")
-        print(
-            f"{name}: loss {np.mean(losses[:20]):.2f} -> {np.mean(losses[-50:]):.2f}, {size} bytes, "
-            f"{time.monotonic() - began:.0f} s",
-            flush=True,
+        path = directory / f"detector_{name}.onnx"
+        said = nets.learn(
+            layers(channels), [1, CHANNELS, CELLS, CELLS], loss, batches(data, seed), path,
+            last_bias=RARE, steps=steps, peak_rate=4e-3, seed=seed,
         )
-
-
-def _loss(tree: nets.Tree, x: nets.Tree, wanted: nets.Tree, shape: list[nets.Layer]) -> nets.Tree:
-    return centre_loss(nets.forward(tree, shape, x), wanted, 2)
+        print(f"{name}: {said}", flush=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -89,6 +90,32 @@ def train(
         tree, first, second, value = step(tree, first, second, float(count), rate, *next(batches))
         losses.append(value)
     return tree, [float(value) for value in losses]
+
+
+def learn(
+    layers: Sequence[Layer],
+    inputs: Sequence[int | str],
+    loss: Callable[[Tree, Tree], Tree],
+    batches: Iterator[tuple[Any, ...]],
+    path: pathlib.Path,
+    *,
+    last_bias: float,
+    steps: int,
+    peak_rate: float,
+    seed: int,
+) -> str:
+    """Trains a net and writes it as ONNX; returns its losses at both ends, its bytes and the seconds, for people.
+
+    `inputs` is the shape of the input, with its channels second. The first output channel starts with `last_bias`, the others with
+    0. `loss` compares outputs with what is wanted. All else is as in `weights`, `train` and `export`.
+    """
+    began = time.monotonic()
+    bias = [last_bias] + [0.0] * (layers[-1].channels - 1)
+    tree = weights(layers, int(inputs[1]), bias, seed)
+    tree, losses = train(tree, lambda tree, x, wanted: loss(forward(tree, layers, x), wanted), batches, steps, peak_rate)
+    size = export(tree, layers, inputs, path)
+    seconds = time.monotonic() - began
+    return f"loss {np.mean(losses[:20]):.2f} -> {np.mean(losses[-50:]):.2f}, {size} bytes, {seconds:.0f} s"
 
 
 def export(tree: Tree, layers: Sequence[Layer], inputs: Sequence[int | str], path: pathlib.Path) -> int:

@@ -8,7 +8,6 @@ classification (CTC) on words. Limits: as the package says; the clips of the pro
 
 from __future__ import annotations
 
-import functools
 import pathlib
 import time
 from collections.abc import Iterator
@@ -119,18 +118,13 @@ def main(directory: pathlib.Path) -> None:
     data = examples()
     print(f"{len(data)} examples in {time.monotonic() - began:.0f} s", flush=True)
     for seed, (name, (channels, steps)) in enumerate(SIZES.items()):
-        began = time.monotonic()
-        shape = layers(channels)
-        bias = [2.0] + [0.0] * (shape[-1].channels - 1)
-        tree = nets.weights(shape, BANDS, bias, seed)
-        tree, losses = nets.train(tree, functools.partial(_loss, shape=shape), batches(data, seed), steps, RATE)
-        size = nets.export(tree, shape, [1, BANDS, 1, "frames"], directory / f"recogniser_{name}.onnx")
-        print(
-            f"{name}: loss {np.mean(losses[:20]):.2f} -> {np.mean(losses[-50:]):.2f}, {size} bytes, "
-            f"{time.monotonic() - began:.0f} s",
-            flush=True,
+        path = directory / f"recogniser_{name}.onnx"
+        said = nets.learn(
+            layers(channels), [1, BANDS, 1, "frames"], _loss, batches(data, seed), path,
+            last_bias=2.0, steps=steps, peak_rate=RATE, seed=seed,
         )
+        print(f"{name}: {said}", flush=True)
 
 
-def _loss(tree: nets.Tree, x: nets.Tree, words: nets.Tree, shape: list[nets.Layer]) -> nets.Tree:
-    return ctc_loss(nets.forward(tree, shape, x)[:, :, 0].transpose(0, 2, 1), words)
+def _loss(output: nets.Tree, words: nets.Tree) -> nets.Tree:
+    return ctc_loss(output[:, :, 0].transpose(0, 2, 1), words)

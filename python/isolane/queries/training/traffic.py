@@ -98,20 +98,11 @@ def main(directory: pathlib.Path) -> None:
     began = time.monotonic()
     data = frames(FRAMES)
     print(f"{len(data)} frames in {time.monotonic() - began:.0f} s", flush=True)
+    loss = functools.partial(centre_loss, numbers=4)
     for seed, (name, (width, extra, steps)) in enumerate(SIZES.items()):
-        began = time.monotonic()
-        shape = layers(width, extra)
-        bias = [RARE] + [0.0] * (shape[-1].channels - 1)
-        tree = nets.weights(shape, 3, bias, seed)
-        run = functools.partial(_loss, shape=shape)
-        tree, losses = nets.train(tree, run, batches(data, seed), steps, 4e-3)
-        size = nets.export(tree, shape, [1, 3, "height", "width"], directory / f"detector_{name}.onnx")
-        print(
-            f"{name}: loss {np.mean(losses[:20]):.2f} -> {np.mean(losses[-50:]):.2f}, {size} bytes, "
-            f"{time.monotonic() - began:.0f} s",
-            flush=True,
+        path = directory / f"detector_{name}.onnx"
+        said = nets.learn(
+            layers(width, extra), [1, 3, "height", "width"], loss, batches(data, seed), path,
+            last_bias=RARE, steps=steps, peak_rate=4e-3, seed=seed,
         )
-
-
-def _loss(tree: nets.Tree, x: nets.Tree, wanted: nets.Tree, shape: list[nets.Layer]) -> nets.Tree:
-    return centre_loss(nets.forward(tree, shape, x), wanted, 4)
+        print(f"{name}: {said}", flush=True)
