@@ -24,7 +24,7 @@ import (
 const sharedParameters = `"apiVersion":"isolane.dev/v1","kind":"RdmaShare"`
 
 func TestTheKubeletRegistersTheDriver(t *testing.T) {
-	m := newMachine(t, newAPIServer(t))
+	m := newMachine(t)
 	info := m.start().info
 	if info.Type != registerapi.DRAPlugin || info.Name != "isolane.dev" || !slices.Equal(info.SupportedVersions, []string{drapb.DRAPluginService}) {
 		t.Error(info)
@@ -35,12 +35,11 @@ func TestTheKubeletRegistersTheDriver(t *testing.T) {
 }
 
 func TestTheMachinesSharesArePublished(t *testing.T) {
-	api := newAPIServer(t)
-	m := newMachine(t, api)
+	m := newMachine(t)
 	m.start()
 	var slice *resourceapi.ResourceSlice
 	select {
-	case slice = <-api.posted:
+	case slice = <-m.api.posted:
 	case <-time.After(patience):
 		t.Fatal("no slice")
 	}
@@ -63,10 +62,9 @@ func TestTheMachinesSharesArePublished(t *testing.T) {
 }
 
 func TestAClaimEntersAContainerAndEnds(t *testing.T) {
-	api := newAPIServer(t)
-	m := newMachine(t, api)
+	m := newMachine(t)
 	claim := newClaim("prod", 1, "mlx5-0-bandwidth-4-0", "mlx5-1-bandwidth-4-0")
-	api.put(claim)
+	m.api.put(claim)
 	k := m.start()
 	// The kubelet may ask again.
 	first, second := k.mustPrepare(claim), k.mustPrepare(claim)
@@ -103,8 +101,7 @@ func TestAClaimEntersAContainerAndEnds(t *testing.T) {
 }
 
 func TestParametersLowerClassAndWeight(t *testing.T) {
-	api := newAPIServer(t)
-	m := newMachine(t, api)
+	m := newMachine(t)
 	k := m.start()
 	claim := newClaim("prod", 1, "mlx5-0-bandwidth-4-0")
 	claim.Status.Allocation.Devices.Results[0].Request = "share/small"
@@ -114,14 +111,14 @@ func TestParametersLowerClassAndWeight(t *testing.T) {
 	// The parameters of another driver are not ours to read.
 	configure(claim, `{"x":1}`)
 	claim.Status.Allocation.Devices.Config[3].Opaque.Driver = "gpu.example.com"
-	api.put(claim)
+	m.api.put(claim)
 	k.mustPrepare(claim)
 	text, _ := os.ReadFile(m.path("control/assignments/" + m.names("control/assignments")[0]))
 	hasAll(t, string(text), "class = \"throughput\"", "weight = 2")
 }
 
 func TestWeightsOfOneRNICAddUp(t *testing.T) {
-	m := newMachine(t, newAPIServer(t))
+	m := newMachine(t)
 	if _, err := inProcess(t, m).prepare(newClaim("prod", 1, "mlx5-0-bandwidth-4-0", "mlx5-0-bandwidth-4-1")); err != nil {
 		t.Fatal(err)
 	}
@@ -143,8 +140,7 @@ func (c claimsWith) Get(ctx context.Context, name string, options metav1.GetOpti
 }
 
 func TestAClaimThatTheKubeletPreparesMeanwhileStays(t *testing.T) {
-	api := newAPIServer(t)
-	m := newMachine(t, api)
+	m := newMachine(t)
 	d := inProcess(t, m)
 	claim := newClaim("prod", 1, "mlx5-0-bandwidth-4-0")
 	if _, err := d.prepare(claim); err != nil {
@@ -152,7 +148,7 @@ func TestAClaimThatTheKubeletPreparesMeanwhileStays(t *testing.T) {
 	}
 	stale := claim.DeepCopy()
 	stale.Status.Allocation = nil
-	api.put(stale)
+	m.api.put(stale)
 	d.claims = claimsWith{d.claims.ResourceClaims("prod"), func() {
 		if made, _ := d.PrepareResourceClaims(t.Context(), []*resourceapi.ResourceClaim{claim}); made[claim.UID].Err != nil {
 			t.Error(made)
@@ -163,8 +159,7 @@ func TestAClaimThatTheKubeletPreparesMeanwhileStays(t *testing.T) {
 }
 
 func TestAWrongClaimIsNamedAndLeavesNothing(t *testing.T) {
-	api := newAPIServer(t)
-	m := newMachine(t, api)
+	m := newMachine(t)
 	k := m.start()
 	device := "mlx5-0-bandwidth-4-0"
 	of := func(text string) *resourceapi.ResourceClaim { return configure(newClaim("test", 1, device), text) }
@@ -199,7 +194,7 @@ func TestAWrongClaimIsNamedAndLeavesNothing(t *testing.T) {
 		"a path as pod's uid": {podWithoutUID, []string{"../../x", "pod", "hexadecimal"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			api.put(wrong.claim)
+			m.api.put(wrong.claim)
 			hasAll(t, k.prepare(wrong.claim).Error, wrong.parts...)
 			m.mustHave(0)
 		})
@@ -207,15 +202,14 @@ func TestAWrongClaimIsNamedAndLeavesNothing(t *testing.T) {
 }
 
 func TestAPathAsUidReachesNoFile(t *testing.T) {
-	api := newAPIServer(t)
-	m := newMachine(t, api)
+	m := newMachine(t)
 	k := m.start()
 	m.file("victim.json", "{}")
 	for _, uid := range []string{"x/../../victim", "../victim", "/victim", "", ".", strings.Repeat("a", 37), strings.Repeat("-", 36), strings.Repeat("a", 100_000), "a\x00b", "*"} {
 		hasAll(t, k.unprepare(uid), "hexadecimal")
 		claim := newClaim("prod", 1, "mlx5-0-bandwidth-4-0")
 		claim.UID = types.UID(uid)
-		api.put(claim)
+		m.api.put(claim)
 		hasAll(t, k.prepare(claim).Error, "hexadecimal")
 	}
 	m.mustHave(0)
@@ -225,7 +219,7 @@ func TestAPathAsUidReachesNoFile(t *testing.T) {
 }
 
 func TestAPathAsNameIsRejected(t *testing.T) {
-	m := newMachine(t, newAPIServer(t))
+	m := newMachine(t)
 	d := inProcess(t, m)
 	for _, name := range []string{"../x", "a/b", "", "..", strings.Repeat("a", 254), "a\"\nclass = \"latency"} {
 		claim := newClaim("prod", 1, "mlx5-0-bandwidth-4-0")
@@ -242,14 +236,13 @@ func TestAPathAsNameIsRejected(t *testing.T) {
 }
 
 func TestADeviceAndAPodHaveOneClaim(t *testing.T) {
-	api := newAPIServer(t)
-	m := newMachine(t, api)
+	m := newMachine(t)
 	k := m.start()
 	first := newClaim("prod", 1, "mlx5-0-bandwidth-4-0")
 	sameDevice, samePod := newClaim("prod", 2, "mlx5-0-bandwidth-4-0"), newClaim("prod", 3, "mlx5-0-bandwidth-4-1")
 	samePod.Status.ReservedFor[0].UID = podUID(1)
 	for _, claim := range []*resourceapi.ResourceClaim{first, sameDevice, samePod} {
-		api.put(claim)
+		m.api.put(claim)
 	}
 	k.mustPrepare(first)
 	hasAll(t, k.prepare(sameDevice).Error, "claim prod/claim-2", "mlx5-0-bandwidth-4-0", "prod/claim-1")
@@ -258,19 +251,18 @@ func TestADeviceAndAPodHaveOneClaim(t *testing.T) {
 }
 
 func TestARestartAfterAKillReconcilesWithTheClaims(t *testing.T) {
-	api := newAPIServer(t)
-	m := newMachine(t, api)
+	m := newMachine(t)
 	k := m.start()
 	stays, gone, replaced := newClaim("prod", 1, "mlx5-0-bandwidth-4-0"), newClaim("prod", 2, "mlx5-0-bandwidth-4-1"), newClaim("prod", 3, "mlx5-0-bandwidth-4-2")
 	for _, claim := range []*resourceapi.ResourceClaim{stays, gone, replaced} {
-		api.put(claim)
+		m.api.put(claim)
 		k.mustPrepare(claim)
 	}
 	k.kill()
-	api.remove(gone)
+	m.api.remove(gone)
 	successor := newClaim("prod", 3, "mlx5-0-bandwidth-4-2")
 	successor.UID = claimUID(4)
-	api.put(successor)
+	m.api.put(successor)
 	// What a driver leaves that was killed between two steps: an assignment without a record, a record without its assignment, and files
 	// that are not complete.
 	orphan := "claim-" + string(claimUID(9)) + "-" + string(podUID(9)) + ".toml"
@@ -297,16 +289,15 @@ func TestARestartAfterAKillReconcilesWithTheClaims(t *testing.T) {
 }
 
 func TestWithoutAnAPIServerEverythingStays(t *testing.T) {
-	api := newAPIServer(t)
-	m := newMachine(t, api)
+	m := newMachine(t)
 	k := m.start()
 	claim := newClaim("prod", 1, "mlx5-0-bandwidth-4-0")
-	api.put(claim)
+	m.api.put(claim)
 	k.mustPrepare(claim)
 	before := m.left()
 	k.kill()
-	api.remove(claim)
-	api.setBroken(true)
+	m.api.remove(claim)
+	m.api.setBroken(true)
 	k = m.start()
 	if left := m.left(); !slices.Equal(left, before) || len(left) != 2 {
 		t.Errorf("left: %v", left)
@@ -331,42 +322,40 @@ func inProcess(t *testing.T, m *machine) *driver {
 }
 
 func TestTheSecondPodOfASharedClaimIsAssigned(t *testing.T) {
-	api := newAPIServer(t)
-	m := newMachine(t, api)
+	m := newMachine(t)
 	d := inProcess(t, m)
 	claim := newClaim("prod", 1, "mlx5-0-bandwidth-4-0")
-	api.put(claim)
+	m.api.put(claim)
 	if _, err := d.prepare(claim); err != nil {
 		t.Fatal(err)
 	}
 	later := claim.DeepCopy()
 	reserve(later, podUID(2))
-	api.put(later)
+	m.api.put(later)
 	d.reconcile(t.Context())
 	if names := m.names("control/assignments"); len(names) != 2 {
 		t.Errorf("assignments: %v", names)
 	}
 	later = later.DeepCopy()
 	later.Status.ReservedFor = later.Status.ReservedFor[1:]
-	api.put(later)
+	m.api.put(later)
 	d.reconcile(t.Context())
 	if names := m.names("control/assignments"); len(names) != 1 || !strings.Contains(names[0], string(podUID(2))) {
 		t.Errorf("assignments: %v", names)
 	}
 	later = later.DeepCopy()
 	later.Status.Allocation = nil
-	api.put(later)
+	m.api.put(later)
 	d.reconcile(t.Context())
 	m.mustHave(0)
 }
 
 func TestALaterPodOfASharedClaimKeepsItsOwnClaim(t *testing.T) {
-	api := newAPIServer(t)
-	m := newMachine(t, api)
+	m := newMachine(t)
 	d := inProcess(t, m)
 	shared, own := newClaim("prod", 1, "mlx5-0-bandwidth-4-0"), newClaim("prod", 2, "mlx5-0-bandwidth-4-1")
 	for _, claim := range []*resourceapi.ResourceClaim{shared, own} {
-		api.put(claim)
+		m.api.put(claim)
 		if _, err := d.prepare(claim); err != nil {
 			t.Fatal(err)
 		}
@@ -374,7 +363,7 @@ func TestALaterPodOfASharedClaimKeepsItsOwnClaim(t *testing.T) {
 	before := m.left()
 	later := shared.DeepCopy()
 	reserve(later, podUID(2))
-	api.put(later)
+	m.api.put(later)
 	d.reconcile(t.Context())
 	if left := m.left(); !slices.Equal(left, before) {
 		t.Errorf("left: %v", left)
@@ -385,7 +374,7 @@ func TestALaterPodOfASharedClaimKeepsItsOwnClaim(t *testing.T) {
 }
 
 func TestWithoutTheLibraryAClaimIsNotPrepared(t *testing.T) {
-	m := newMachine(t, newAPIServer(t))
+	m := newMachine(t)
 	if err := os.Remove(m.path("cdi/isolane.dev-rdma.json")); err != nil {
 		t.Fatal(err)
 	}

@@ -183,7 +183,7 @@ const pacedText = `{"cdiVersion":"0.5.0","kind":"isolane.dev/rdma","devices":[{"
 "mounts":[{"hostPath":"/opt/isolane/libisolane_shim.so","containerPath":"/opt/isolane/libisolane_shim.so","options":["ro","rbind","nosuid","nodev"]},
 {"hostPath":"/run/isolane/clients","containerPath":"/run/isolane/clients","options":["ro","rbind","nosuid","nodev"]}]}}]}`
 
-func newMachine(t *testing.T, api *apiServer) *machine {
+func newMachine(t *testing.T) *machine {
 	t.Helper()
 	// A short path: the name of a Unix socket has at most 107 bytes.
 	folder, err := os.MkdirTemp("", "dra")
@@ -191,7 +191,7 @@ func newMachine(t *testing.T, api *apiServer) *machine {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(folder) })
-	m := &machine{t: t, folder: folder, api: api}
+	m := &machine{t: t, folder: folder, api: newAPIServer(t)}
 	for _, name := range []string{"cdi", "control", "plugins", "registry"} {
 		if err := os.Mkdir(m.path(name), 0o755); err != nil {
 			t.Fatal(err)
@@ -201,7 +201,7 @@ func newMachine(t *testing.T, api *apiServer) *machine {
 	m.file("dra.yaml", offersText)
 	m.file("kubeconfig", fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"a",
 "clusters":[{"name":"a","cluster":{"server":%q}}],"users":[{"name":"a","user":{}}],
-"contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}]}`, api.server.URL))
+"contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}]}`, m.api.server.URL))
 	return m
 }
 
