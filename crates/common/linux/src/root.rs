@@ -80,7 +80,7 @@ impl Root {
         let mut names: Vec<String> = entries
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
             .collect();
-        names.sort_by(|a, b| natural(a).cmp(&natural(b)).then_with(|| a.cmp(b)));
+        names.sort_by_cached_key(|name| (natural(name), name.clone()));
         names
     }
 

@@ -377,9 +377,9 @@ impl Server<'_> {
     }
 
     fn counters(&mut self, device: String, port: u8) {
-        let now_ns = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let root = &self.options.root;
         let extra = sources::extra(root, &device, u32::from(port));
+        let now_ns = u64::try_from(self.since.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let reading = counters::read(root, &device, u32::from(port), &extra, now_ns);
         let key = (device.clone(), port);
         let window = self

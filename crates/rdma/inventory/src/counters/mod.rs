@@ -137,10 +137,13 @@ fn pauses(flow_control: &FlowControl) -> [(Counter, Reading); 2] {
 /// The network device below a port, which its GIDs name.
 pub fn network_device(root: &Root, device: &str, port: u32) -> Option<String> {
     let folder = format!("/sys/class/infiniband/{device}/ports/{port}/gid_attrs/ndevs");
-    let listed = root.list(&folder).into_iter();
-    let named = listed
-        .filter_map(|index| root.text(&format!("{folder}/{index}")))
-        .find(|name| !name.is_empty());
+    let of_gid = |index: &str| {
+        let name = root.text(&format!("{folder}/{index}"));
+        name.filter(|name| !name.is_empty())
+    };
+    // The first GID is the interface's own on every driver here. Soft-RoCE lists a thousand of them, and an agent reads between two
+    // measured times.
+    let named = of_gid("0").or_else(|| root.list(&folder).iter().find_map(|index| of_gid(index)));
     named.or_else(|| {
         // One port per function is the rule; a driver with two lists them in order of dev_port.
         let siblings = format!("/sys/class/infiniband/{device}/device/net");
