@@ -11,10 +11,10 @@
 
 use crate::HuntError;
 use crate::experiment::{Measured, Target};
-use crate::space::Space;
 use crate::space::benchmark::simple;
 use crate::space::convert::{OUTSTANDING_READS, PROCESSES};
 use crate::space::point::{self, Feature, ORDINARY_SERVICES, Point};
+use crate::space::{Allowed, Space};
 use isolane_rdma_scenario::profile::Profile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -48,14 +48,18 @@ pub struct Bounds {
     pub link_gbps: f64,
     /// Of the device, each direction.
     pub packets_per_s: f64,
-    /// By service; absent where the device does not have it.
+    /// By service; absent where the searched space does not have it.
     pub services: Vec<Option<ServiceBound>>,
 }
 
 impl Bounds {
-    /// Runs the benchmarks on `target`, a device of `profile`. Fails if a run fails or moves nothing.
-    pub fn measure(target: &dyn Target, profile: &Profile, seed: u64) -> Result<Self, HuntError> {
-        let space = Space::of(profile);
+    /// Runs the benchmarks of the services in `space` on `target`, a device of `profile`. Fails if a run fails or moves nothing.
+    pub fn measure(
+        target: &dyn Target,
+        profile: &Profile,
+        space: &Space,
+        seed: u64,
+    ) -> Result<Self, HuntError> {
         let run = |point: &Point, benchmark: &'static str| {
             let measured = target.measure(point, seed)?;
             match measured.messages_per_s > 0.0 {
@@ -69,7 +73,8 @@ impl Bounds {
         let many = simple(0, 4 * PROCESSES, LIST);
         let packets: Measured = run(&many, "of small messages")?;
         let services = (0..ORDINARY_SERVICES).map(|service| {
-            if !space.allowed(Feature::Service).has(service) {
+            let first = space.allowed(Feature::Service).has(service);
+            if !first && !space.allowed(Feature::Second).has(service + 1) {
                 return Ok(None);
             }
             let alone = Feature::Depth.set(&simple(service, 1, 1), 1);
@@ -93,6 +98,29 @@ impl Bounds {
             packets_per_s: packets.slowest.packets_per_s,
             services: services.collect::<Result<_, HuntError>>()?,
         })
+    }
+
+    /// These bounds with those of the services of `target`, a device of `profile`, that were not measured. Fails as
+    /// [`Bounds::measure`] does.
+    pub fn completed(
+        &self,
+        target: &dyn Target,
+        profile: &Profile,
+        seed: u64,
+    ) -> Result<Self, HuntError> {
+        let mut space = Space::of(profile);
+        let mut missing = space.allowed(Feature::Service).grid();
+        missing.retain(|&service| self.services.get(service as usize) == Some(&None));
+        let mut all = self.clone();
+        if missing.is_empty() {
+            return Ok(all);
+        }
+        space.narrow(Feature::Service, Allowed::Set(missing));
+        let measured = Self::measure(target, profile, &space, seed)?;
+        for (known, new) in all.services.iter_mut().zip(measured.services) {
+            *known = known.or(new);
+        }
+        Ok(all)
     }
 
     /// Packets per second that a device reaches with the service of `point`: at most those of WRITEs, since a service whose messages
@@ -187,6 +215,27 @@ mod tests {
         assert!((offer / expected - 1.0).abs() < 1e-9, "{offer} {expected}");
     }
 
+    /// Each service costs six runs, which take seconds each on real devices.
+    #[test]
+    fn only_services_of_the_space_are_measured() {
+        let profile = crate::space::tests::profile("cx5-100g-roce");
+        let testbed = isolane_study_testbed_simulator::SimTestbed;
+        let lab = crate::experiment::Lab::simulated(&testbed, &profile);
+        let all = Space::of(&profile);
+        let sends = "service = \"rc-send\"\nsecond = [\"none\", \"ud-send\"]\n";
+        let few = all.clone().with_two_kinds().restricted(sends, "test");
+        let of = |space: &Space| Bounds::measure(&lab, &profile, space, 1).unwrap();
+        let (all, few) = (of(&all), of(&few.unwrap()));
+        let kept = few.services.iter().map(Option::is_some);
+        assert!(kept.eq([false, true, false, false, false, true]));
+        assert_eq!(
+            (few.services[1], few.services[5]),
+            (all.services[1], all.services[5])
+        );
+        assert_eq!(few.packets_per_s, all.packets_per_s);
+        assert_eq!(few.completed(&lab, &profile, 1).unwrap(), all);
+    }
+
     #[test]
     fn kinds_of_traffic_share_the_lower_packet_bound_of_their_direction() {
         let service = |packets_per_s: f64| {
@@ -228,7 +277,7 @@ mod tests {
         let profile = crate::space::tests::profile("p2100-100g-roce");
         let testbed = isolane_study_testbed_simulator::SimTestbed;
         let lab = crate::experiment::Lab::simulated(&testbed, &profile);
-        let bounds = Bounds::measure(&lab, &profile, 1).unwrap();
+        let bounds = Bounds::measure(&lab, &profile, &Space::of(&profile), 1).unwrap();
         let reads = simple(point::READ, 32, 8);
         let of = |point: &Point| bounds.packets_per_s_of(point) / bounds.packets_per_s;
         assert!((of(&simple(0, 32, 8)) - 1.0).abs() < 0.02);

@@ -421,6 +421,7 @@ pub fn modelled_s(point: &Point) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::space::Space;
     use crate::space::tests::{plain, profile};
     use isolane_study_testbed_simulator::SimTestbed;
 
@@ -467,7 +468,8 @@ mod tests {
     fn two_plain_kinds_of_traffic_fill_the_links_that_they_use() {
         let profile = profile("cx5-100g-roce");
         let lab = Lab::simulated(&SimTestbed, &profile);
-        let bounds = crate::bounds::Bounds::measure(&lab, &profile, 1).unwrap();
+        let bounds =
+            crate::bounds::Bounds::measure(&lab, &profile, &Space::of(&profile), 1).unwrap();
         let long = |service: u64| Point {
             requests: vec![vec![65_536]],
             ..Feature::Service.set(&plain(), service)

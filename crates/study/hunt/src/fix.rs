@@ -99,10 +99,12 @@ impl Subject<'_> {
             None => Space::of(self.profile),
             Some(_) => Space::of(self.profile).with_two_kinds(),
         };
+        // A hunt of a part of the space measured only its services.
+        let bounds = &self.bounds.completed(&lab, self.profile, self.seed)?;
         let mut experiments = 0;
         let mut run = |point: &Point, seed: u64| -> Result<Judgement, HuntError> {
             experiments += 1;
-            Ok(judge(point, &lab.measure(point, seed)?, self.bounds))
+            Ok(judge(point, &lab.measure(point, seed)?, bounds))
         };
         let before = run(point, self.seed)?;
         if before.symptom != Some(anomaly.symptom) {
@@ -133,17 +135,24 @@ impl Subject<'_> {
             }
         }
         changes.sort_by_key(|change| (change.effort, change.feature));
-        let knockout = Knockout::of(self.testbed, self.profile, self.bounds);
+        let knockout = Knockout::of(self.testbed, self.profile, bounds);
         let removed = knockout.without_each(point, self.seed)?;
         experiments += removed.len() as u32;
-        let sound = removed
-            .into_iter()
-            .filter(|(_, after)| after.symptom.is_none());
-        let device = sound.map(|(mechanism, after)| Remedy {
-            mechanism: mechanism.name.to_owned(),
-            change: mechanism.remedy.to_owned(),
-            after,
-        });
+        let mut device = Vec::new();
+        for (mechanism, after) in removed {
+            if after.symptom.is_some() {
+                continue;
+            }
+            experiments += 1;
+            let again = knockout.without(mechanism, point, self.seed + 1)?;
+            if again.symptom.is_none() {
+                device.push(Remedy {
+                    mechanism: mechanism.name.to_owned(),
+                    change: mechanism.remedy.to_owned(),
+                    after,
+                });
+            }
+        }
         Ok(Fix {
             version: FIX_VERSION,
             target: lab.name.clone(),
@@ -151,7 +160,7 @@ impl Subject<'_> {
             symptom: anomaly.symptom,
             workload: point.text(),
             before,
-            device: device.collect(),
+            device,
             changes,
             experiments,
         })

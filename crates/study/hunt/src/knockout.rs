@@ -191,14 +191,25 @@ impl<'a> Knockout<'a> {
         point: &Point,
         seed: u64,
     ) -> Result<Vec<(Mechanism, Judgement)>, HuntError> {
-        let mut runs = Vec::new();
-        for (mechanism, device) in &self.without {
-            let elsewhere = mechanism.name == LOOPBACK_PATH;
-            if !elsewhere || point.direction == point::LOOPBACK {
-                runs.push((*mechanism, self.judged(device, elsewhere, (point, seed))?));
-            }
-        }
-        Ok(runs)
+        let mechanisms = self.mechanisms().filter(|mechanism| {
+            mechanism.name != LOOPBACK_PATH || point.direction == point::LOOPBACK
+        });
+        let runs = mechanisms.map(|one| Ok((one, self.without(one, point, seed)?)));
+        runs.collect()
+    }
+
+    /// The experiment `point` with `seed` on the device without `mechanism`, one of [`Self::mechanisms`].
+    pub fn without(
+        &self,
+        mechanism: Mechanism,
+        point: &Point,
+        seed: u64,
+    ) -> Result<Judgement, HuntError> {
+        let mut all = self.without.iter();
+        let (_, device) = all
+            .find(|(one, _)| one.name == mechanism.name)
+            .expect("it is a mechanism of this device");
+        self.judged(device, mechanism.name == LOOPBACK_PATH, (point, seed))
     }
 
     /// The experiment `point` with a seed on `device`; with `elsewhere` traffic inside a host comes from the other host.

@@ -179,6 +179,7 @@ fn upper_bound(logarithms: &[f64]) -> (f64, f64) {
 mod tests {
     use super::*;
     use crate::experiment::Lab;
+    use crate::space::Space;
     use crate::space::tests::profile;
     use isolane_common_quantities::rng::Stream;
     use isolane_study_testbed_simulator::SimTestbed;
@@ -209,7 +210,7 @@ mod tests {
     fn the_own_queue_is_no_anomaly_and_a_longer_wait_is() {
         let profile = profile("cx5-100g-roce");
         let lab = Lab::simulated(&SimTestbed, &profile);
-        let bounds = Bounds::measure(&lab, &profile, 1).unwrap();
+        let bounds = Bounds::measure(&lab, &profile, &Space::of(&profile), 1).unwrap();
         let baseline = Baseline::measure(&lab, &bounds, 1).unwrap();
         assert!(
             baseline.bound.is_finite() && baseline.bound >= baseline.mean,

@@ -5,6 +5,7 @@ use crate::bench::Experiment;
 use crate::bounds::Bounds;
 use crate::experiment::{Lab, Measured, inventory};
 use crate::latency::Baseline;
+use crate::space::Space;
 use crate::state::{Header, Journal, Start};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -49,9 +50,14 @@ impl Session {
     }
 }
 
-/// What a hunt on a device alone measures first; its latencies only where they count. Fails if a benchmark fails.
-pub fn device_start(lab: &Lab<'_>, seed: u64, latency: bool) -> Result<Start, HuntError> {
-    let bounds = Bounds::measure(lab, lab.profile, seed)?;
+/// What a hunt of `space` on a device alone measures first; its latencies only where they count. Fails if a benchmark fails.
+pub fn device_start(
+    lab: &Lab<'_>,
+    space: &Space,
+    seed: u64,
+    latency: bool,
+) -> Result<Start, HuntError> {
+    let bounds = Bounds::measure(lab, lab.profile, space, seed)?;
     let latency = match latency {
         true => Some(Baseline::measure(lab, &bounds, seed)?),
         false => None,

@@ -10,7 +10,7 @@ use isolane_rdma_scenario::library::Library;
 use isolane_study_hunt::bounds::Bounds;
 use isolane_study_hunt::experiment::{Lab, Target};
 use isolane_study_hunt::monitor::{Symptom, judge};
-use isolane_study_hunt::space::Point;
+use isolane_study_hunt::space::{Point, Space};
 use isolane_study_hunt::triggers::triggers;
 use isolane_study_testbed_simulator::SimTestbed;
 use std::collections::BTreeMap;
@@ -53,7 +53,8 @@ fn every_trigger_shows_its_symptom_and_each_condition_is_necessary() {
         let profile = library.profile(&trigger.profile).expect("shipped");
         let lab = Lab::simulated(&SimTestbed, profile);
         let bounds = bounds.entry(trigger.profile.clone()).or_insert_with(|| {
-            Bounds::measure(&lab, profile, SEED).expect("the simulator runs benchmarks")
+            Bounds::measure(&lab, profile, &Space::of(profile), SEED)
+                .expect("the simulator runs benchmarks")
         });
         let name = format!("#{} {}", trigger.anomaly, trigger.symptom.name());
         writeln!(text, "{name}").expect("writing to a string never fails");

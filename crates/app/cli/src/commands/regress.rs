@@ -17,7 +17,7 @@ use isolane_study_hunt::regress::bundle::bundle;
 use isolane_study_hunt::regress::canary::{CANARY_VERSION, Canary, NIGHTS};
 use isolane_study_hunt::regress::compare::compare;
 use isolane_study_hunt::regress::{
-    REGRESS_VERSION, Regression, Reproducer, State, Suite, of_hunt, published, regress,
+    REGRESS_VERSION, Regression, Reproducer, State, Suite, broken, of_hunt, published, regress,
 };
 use isolane_study_hunt::space::Space;
 use isolane_study_testbed_simulator::SimTestbed;
@@ -52,6 +52,9 @@ pub(crate) struct Arguments {
     /// Certificates for agents that listen; without them agents are reached by ssh
     #[arg(long, requires = "target", value_name = "DIR")]
     identity: Option<PathBuf>,
+    /// Also run the published triggers with each of their conditions broken alone: a device as published is sound with them
+    #[arg(long, conflicts_with_all = ["compare", "hunts"])]
+    broken: bool,
     /// Only these reproducers
     #[arg(long, conflicts_with = "compare", value_delimiter = ',')]
     #[arg(value_name = "NAME,...")]
@@ -287,6 +290,9 @@ fn corpus(arguments: &Arguments, first: &Profile) -> Result<Vec<Reproducer>> {
     }
     if arguments.hunts.is_empty() {
         all = published(first);
+        if arguments.broken {
+            all.extend(broken(first));
+        }
     }
     let unknown = |name: &&String| all.iter().all(|one: &Reproducer| one.name != **name);
     if let (Some(name), false) = (arguments.only.iter().find(unknown), all.is_empty()) {

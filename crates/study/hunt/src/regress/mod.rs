@@ -26,14 +26,14 @@ use crate::bounds::Bounds;
 use crate::experiment::{Lab, Target};
 use crate::hunt::HuntResult;
 use crate::monitor::{Judgement, Symptom, judge};
-use crate::space::{Point, Space};
+use crate::space::{Allowed, Feature, Point, Space};
 use crate::triggers::triggers;
 use isolane_common_text_output::counted;
 use isolane_rdma_scenario::profile::Profile;
 use isolane_study_testbed::{Testbed, TestbedError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use std::cell::OnceCell;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 
@@ -98,6 +98,25 @@ pub fn published(profile: &Profile) -> Vec<Reproducer> {
         conditions: None,
     });
     all.collect()
+}
+
+/// The published triggers of the device with this profile, with each of their conditions broken alone. A device that behaves as
+/// published is sound with them.
+pub fn broken(profile: &Profile) -> Vec<Reproducer> {
+    let mut all = Vec::new();
+    for one in triggers() {
+        if one.profile != profile.name {
+            continue;
+        }
+        let broken = one.without.iter().map(|without| Reproducer {
+            name: format!("collie#{}-without-{}", one.anomaly, without.condition),
+            symptom: one.symptom,
+            point: without.setting.over(&one.point).point(),
+            conditions: None,
+        });
+        all.extend(broken);
+    }
+    all
 }
 
 /// What a reproducer did.
@@ -173,7 +192,8 @@ pub struct State<'a> {
     name: String,
     lab: Lab<'a>,
     environment: Environment,
-    bounds: OnceCell<Bounds>,
+    /// What throughput is held against, by the services of a workload.
+    bounds: RefCell<BTreeMap<Vec<u64>, Bounds>>,
 }
 
 impl<'a> State<'a> {
@@ -183,7 +203,7 @@ impl<'a> State<'a> {
             name: name.to_owned(),
             lab,
             environment,
-            bounds: OnceCell::new(),
+            bounds: RefCell::default(),
         }
     }
 
@@ -241,7 +261,7 @@ impl<'a> State<'a> {
                 }
                 Err(error) => return Err(error),
             };
-            runs.push(judge(&one.point, &measured, self.bounds()?));
+            runs.push(judge(&one.point, &measured, &self.bounds(&one.point)?));
             for (name, value) in measured.counters {
                 *counters.entry(name).or_default() += value / count;
             }
@@ -263,13 +283,17 @@ impl<'a> State<'a> {
         })
     }
 
-    /// What throughput is held against; measured at the first call.
-    fn bounds(&self) -> Result<&Bounds, HuntError> {
-        if let Some(bounds) = self.bounds.get() {
-            return Ok(bounds);
+    /// What the throughput of `point` is held against; measured at the first call with its services.
+    fn bounds(&self, point: &Point) -> Result<Bounds, HuntError> {
+        let services: Vec<u64> = point.parts().iter().map(|part| part.service).collect();
+        if let Some(bounds) = self.bounds.borrow().get(&services) {
+            return Ok(bounds.clone());
         }
-        let measured = Bounds::measure(&self.lab, self.lab.profile, 1)?;
-        Ok(self.bounds.get_or_init(|| measured))
+        let mut space = Space::of(self.lab.profile);
+        space.narrow(Feature::Service, Allowed::Set(services.clone()));
+        let measured = Bounds::measure(&self.lab, self.lab.profile, &space, 1)?;
+        let mut known = self.bounds.borrow_mut();
+        Ok(known.entry(services).or_insert(measured).clone())
     }
 }
 

@@ -25,6 +25,30 @@ fn wider(factor: f64) -> Profile {
 }
 
 #[test]
+fn a_trigger_with_one_condition_broken_is_another_workload_and_sound() {
+    let profile = profile("cx6-200g-roce");
+    let (whole, parts) = (published(&profile), broken(&profile));
+    for part in &parts {
+        let (trigger, _) = part.name.split_once("-without-").unwrap();
+        let trigger = whole.iter().find(|one| one.name == trigger).unwrap();
+        assert!(part.point != trigger.point, "{}", part.name);
+    }
+    let of = |name: &str| {
+        let mut all = whole.iter().chain(&parts);
+        all.find(|one| one.name == name).unwrap().clone()
+    };
+    let corpus = ["collie#3", "collie#3-without-mtu", "collie#3-without-size"].map(of);
+    let state = State::simulated(&SimTestbed, "cx6", &profile);
+    expect![[r#"
+        reproducer             symptom       cx6
+        collie#3               pause frames  shows
+        collie#3-without-mtu   pause frames  sound
+        collie#3-without-size  pause frames  sound
+    "#]]
+    .assert_eq(&regress(&[state], &corpus, 1).unwrap().text());
+}
+
+#[test]
 fn a_wider_path_to_the_other_socket_ends_one_anomaly_and_the_way_back_is_a_regression() {
     let (wide, now) = (wider(10.0), wider(1.0));
     let states = [

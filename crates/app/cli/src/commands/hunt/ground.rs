@@ -207,10 +207,10 @@ impl Place {
     }
 
     /// What is measured before the first experiment.
-    pub(super) fn first(&self, arguments: &Arguments) -> Result<Start, HuntError> {
+    pub(super) fn first(&self, arguments: &Arguments, space: &Space) -> Result<Start, HuntError> {
         let lab = self.lab();
         match &self.victim {
-            None => device_start(&lab, arguments.seed, arguments.latency),
+            None => device_start(&lab, space, arguments.seed, arguments.latency),
             Some(victim) => {
                 let siege = self.siege(arguments, victim, None)?;
                 Ok(Start {

@@ -226,7 +226,9 @@ fn search(arguments: &Arguments, place: &Place, cancel: &Arc<AtomicBool>) -> Res
     let header = Header::new(&audit::build(), &settings);
     let out = directory::choose(arguments.report.as_deref(), &header, arguments.resume);
     prepare(&out)?;
-    let session = Session::open(&out, &header, arguments.resume, || place.first(arguments))?;
+    let session = Session::open(&out, &header, arguments.resume, || {
+        place.first(arguments, &space)
+    })?;
     if arguments.resume {
         let done = session.known.len();
         let done = counted(done as u64, "experiment");

@@ -61,7 +61,8 @@ fn device_course(arguments: &Arguments) -> Result<Course> {
     let profile = inputs::profile(&mut inputs::library(), name)?;
     let all = with_kinds(Space::of(&profile), arguments.kinds);
     let (space, restriction) = restricted(arguments, all)?;
-    let measured = || device_start(&Lab::simulated(&SimTestbed, &profile), 1, false);
+    let lab = Lab::simulated(&SimTestbed, &profile);
+    let measured = || device_start(&lab, &space, 1, false);
     let (place, anomalies) = match arguments.truth {
         Truth::Knockout => {
             let start = measured()?;
