@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from planner_data import GROUND_FIRST, TWO_TIERS, Toy, toy_query, toy_tiers
+from planner_data import TWO_TIERS
 
 from isolane import allowed
 from isolane.pipeline import deployment
@@ -31,6 +31,7 @@ from isolane.pipeline.link import DELIVERED, FAILED, FILTERED, OUTCOME, TRACE
 from isolane.pipeline.messages import Answer, Connection, Message, MessageError, check_answer
 from isolane.pipeline.records import record, summarize
 from isolane.planner import formats, live, planning, profiles
+from isolane.planner.claims import toy
 from isolane.planner.model import OperatorResult, PlanError
 from isolane.queries.kserve import Remote, RemoteNet
 from isolane.queries.onnx import ModelError
@@ -280,15 +281,15 @@ operators:
 
 def plans() -> list[bytes]:
     """A plan with its runner-up."""
-    query, tiers = toy_query(0.6, 600.0), toy_tiers()
-    planned = planning.plan_query(query, tiers, Toy(), "exhaustive", order=GROUND_FIRST).plan
-    return [json.dumps(formats.plan_json(planned, query, tiers)).encode()]
+    query = toy.query(0.6, 600.0)
+    planned = planning.plan_query(query, toy.TIERS, toy.Toy(), "exhaustive", order=toy.order("GV")).plan
+    return [json.dumps(formats.plan_json(planned, query, toy.TIERS)).encode()]
 
 
 def measurements() -> list[bytes]:
     """A profile with every launch of a query."""
-    query = toy_query(0.6, 600.0)
-    launches = tuple(Toy().launch(order, each) for order in query.orders() for each in query.configurations())
+    query = toy.query(0.6, 600.0)
+    launches = tuple(toy.Toy().launch(order, each) for order in query.orders() for each in query.configurations())
     return [profiles.profile_bytes(profiles.Profile(query.name, "machine", query.knobs, launches), False)]
 
 

@@ -1,4 +1,4 @@
-"""Small queries with known answers, and a synthetic one, for the tests of the planner."""
+"""A synthetic query, and what else the tests of the planner share."""
 
 from __future__ import annotations
 
@@ -18,8 +18,6 @@ from isolane.planner.model import (
     Tier,
 )
 from isolane.planner.profiles import Profile, Replay
-
-MEGABYTE = 1e6
 
 
 def four_tiers(scale: float = 1.0) -> Infrastructure:
@@ -146,58 +144,3 @@ class Fixed:
     def filters(self, order: Order, configuration: Configuration) -> FilterScore:
         """Without filters, every item passes."""
         return FilterScore(1.0, 1.0, 0.0)
-
-
-#: Figures 4.3 and 4.4: per order and configuration accuracy, detector's time on the datacenter's GPU (ms), and the megabytes at
-#: the source, after the first and after the second filter. Figure 4.4c is printed; of figure 4.2c the values follow from the
-#: latencies of figure 4.3b at 20 MB/s (P4 = time + 6 MB, P3 = 2 x time, P1 and P2 = time + what is sent).
-GROUND_FIRST = ("lidar", "ground", "voxels", "detector")
-VOXELS_FIRST = ("lidar", "voxels", "ground", "detector")
-TOY = {
-    GROUND_FIRST: ((0.85, 260.0, (6.0, 4.4, 3.2)), (0.8, 270.0, (6.0, 3.6, 2.2))),
-    VOXELS_FIRST: ((0.7, 180.0, (6.0, 4.0, 2.7)), (0.6, 190.0, (6.0, 2.8, 2.0))),
-}
-
-#: P1 to P4 of figure 4.3a by tier of each operator: 0 is the device edge, 1 the datacenter.
-TOY_PLACEMENTS = {"P1": (0, 0, 1, 1), "P2": (0, 0, 0, 1), "P3": (0, 0, 0, 0), "P4": (0, 1, 1, 1)}
-
-
-def toy_query(accuracy_min: float, latency_max_ms: float) -> Query:
-    """The driving query of section 4.2.2 with its two configurations."""
-    return Query(
-        name="toy",
-        operators=(
-            OperatorSpec("lidar", "source", "t:Lidar", gives="points"),
-            OperatorSpec("ground", "filter", "t:Ground", accepts=("points",)),
-            OperatorSpec("voxels", "filter", "t:Voxels", accepts=("points",)),
-            OperatorSpec(
-                "detector", "model", "t:Detector", (Knob("set", "detector", ("C1", "C2")),), gpu=True, accepts=("points",)
-            ),
-        ),
-        accuracy_min=accuracy_min,
-        latency_max_ms=latency_max_ms,
-    )
-
-
-def toy_tiers() -> Infrastructure:
-    """Two tiers, 20 MB/s between them, the detector twice as slow on the device."""
-    return Infrastructure(
-        (Tier("device", 0, gpu_factor=0.5), Tier("datacenter", 1)), (Link("device", "datacenter", 160.0),)
-    )
-
-
-class Toy:
-    """The launcher of the toy."""
-
-    def launch(self, order: Order, configuration: tuple[int, ...]) -> Launch:
-        """One of the four measured pipelines."""
-        accuracy, time_ms, sizes = TOY[order][configuration[0]]
-        operators = {
-            name: OperatorResult(0.0, size * MEGABYTE) for name, size in zip(order[:3], sizes, strict=True)
-        }
-        operators["detector"] = OperatorResult(time_ms, 0.0)
-        return Launch(order, configuration, accuracy, operators, 1.0)
-
-    def filters(self, order: Order, configuration: tuple[int, ...]) -> FilterScore:
-        """The toy fixes the order."""
-        raise NotImplementedError

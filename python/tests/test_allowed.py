@@ -197,7 +197,7 @@ def test_a_launch_in_another_process_answers_in_json_of_bounded_size() -> None:
 
 
 def test_an_answer_that_lacks_an_operator_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    from planner_data import GROUND_FIRST, toy_query
+    from isolane.planner.claims import toy
 
     from isolane.planner.live import Live, Ran, read_answer
     from isolane.planner.model import PlanError
@@ -205,7 +205,7 @@ def test_an_answer_that_lacks_an_operator_is_an_error(monkeypatch: pytest.Monkey
     with pytest.raises(PlanError, match="sent no result"):
         read_answer(b'{"spent": false}', "query own")
     launcher = Live.__new__(Live)
-    launcher.query, launcher.launches = toy_query(0.6, 600.0), 0
+    launcher.query, launcher.launches = toy.query(0.6, 600.0), 0
     monkeypatch.setattr(launcher, "bounded", lambda work: Ran(1.0, {}, (1.0, 1.0)))
     with pytest.raises(PlanError, match="measured other operators: none"):
-        launcher.launch(GROUND_FIRST, (0,))
+        launcher.launch(toy.order("GV"), (0,))

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import pytest
 
+from isolane.planner.claims import toy
 from isolane.planner.estimate import Estimator, Table
-from isolane.planner.model import Order
+from isolane.planner.model import Configuration, Order
 from isolane.planner.planning import plan_query
 from isolane.planner.search import SEARCHERS
-from planner_data import GROUND_FIRST, TOY_PLACEMENTS, VOXELS_FIRST, Toy, toy_query, toy_tiers
+
+GROUND_FIRST, VOXELS_FIRST = toy.order("GV"), toy.order("VG")
+PLACEMENTS = {f"P{index}": toy.placed(index) for index in (1, 2, 3, 4)}
+C1, C2 = (1,), (0,)
 
 #: Figure 4.3b, in milliseconds.
 FIGURE_4_3B = {
-    "C1": {"P1": 480, "P2": 420, "P3": 520, "P4": 560},
-    "C2": {"P1": 450, "P2": 380, "P3": 540, "P4": 570},
+    C1: {"P1": 480, "P2": 420, "P3": 520, "P4": 560},
+    C2: {"P1": 450, "P2": 380, "P3": 540, "P4": 570},
 }
 
 #: The objectives: figure 4.4a is printed; of figure 4.2a the text says that only C2 at P2 meets them.
@@ -24,25 +28,25 @@ SECOND = (0.6, 300.0)
 FREE = ("vulcan", "isolane", "exhaustive", "videostorm")
 
 
-def latencies(order: Order, configuration: int) -> dict[str, float]:
+def latencies(order: Order, configuration: Configuration) -> dict[str, float]:
     """Estimated latency by placement."""
-    query = toy_query(*FIRST)
-    estimator = Estimator(query, order, toy_tiers(), list(TOY_PLACEMENTS.values()))
-    estimates = estimator.estimates(Table.of([Toy().launch(order, (configuration,))], order))
-    return dict(zip(TOY_PLACEMENTS, estimates.latency_ms[:, 0], strict=True))
+    query = toy.query(*FIRST)
+    estimator = Estimator(query, order, toy.TIERS, list(PLACEMENTS.values()))
+    estimates = estimator.estimates(Table.of([toy.Toy().launch(order, configuration)], order))
+    return dict(zip(PLACEMENTS, estimates.latency_ms[:, 0], strict=True))
 
 
 def test_every_latency_of_figure_4_3_is_exact() -> None:
-    for configuration, expected in enumerate(FIGURE_4_3B.values()):
+    for configuration, expected in FIGURE_4_3B.items():
         assert latencies(GROUND_FIRST, configuration) == pytest.approx(expected, rel=1e-12)
 
 
 def test_all_four_placements_of_figure_4_3_are_found() -> None:
-    assert sorted(Estimator(toy_query(*FIRST), GROUND_FIRST, toy_tiers()).placements) == sorted(TOY_PLACEMENTS.values())
+    assert sorted(Estimator(toy.query(*FIRST), GROUND_FIRST, toy.TIERS).placements) == sorted(PLACEMENTS.values())
 
 
 def test_the_new_pipeline_of_figure_4_4_takes_290_ms() -> None:
-    assert latencies(VOXELS_FIRST, 1)["P2"] == pytest.approx(290.0, rel=1e-12)
+    assert latencies(VOXELS_FIRST, C2)["P2"] == pytest.approx(290.0, rel=1e-12)
 
 
 @pytest.mark.parametrize("searcher", FREE)
@@ -53,22 +57,22 @@ def test_the_new_pipeline_of_figure_4_4_takes_290_ms() -> None:
 def test_the_plan_is_c2_at_p2(
     searcher: str, objectives: tuple[float, float], order: Order, accuracy: float, latency_ms: float
 ) -> None:
-    plan = plan_query(toy_query(*objectives), toy_tiers(), Toy(), searcher, 3, order=order).plan
-    assert plan.configuration["detector"] == {"set": "C2"}
+    plan = plan_query(toy.query(*objectives), toy.TIERS, toy.Toy(), searcher, 3, order=order).plan
+    assert plan.configuration["detector"] == {"setting": "C2"}
     assert plan.placement == {"lidar": "device", "ground": "device", "voxels": "device", "detector": "datacenter"}
     assert (plan.accuracy, plan.latency_ms) == (accuracy, pytest.approx(latency_ms))
     assert plan.meets and plan.utility >= 0.0
 
 
 def test_the_old_pipeline_cannot_meet_the_second_objectives() -> None:
-    plan = plan_query(toy_query(*SECOND), toy_tiers(), Toy(), "exhaustive", order=GROUND_FIRST).plan
+    plan = plan_query(toy.query(*SECOND), toy.TIERS, toy.Toy(), "exhaustive", order=GROUND_FIRST).plan
     assert not plan.meets
-    assert min(min(latencies(GROUND_FIRST, each).values()) for each in (0, 1)) == pytest.approx(380.0)
+    assert min(min(latencies(GROUND_FIRST, each).values()) for each in (C1, C2)) == pytest.approx(380.0)
 
 
 def test_configuration_first_and_placement_second_misses_the_first_objectives() -> None:
     # The baseline of section 4.2.2: C1 looks better in accuracy and latency, and no placement of it suffices.
-    assert min(latencies(GROUND_FIRST, 0).values()) > FIRST[1]
+    assert min(latencies(GROUND_FIRST, C1).values()) > FIRST[1]
 
 
 def test_every_searcher_is_known_by_its_published_name() -> None:
