@@ -38,21 +38,9 @@ class Counts:
 
     def document(self) -> dict[str, Any]:
         """The totals by name."""
+        totals = {name: value for name, value in vars(self).items() if name != "recent_ms"}
         ordered = sorted(self.recent_ms)
-        return {
-            "received": self.received,
-            "passed": self.passed,
-            "filtered": self.filtered,
-            "failed": self.failed,
-            "again": self.again,
-            "hangs": self.hangs,
-            "configured": self.configured,
-            "bytes_in": self.bytes_in,
-            "bytes_out": self.bytes_out,
-            "process_ms_total": self.process_ms_total,
-            "process_ms_p50": quantile(ordered, 0.5),
-            "process_ms_p99": quantile(ordered, 0.99),
-        }
+        return {**totals, "process_ms_p50": quantile(ordered, 0.5), "process_ms_p99": quantile(ordered, 0.99)}
 
 
 def quantile(ordered: list[float], share: float) -> float | None:
