@@ -97,7 +97,7 @@ func TestAClaimEntersAContainerAndEnds(t *testing.T) {
 			t.Fatal(wrong)
 		}
 	}
-	m.mustHave(0)
+	m.mustHave(t, 0)
 }
 
 func TestParametersLowerClassAndWeight(t *testing.T) {
@@ -155,7 +155,7 @@ func TestAClaimThatTheKubeletPreparesMeanwhileStays(t *testing.T) {
 		}
 	}}
 	d.reconcile(t.Context())
-	m.mustHave(2)
+	m.mustHave(t, 2)
 }
 
 func TestAWrongClaimIsNamedAndLeavesNothing(t *testing.T) {
@@ -196,7 +196,7 @@ func TestAWrongClaimIsNamedAndLeavesNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m.api.put(wrong.claim)
 			hasAll(t, k.prepare(wrong.claim).Error, wrong.parts...)
-			m.mustHave(0)
+			m.mustHave(t, 0)
 		})
 	}
 }
@@ -212,7 +212,7 @@ func TestAPathAsUidReachesNoFile(t *testing.T) {
 		m.api.put(claim)
 		hasAll(t, k.prepare(claim).Error, "hexadecimal")
 	}
-	m.mustHave(0)
+	m.mustHave(t, 0)
 	if text, err := os.ReadFile(m.path("victim.json")); err != nil || string(text) != "{}" {
 		t.Error(err)
 	}
@@ -232,7 +232,7 @@ func TestAPathAsNameIsRejected(t *testing.T) {
 			t.Errorf("%q: %v", name, err)
 		}
 	}
-	m.mustHave(0)
+	m.mustHave(t, 0)
 }
 
 func TestADeviceAndAPodHaveOneClaim(t *testing.T) {
@@ -247,7 +247,7 @@ func TestADeviceAndAPodHaveOneClaim(t *testing.T) {
 	k.mustPrepare(first)
 	hasAll(t, k.prepare(sameDevice).Error, "claim prod/claim-2", "mlx5-0-bandwidth-4-0", "prod/claim-1")
 	hasAll(t, k.prepare(samePod).Error, "claim prod/claim-3", string(podUID(1)), string(claimUID(1)), "give a pod one claim")
-	m.mustHave(2)
+	m.mustHave(t, 2)
 }
 
 func TestARestartAfterAKillReconcilesWithTheClaims(t *testing.T) {
@@ -347,7 +347,7 @@ func TestTheSecondPodOfASharedClaimIsAssigned(t *testing.T) {
 	later.Status.Allocation = nil
 	m.api.put(later)
 	d.reconcile(t.Context())
-	m.mustHave(0)
+	m.mustHave(t, 0)
 }
 
 func TestALaterPodOfASharedClaimKeepsItsOwnClaim(t *testing.T) {

@@ -230,10 +230,10 @@ func (m *machine) names(folder string) []string {
 func (m *machine) left() []string { return append(m.names("cdi"), m.names("control/assignments")...) }
 
 // mustHave checks how many files prepared claims have on the machine.
-func (m *machine) mustHave(count int) {
-	m.t.Helper()
+func (m *machine) mustHave(t *testing.T, count int) {
+	t.Helper()
 	if left := m.left(); len(left) != count {
-		m.t.Errorf("left: %v", left)
+		t.Errorf("left: %v", left)
 	}
 }
 

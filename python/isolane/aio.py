@@ -26,7 +26,10 @@ __all__ = ["AioChannel", "channel"]
 
 
 class AioChannel(PerClass, grpc.aio.Channel):
-    """One grpc.aio channel for each class, of each backend if they are given; every call takes the one that admission gives it."""
+    """One grpc.aio channel for each class, of each backend if they are given; every call takes the one that admission gives it.
+
+    It is for any generated stub. Without credentials it is an insecure one; `backends` is as in `isolane.rpc.channel`.
+    """
 
     def __init__(
         self,
@@ -104,6 +107,5 @@ class _AioCalls:
         self._owner._gate.end(made, await ended_aio(call, at, self._learns))
 
 
-#: A grpc.aio channel under admission control, for any generated stub; without credentials it is an insecure one. `backends` is as
-#: in `isolane.rpc.channel`.
+#: As `isolane.rpc.channel`.
 channel = AioChannel

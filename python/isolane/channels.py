@@ -16,7 +16,8 @@ import grpc
 class PerClass:
     """Opens the channels in this order: backend by backend, in each the classes from the highest.
 
-    `module` is `grpc` or `grpc.aio`; `classes` are pairs of a name and a code point. Without `backends` the target is the one.
+    `module` is `grpc` or `grpc.aio`; `classes` are pairs of a name and a code point. Without `backends`, `target` is the only
+    address.
     """
 
     def __init__(

@@ -115,7 +115,7 @@ class Call:
     result: Outcome
     #: Metadata to send with it.
     added: list[tuple[str, str]]
-    #: The channel that it takes: `channel_options` has their order.
+    #: The channel that it takes: `isolane.channels.PerClass` has their order.
     route: int
     backend: int
     timeout: float | None
