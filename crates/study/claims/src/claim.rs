@@ -52,7 +52,7 @@ pub struct Claim {
     pub metric: Expression,
     /// The formula as written.
     pub metric_text: String,
-    /// Whether a mechanism or a setting of its system was changed after its outcome was seen.
+    /// Whether it is in-sample: a change after its outcome was known moved its value, or its system as a whole was changed.
     pub seen: bool,
     /// What must be so for the claim to say anything: an attack that hurts without isolation. Where it is not, the claim misses.
     pub premise: Option<Expression>,
@@ -93,7 +93,7 @@ pub enum ClaimKind {
     Calibration,
     /// Nothing was fitted to it.
     Prediction,
-    /// It follows from formats and definitions; no run is needed, or its result is fixed by design.
+    /// It follows from formats, definitions or formulas, or its result is fixed by design.
     Arithmetic,
     /// Words that are read as a number, or a comparison that hardly can fail. Counted apart.
     Ordering,

@@ -45,7 +45,7 @@ pub struct ClaimReport {
     pub tolerance: Tolerance,
     /// Whether it is not; absent when nothing is published.
     pub within: Option<bool>,
-    /// Whether a mechanism or a setting of its system was changed after its outcome was seen: in-sample.
+    /// Whether it is in-sample, see [`Claim::seen`](crate::claim::Claim::seen).
     pub seen: bool,
     /// Why ours is off or absent, in a sentence for people.
     pub reason: Option<String>,

@@ -1,7 +1,7 @@
 //! `CLAIMS.md` and `claims/outcomes.txt`: the score of each system with every miss, and the outcome of every claim.
 //!
-//! In-sample claims are calibrations, and predictions whose outcome was seen before a mechanism or a setting of their system was
-//! changed. Out-of-sample claims are the other predictions. The two rates are stated apart.
+//! Out-of-sample claims are predictions whose value no later change of a mechanism or a setting has moved (not
+//! [`ClaimReport::seen`]). In-sample claims are all others. The two rates are stated apart.
 
 use super::{ClaimReport, Tally};
 use crate::claim::{ClaimKind, ClaimTestbed};
@@ -35,10 +35,10 @@ pub fn markdown(reports: &[ClaimReport]) -> String {
          What the papers state in numbers, and what Isolane's simulators give. `make claims` writes this page; do not edit it.\n\n\
          - `prediction`: no parameter, setting or mechanism was changed to meet the published number.\n\
          - `calibration`: one was.\n\
-         - In-sample: all calibrations, and predictions whose outcome was seen before a mechanism or a setting of the system was changed.\n\
-         - Out-of-sample: the other predictions.\n\
+         - Out-of-sample: predictions whose value has stayed the same since their first recorded run, although mechanisms and settings changed.\n\
+         - In-sample: all calibrations and all other predictions.\n\
          - `ordering`: words that are read as a number, and comparisons that hardly can fail. They count apart.\n\
-         - `arithmetic`: the claim follows from formats and definitions.\n\n\
+         - `arithmetic`: the claim follows from formats, definitions and formulas.\n\n\
          Tolerances are fixed before the run. A claim over several seeds holds only if its value and four of five seeds hold.\n\
          The run that writes this page also checks the reasons of misses: a miss runs again with the change that its reason names.\n\
          A confirmed reason suffices; another one may do the same. Its number is chosen for the claim and has no source, and other claims may miss with it. `isolane claims --why` prints the reasons. \
@@ -155,8 +155,9 @@ fn basis(reports: &[&ClaimReport]) -> String {
     let unseen = |report: &ClaimReport| is_prediction(report) && !report.seen;
     let ordering = |report: &ClaimReport| report.kind == ClaimKind::Ordering;
     format!(
-        "The out-of-sample rate rests on {} of {} judged predictions: the outcomes of the other {} were seen before a mechanism or a \
-         setting of their system was changed. {} orderings are in neither rate.",
+        "The out-of-sample rate rests on {} of {} judged predictions; the other {} are in-sample. A miss that led to a change of the \
+         model is in-sample, so the rate is too favourable: [how many predictions held in their first run](docs/internals/claims.md#first-runs). \
+         {} orderings are in neither rate.",
         judged(unseen),
         judged(is_prediction),
         judged(is_prediction) - judged(unseen),
