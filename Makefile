@@ -13,7 +13,7 @@ DEMO_OUT ?= out/audit
 PREFIX ?= /usr/local
 export PREFIX DESTDIR SYSCONFDIR LIBDIR
 
-.PHONY: help demo study build symbols test test-all check same smoke lint lab lab-mem kills fuzz fuzz-python miri sanitize vopr histories rpc-lab lab-plan python bpf install uninstall packages check-packages claims readme bench bench-hunt bench-nic docs clean need-cargo
+.PHONY: help demo study build symbols test test-all check same smoke lint lab lab-mem kills fuzz fuzz-python miri sanitize vopr histories rpc-lab lab-plan python bpf install uninstall packages check-packages claims cross-validation readme bench bench-hunt bench-nic docs clean need-cargo
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -122,6 +122,9 @@ check-packages: ## install, run and purge the packages of `make packages` in fre
 
 claims: build ## run the papers' claims; writes CLAIMS.md, claims/outcomes.txt and out/claims/claims.html
 	@"$(ISOLANE)" claims --markdown CLAIMS.md --outcomes claims/outcomes.txt --report out/claims
+
+cross-validation: build ## predict each configuration of Titan's table 3 from the others (2 processor minutes); writes claims/cross-validation.txt
+	@.ci/cross-validation "$(ISOLANE)"
 
 readme: build ## write README's numbers and its picture from fresh runs (needs Chromium)
 	@.ci/readme "$(ISOLANE)"

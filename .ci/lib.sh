@@ -36,6 +36,13 @@ processor_seconds() {
     echo $(((fields[13] + fields[14]) / $(getconf CLK_TCK)))
 }
 
+# outcomes_sum SYSTEM: a sum of the outcomes of its claims.
+outcomes_sum() {
+    local sum
+    sum=$(grep "^$1/" claims/outcomes.txt | cksum)
+    echo "outcomes of $1: ${sum%% *}"
+}
+
 # find_browser: prints the path of a Chromium, or fails.
 find_browser() {
     local name

@@ -4,8 +4,8 @@
 //! it predicts a claim that took no part in the fit.
 //! Method: a [`Family`] is the claims whose runs are all on one device; free are the parameters that its profile marks
 //! `calibrated`. Settings of all free parameters are drawn from half to twice the shipped value, evenly in the logarithm, and
-//! every claim runs under each setting. To predict a claim, the setting is taken with the least misfit of the others; claims
-//! with the same runs are left out together. The shipped setting takes no part, because it was fitted to all of them.
+//! every claim runs under each setting. To predict a claim, the setting is taken with the least misfit of the others;
+//! [`LeaveOut`] says which claims are left out together. The shipped setting takes no part, because it was fitted to all of them.
 //! The misfit is the mean squared logarithm of ours / published; a bound counts while it is broken, and a comparison that does
 //! not hold counts as a factor of two.
 //! Units: those of the claims. Draws are a Kronecker sequence, so equal calls give equal bytes.
@@ -139,6 +139,15 @@ impl Free {
     }
 }
 
+impl LeaveOut {
+    fn together(self, one: &Claim, other: &Claim) -> bool {
+        match self {
+            Self::Runs => same_runs(one, other),
+            Self::Configuration => same_configuration(one, other),
+        }
+    }
+}
+
 /// How many claims of a device hold, and by which parameters.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CrossRates {
@@ -156,14 +165,32 @@ pub struct CrossRates {
     pub left_out: usize,
 }
 
-/// Cross-validates each of `families` that has fitted parameters and two claims at least, with `draws` settings; `progress` is
-/// called with (done, all) settings of all families.
+/// Which claims take no part in the fit that predicts a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaveOut {
+    /// Those that measure the same runs.
+    Runs,
+    /// Those with a run of the same configuration: one that studies of network cards name, or a scenario, with any changes of it.
+    Configuration,
+}
+
+/// How to cross-validate.
+#[derive(Clone, Copy, Debug)]
+pub struct CrossOptions {
+    /// Settings that are drawn for each family.
+    pub draws: usize,
+    /// What is left out with a claim.
+    pub leave_out: LeaveOut,
+}
+
+/// Cross-validates each of `families` that has fitted parameters and two claims at least; `progress` is called with
+/// (done, all) settings of all families.
 pub fn check(
     families: &[Family],
     claims: &[&Claim],
     files: &ScenarioFiles<'_>,
     world: &dyn World,
-    draws: usize,
+    CrossOptions { draws, leave_out }: CrossOptions,
     progress: &dyn Fn(usize, usize),
 ) -> Vec<CrossRates> {
     let members: Vec<(&Family, Vec<Claim>)> = families
@@ -194,7 +221,7 @@ pub fn check(
             let fitted = best(&drawn, |_| true);
             let left_out = |claim: &usize| {
                 let chosen = best(&drawn, |other| {
-                    !same_runs(&members[*claim], &members[other])
+                    !leave_out.together(&members[*claim], &members[other])
                 });
                 chosen.is_some_and(|at| holds(at, *claim))
             };
@@ -282,6 +309,19 @@ fn same_runs(one: &Claim, other: &Claim) -> bool {
         claim.runs.iter().all(among)
     };
     part(one, other) || part(other, one)
+}
+
+/// Whether two claims have a run of the same configuration.
+fn same_configuration(one: &Claim, other: &Claim) -> bool {
+    let is_same = |a: &ClaimRun, b: &ClaimRun| match (&a.nic, &b.nic) {
+        (Some(a), Some(b)) => a.config == b.config,
+        _ => a.scenario == b.scenario && a.inline == b.inline,
+    };
+    let mut pairs = one
+        .runs
+        .iter()
+        .flat_map(|a| other.runs.iter().map(move |b| (a, b)));
+    pairs.any(|(a, b)| is_same(a, b))
 }
 
 /// How wrong a claim is: the squared logarithm of ours / published, at most that of [`FACTOR_MAX`].

@@ -11,7 +11,7 @@ use anyhow::Result;
 use isolane_app_report::ClaimRow;
 use isolane_ethernet_scenario::profile::NicProfile;
 use isolane_study_claims::claim::{Claim, ClaimTestbed};
-use isolane_study_claims::cross::{self, Family};
+use isolane_study_claims::cross::{self, CrossOptions, Family, LeaveOut};
 use isolane_study_claims::laboratory::Laboratory;
 use isolane_study_claims::report::{self, ClaimReport, Tally};
 use isolane_study_claims::{ClaimError, figure, why};
@@ -45,6 +45,9 @@ pub(crate) struct Arguments {
     /// Settings of the fitted parameters that --cross-validate tries for each device
     #[arg(long, value_name = "N", default_value_t = 32, requires = "cross_validate", value_parser = clap::value_parser!(u16).range(2..=1000))]
     draws: u16,
+    /// With --cross-validate, which other claims take no part in the fit: those of the same runs, or those of the same configuration
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t = Together::Runs, requires = "cross_validate")]
+    leave_out: Together,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -65,6 +68,15 @@ pub(crate) struct Arguments {
     /// Exit with 1 when a claim misses; with --why, when a reason is refuted
     #[arg(long)]
     fail_on_miss: bool,
+}
+
+/// What `--leave-out` takes.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Together {
+    /// Claims that measure the same runs
+    Runs,
+    /// Claims that share a configuration of a network card, or a scenario
+    Configuration,
 }
 
 /// The file name that means stdout.
@@ -198,7 +210,13 @@ fn cross_validate(claims: &[&Claim], arguments: &Arguments) -> Result<Status> {
         claims,
         &isolane_study_claims::embedded_scenarios(),
         &laboratory,
-        arguments.draws.into(),
+        CrossOptions {
+            draws: arguments.draws.into(),
+            leave_out: match arguments.leave_out {
+                Together::Runs => LeaveOut::Runs,
+                Together::Configuration => LeaveOut::Configuration,
+            },
+        },
         &|done, all| {
             bar.set_length(all as u64);
             bar.set_position(done as u64);

@@ -62,18 +62,38 @@ impl World for Proportional {
 
 /// The processor time of `flows` flows; `published` of them are printed.
 fn claim(id: &str, flows: u32, published: f64) -> Claim {
+    claim_of("C6", id, flows, published)
+}
+
+fn claim_of(config: &str, id: &str, flows: u32, published: f64) -> Claim {
     let text = format!(
         "id = {id:?}\nsystem = \"titan\"\npaper = \"p\"\nstatement = \"s\"\nkind = \"prediction\"\nunit = \"%\"\n\
-         published = {published}\nmetric = \"r:nic.cpu_percent\"\n[[run]]\nlabel = \"r\"\nnic = {{ config = \"C6\", flows = {flows} }}\n"
+         published = {published}\nmetric = \"r:nic.cpu_percent\"\n[[run]]\nlabel = \"r\"\nnic = {{ config = {config:?}, flows = {flows} }}\n"
     );
     Claim::parse(&text, &format!("claims/titan/{id}.toml")).unwrap()
 }
 
 fn rates(claims: &[Claim]) -> CrossRates {
+    rates_without(LeaveOut::Runs, claims)
+}
+
+fn rates_without(leave_out: LeaveOut, claims: &[Claim]) -> CrossRates {
+    let options = CrossOptions {
+        draws: 64,
+        leave_out,
+    };
     let family = Family::of_nic(&NicProfile::of_paper());
     let claims: Vec<&Claim> = claims.iter().collect();
     let files = ScenarioFiles::new();
-    check(&[family], &claims, &files, &Proportional, 64, &|_, _| {}).remove(0)
+    check(
+        &[family],
+        &claims,
+        &files,
+        &Proportional,
+        options,
+        &|_, _| {},
+    )
+    .remove(0)
 }
 
 /// The shipped cost is 2.8 us; all claims are of a card with 4 us.
@@ -102,6 +122,24 @@ fn claims_of_the_same_runs_are_left_out_together() {
     // Each of the two determines the other, and nothing else does.
     let claims = [claim("a", 2, 8.0), claim("b", 2, 8.4)];
     assert_eq!(rates(&claims).left_out, 0);
+}
+
+/// Eight claims of C1 determine each other; the one claim of C6 contradicts them.
+#[test]
+fn claims_of_one_configuration_are_left_out_together() {
+    let many = (1..=8).map(|flows| {
+        let id = format!("a{flows}");
+        claim_of("C1", &id, flows, 4.0 * f64::from(flows))
+    });
+    let mut claims: Vec<Claim> = many.collect();
+    claims.push(claim_of("C6", "b", 1, 3.0));
+    let left_out = |leave_out, claims: &[Claim]| rates_without(leave_out, claims).left_out;
+    assert_eq!(left_out(LeaveOut::Runs, &claims), 8);
+    assert_eq!(left_out(LeaveOut::Configuration, &claims), 0);
+    // A configuration that agrees with the others is predicted.
+    claims.pop();
+    claims.push(claim_of("C6", "b", 1, 4.0));
+    assert_eq!(left_out(LeaveOut::Configuration, &claims), 9);
 }
 
 #[test]
