@@ -360,6 +360,7 @@ pub(crate) const ROOMS: &[Room] = &[
             "common/linux",
             "common/quantities",
             "ethernet/attach",
+            "ethernet/bpf",
             "rdma/emulated-verbs",
             "rdma/emulator",
             "rdma/enforcer",

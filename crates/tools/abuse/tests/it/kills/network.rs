@@ -7,6 +7,7 @@ use isolane_common_linux::namespaces::{self, Space};
 use isolane_common_linux::{Root, cgroup};
 use isolane_ethernet_attach::journal::Journal;
 use isolane_ethernet_attach::{Device, System, queues};
+use isolane_ethernet_bpf::bpffs;
 use isolane_tools_abuse::Running;
 use isolane_tools_abuse::kills::{Case, Kills, PAUSE, until};
 use isolane_tools_abuse::process::started_for;
@@ -35,7 +36,8 @@ fn state(name: &str, folder: &Path) -> State {
         let system = System::enter(&name).unwrap().with_run(&folder.join("run"));
         let device = Device::read(&system, DEVICE).unwrap();
         let own = format!("nic-{}-", System::namespace());
-        let pins = fs::read_dir("/sys/fs/bpf").into_iter().flatten().flatten();
+        let pins = bpffs::find().and_then(|folder| fs::read_dir(folder).ok());
+        let pins = pins.into_iter().flatten().flatten();
         let pins = pins.map(|entry| entry.file_name().to_string_lossy().into_owned());
         State {
             maps: queues::saved_maps(&system, DEVICE),
@@ -170,7 +172,14 @@ pub(super) fn nic_under(kills: Kills) {
             }
             Ok(())
         },
-        alive: &|_| lab.packets_flow(),
+        alive: &|_| {
+            let attached = state(lab.sender.name(), folder);
+            let is_attached = attached.filters == before.filters + 1 && attached.maps.is_empty();
+            match is_attached && attached.journals == 1 && attached.pins.len() == 1 {
+                true => lab.packets_flow(),
+                false => Err(format!("not attached: {attached:?}")),
+            }
+        },
     };
     let mut last = kills.run(&case, folder).unwrap();
     last.end().unwrap();
