@@ -2,16 +2,18 @@
 //!
 //! Problem: a broker that is killed leaves its directory, and the next one must not be stopped by it. Method: a broker
 //! holds a lock on its directory (flock(2)), which the kernel releases when the process ends. A directory that nobody
-//! holds and that has nothing but files of a broker is taken over, or removed if its name was a random one. Limits: a
-//! file that something else put there stays, and so does the directory.
+//! holds and that has nothing but links and sockets of a broker is taken over, or removed if its name was a random one.
+//! Releases before the lock: a socket that answers is a living broker's. Limits: a file that something else put there
+//! stays, and so does the directory.
 
 use rustix::fs::{FlockOperation, Mode, OFlags, Stat, flock, fstat, open, stat};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::geteuid;
 use std::fs::DirBuilder;
 use std::io::{Error, ErrorKind};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, symlink};
+use std::os::unix::fs::{DirBuilderExt, FileTypeExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// The name of our libibverbs in the directory, which programs load.
@@ -23,7 +25,8 @@ pub const SOCKET: &str = "broker.sock";
 /// The socket before it listens (`isolane_common_linux::socket::listen_at`).
 const SOCKET_NEW: &str = "broker.new";
 /// All that a broker leaves.
-const NAMES: [&str; 4] = [SONAME, FILES, SOCKET, SOCKET_NEW];
+const LINKS: [&str; 2] = [SONAME, FILES];
+const SOCKETS: [&str; 2] = [SOCKET, SOCKET_NEW];
 /// What names that the user did not choose begin with.
 const PREFIX: &str = "isolane-emulate-";
 /// Names that are tried: another process may have the same number in another PID namespace.
@@ -49,7 +52,8 @@ impl Directory {
 
     /// Makes a directory in `base`, and removes those of killed brokers there. Fails if `base` takes no directory.
     pub fn in_base(base: &Path) -> Result<Self, Error> {
-        for entry in std::fs::read_dir(base)?.flatten() {
+        // A base that cannot be listed may still take a directory.
+        for entry in std::fs::read_dir(base).into_iter().flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with(PREFIX) {
                 // Whatever is not a killed broker's stays.
                 drop(Self::hold(&entry.path()));
@@ -87,12 +91,16 @@ impl Directory {
             return Err(Error::from(ErrorKind::ResourceBusy));
         }
         for entry in std::fs::read_dir(path)? {
-            if !NAMES
-                .iter()
-                .any(|name| entry.as_ref().is_ok_and(|entry| entry.file_name() == *name))
-            {
+            let entry = entry?;
+            let (name, kind) = (entry.file_name(), entry.file_type()?);
+            let is_link = kind.is_symlink() && LINKS.iter().any(|link| name == *link);
+            let is_socket = kind.is_socket() && SOCKETS.iter().any(|socket| name == *socket);
+            if !is_link && !is_socket {
                 return Err(foreign());
             }
+        }
+        if answers(&path.join(SOCKET)) {
+            return Err(Error::from(ErrorKind::ResourceBusy));
         }
         let directory = Self {
             path: path.to_owned(),
@@ -118,11 +126,23 @@ impl Directory {
     }
 
     fn empty(&self) {
-        for name in NAMES {
+        for name in LINKS.into_iter().chain(SOCKETS) {
             // Most are not there.
             let _ = std::fs::remove_file(self.path.join(name));
         }
     }
+}
+
+/// Whether a broker listens at this socket.
+fn answers(path: &Path) -> bool {
+    let made = socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    );
+    let address = SocketAddrUnix::new(path);
+    made.is_ok_and(|socket| address.is_ok_and(|address| connect(&socket, &address).is_ok()))
 }
 
 impl Drop for Directory {
@@ -136,13 +156,18 @@ impl Drop for Directory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isolane_common_linux::socket::listen_at;
     use std::fs;
+    use std::os::unix::net::UnixListener;
 
     /// A directory as a killed broker leaves it.
     fn left(path: &Path) {
         DirBuilder::new().mode(0o700).create(path).unwrap();
-        for name in NAMES {
-            fs::write(path.join(name), "").unwrap();
+        for name in LINKS {
+            symlink("/dev/null", path.join(name)).unwrap();
+        }
+        for name in SOCKETS {
+            UnixListener::bind(path.join(name)).unwrap();
         }
     }
 
@@ -165,10 +190,19 @@ mod tests {
         let directory = Directory::at(&path).unwrap();
         let kind = |path: &Path| Directory::at(path).unwrap_err().kind();
         assert_eq!(kind(&path), ErrorKind::ResourceBusy);
-        fs::write(path.join("data"), "").unwrap();
+        // A file with one of our names that is no link of ours.
         drop(directory);
+        DirBuilder::new().mode(0o700).create(&path).unwrap();
+        fs::write(path.join(SONAME), "").unwrap();
         assert_eq!(kind(&path), ErrorKind::AlreadyExists);
-        assert!(path.join("data").exists());
+        assert!(path.join(SONAME).exists());
+        fs::remove_file(path.join(SONAME)).unwrap();
+        // A broker of a release without locks.
+        let kind_of_socket = SocketType::SEQPACKET;
+        let socket = rustix::net::socket(AddressFamily::UNIX, kind_of_socket, None).unwrap();
+        listen_at(&socket, &path.join(SOCKET), 0o600, 1).unwrap();
+        assert_eq!(kind(&path), ErrorKind::ResourceBusy);
+        assert!(path.join(SOCKET).exists());
         let open = base.path().join("open");
         DirBuilder::new().mode(0o755).create(&open).unwrap();
         assert_eq!(kind(&open), ErrorKind::AlreadyExists);

@@ -115,11 +115,11 @@ impl Base {
         }
     }
 
-    /// Prints that the daemon does not renew leases.
+    /// Prints that the daemon renews no lease, or answers no wake-up.
     pub fn say_silent(&self) {
         self.say_once(
             Saying::Silent,
-            "the daemon does not renew our lease; the program runs unpaced until it does",
+            "the daemon does not answer; the program runs unpaced until it does",
         );
     }
 

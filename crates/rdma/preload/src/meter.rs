@@ -62,6 +62,8 @@ struct Books {
     /// Since when the lease has been expired although another one was requested.
     silent_since_ns: Option<u64>,
     unanswered: Option<Unanswered>,
+    /// When the lease paces no more unless the daemon acts.
+    ends_ns: u64,
 }
 
 /// The first wake-up since the daemon's last answer.
@@ -183,7 +185,9 @@ impl Meter {
         books
             .bucket
             .take(&terms, missing)
-            .map_err(|wait| now_ns.saturating_add(wait))?;
+            // The pump looks again when the lease ends: credit may be due much later.
+            .map_err(|wait| now_ns.saturating_add(wait))
+            .map_err(|due_ns| due_ns.min(books.ends_ns))?;
         let spare = books.bucket.take_spare(&terms, SPARE_PART);
         books.passed([0, 1].map(|at| missing[at] + spare[at]));
         account.credit = [0, 1].map(|at| held[at] + missing[at] - request.needed[at] + spare[at]);
@@ -384,6 +388,11 @@ impl Books {
             return None;
         }
         self.silent_since_ns = None;
+        let expires_ns = lease.valid_until_ns.saturating_add(region::GRACE_NS);
+        let silent_ns = self.unanswered.map_or(u64::MAX, |first| {
+            first.since_ns.saturating_add(region::SILENT_NS)
+        });
+        self.ends_ns = expires_ns.min(silent_ns).saturating_add(1);
         let chunk = match u64::from(lease.chunk_bytes) {
             0 => u64::MAX,
             chunk => chunk.max(CHUNK_MIN),

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 const COUNT: &str = "ISOLANE_KILLS";
 const SEED: &str = "ISOLANE_SEED";
 /// How long a client may wait for the end of its connection, and what a dead program has started for its own end.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Pause between two looks at a state.
 pub const PAUSE: Duration = Duration::from_millis(1);
 /// Kills between two lines about them.
@@ -68,7 +68,11 @@ pub struct Kills {
 impl Kills {
     /// `few` kills of `program` in a test run; the environment has more for `make kills`. Prints how to run them again.
     pub fn of(program: &'static str, few: u64) -> Self {
-        let number = |name: &str| std::env::var(name).ok()?.parse().ok();
+        let number = |name: &str| {
+            let text = std::env::var(name).ok()?;
+            let number = text.parse();
+            Some(number.unwrap_or_else(|_| panic!("{name}={text}: must be a whole number")))
+        };
         let since = std::time::SystemTime::UNIX_EPOCH
             .elapsed()
             .unwrap_or_default();
@@ -78,9 +82,9 @@ impl Kills {
         Self::new(program, count, seed, PATIENCE)
     }
 
-    /// `count` kills of a program with a planted defect, which is found soon.
-    pub fn planted(count: u64) -> Self {
-        Self::new("planted", count, 1, Duration::from_secs(2))
+    /// `count` kills of a program with a planted defect. What does not come within `patience` counts as found.
+    pub fn planted(count: u64, patience: Duration) -> Self {
+        Self::new("planted", count, 1, patience)
     }
 
     fn new(program: &'static str, count: u64, seed: u64, patience: Duration) -> Self {

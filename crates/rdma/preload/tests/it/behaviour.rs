@@ -2,7 +2,7 @@
 
 use crate::null;
 use crate::rig::{self, Rig, Shape, address, lease, pass_time, serial, sge, work};
-use isolane_rdma_session::region::{Lease, SILENT_NS};
+use isolane_rdma_session::region::{GRACE_NS, Lease, SILENT_NS};
 use isolane_rdma_verbs_sys::*;
 use isolane_shim::exports;
 use isolane_shim::pump::Driven;
@@ -442,6 +442,31 @@ fn a_daemon_that_answers_no_wake_up_paces_no_more() {
         while rig.step(rig.qp(), 1_000) > 0 {}
         let done = rig.poll(rig.send_cq, 8).len();
         assert_eq!(done, usize::from(!answers), "answers: {answers}");
+    }
+}
+
+/// Goal: the pump looks at the end of a lease, although credit for the next chunk is due 10 s later.
+#[test]
+fn a_waiting_message_is_looked_at_when_its_lease_ends() {
+    let _serial = serial();
+    let begin = rig::clock();
+    let slow = lease(100, 1_000, CHUNK);
+    let expires = begin + 1_000_000_000;
+    let sender = Lease {
+        valid_until_ns: expires,
+        ..slow
+    };
+    let idle = Lease {
+        flags: 0,
+        valid_until_ns: u64::MAX,
+        ..slow
+    };
+    let ends = [expires + GRACE_NS, begin + SILENT_NS];
+    for (lease, end) in [sender, idle].into_iter().zip(ends) {
+        let rig = Rig::new(Shape::default(), &lease);
+        let (from, to) = (bytes(50_000), vec![0u8; 50_000]);
+        write(&rig, 1, &from, &to);
+        assert_eq!(rig.pump(), Some(end + 1));
     }
 }
 

@@ -27,6 +27,7 @@ use rustix::fd::OwnedFd;
 use std::fs;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
@@ -78,11 +79,13 @@ fn key_file(folder: &Path) -> PathBuf {
     key
 }
 
-/// The address at which the service of this folder listened before it was killed; a free port for the first one.
+/// The address at which the service of this folder listened before it was killed; a free port for the first one. It is a
+/// loopback address of the test's own, so that no other program gets the port while the service does not run.
 pub(crate) fn port_of(folder: &Path) -> SocketAddr {
     let text = fs::read_to_string(folder.join("address"));
-    let text = text.unwrap_or_else(|_| "127.0.0.1:0".to_owned());
-    text.parse().unwrap()
+    let [_, high, middle, low] = parent_id().to_be_bytes();
+    let free = || SocketAddr::from(([127, 64 | high & 63, middle, low], 0));
+    text.map_or_else(|_| free(), |text| text.parse().unwrap())
 }
 
 /// Lets the next service of this folder listen at the same address.
@@ -246,14 +249,16 @@ fn emulator(folder: &Path) -> String {
 /// An agent whose sessions run `cat` in place of `isolane rdma agent --stdio`.
 fn agent(folder: &Path) -> String {
     let directory = folder.join("certificates");
-    let names = ["127.0.0.1", "controller"].map(str::to_owned);
+    let address = port_of(folder);
+    let own = address.ip().to_string();
+    let names = [own.clone(), "controller".to_owned()];
     // A killed one left them.
     if !directory.exists() {
         identity::create(&directory, &names).unwrap();
     }
     let listener = Listener::bind(ListenOptions {
-        address: port_of(folder).to_string(),
-        identity: directory.join("127.0.0.1"),
+        address: address.to_string(),
+        identity: directory.join(own),
         sessions: 8,
         program: "cat".into(),
         arguments: Vec::new(),
@@ -265,7 +270,8 @@ fn agent(folder: &Path) -> String {
 }
 
 fn traffic(folder: &Path) -> String {
-    let listener = tcp::listen("127.0.0.1", port_of(folder).port()).unwrap();
+    let address = port_of(folder);
+    let listener = tcp::listen(&address.ip().to_string(), address.port()).unwrap();
     let address = remember(folder, listener.local_addr().unwrap());
     spawn(move || tcp::serve_clients(&listener, &Overrides::default(), |_| {}));
     address.to_string()

@@ -27,8 +27,11 @@ const ETCD_PATIENCE: Duration = Duration::from_secs(60);
 const SERVER_PATIENCE: Duration = Duration::from_secs(8);
 /// First port for etcd and their number: below those that Linux gives to connections by default.
 const PORTS: (u16, u16) = (14_000, 16_000);
-/// The library that changes the wall clock of a process.
-const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
+/// The library that changes the wall clock of a process, where Debian has it.
+fn faketime() -> PathBuf {
+    let folder = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    Path::new(&folder).join("faketime/libfaketime.so.1")
+}
 /// Start of the line in which a server says where it listens.
 const SAID: &str = "listening: ";
 
@@ -174,7 +177,7 @@ impl Clocks {
         let tried = Command::new("unshare").args(["--time", "true"]).output();
         Ok(Self {
             offsets: tried.is_ok_and(|output| output.status.success()),
-            jumps: Path::new(FAKETIME).exists() && wall_jumps(program)?,
+            jumps: faketime().exists() && wall_jumps(program)?,
         })
     }
 }
@@ -225,7 +228,7 @@ fn with_us(program: impl AsRef<OsStr>) -> Command {
 
 fn with_wall<'a>(command: &'a mut Command, file: &Path) -> &'a mut Command {
     command
-        .env("LD_PRELOAD", FAKETIME)
+        .env("LD_PRELOAD", faketime())
         .env("FAKETIME_TIMESTAMP_FILE", file)
         .env("FAKETIME_NO_CACHE", "1")
         .env("DONT_FAKE_MONOTONIC", "1")

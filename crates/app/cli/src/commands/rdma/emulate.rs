@@ -80,7 +80,7 @@ pub(crate) struct Arguments {
     /// Lose this part of the messages of unreliable queue pairs, 0 to 1
     #[arg(long, default_value_t = 0.0, value_name = "PART", value_parser = numbers::real(0.0..=1.0))]
     lose_messages: f64,
-    /// Directory for the broker's socket, for programs that join; it must not exist, or be of a killed broker; it is removed at the end
+    /// Directory for the broker's socket, for programs that join; it must be new or left by a killed broker, and is removed at the end
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
     /// Run the program on the devices of the broker with this directory

@@ -1,6 +1,5 @@
 //! Programs in the kernel's network path under kills: `isolane nic attach` and `isolane rpc enforce`.
 
-use crate::PATIENCE;
 use crate::limits::{CODE_POINT, DEVICE, Done};
 use isolane_common_linux::command::run;
 use isolane_common_linux::namespaces::{self, Space};
@@ -9,9 +8,10 @@ use isolane_ethernet_attach::journal::Journal;
 use isolane_ethernet_attach::{Device, System, queues};
 use isolane_ethernet_bpf::bpffs;
 use isolane_tools_abuse::Running;
-use isolane_tools_abuse::kills::{Case, Kills, PAUSE, until};
+use isolane_tools_abuse::kills::{Case, Kills, PATIENCE, PAUSE, until};
 use isolane_tools_abuse::process::started_for;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -120,8 +120,8 @@ fn run_shell(line: &str) -> Result<(), String> {
     }
 }
 
-/// Kills `isolane nic attach --foreground` and `isolane nic detach` at any moment, also while they attach and detach. Packets
-/// flow all the time; a `detach` that ends restores the device, and leaves no program, map and journal.
+/// Kills `isolane nic attach --foreground` and `isolane nic detach` at any moment, also while they attach and detach. A packet
+/// passes after each kill and after each start; a `detach` that ends restores the device, and leaves no program, map and journal.
 pub(super) fn nic_under(kills: Kills) {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
@@ -184,6 +184,14 @@ pub(super) fn nic_under(kills: Kills) {
     let mut last = kills.run(&case, folder).unwrap();
     last.end().unwrap();
     detached().unwrap();
+    // The check finds pins that stay.
+    let namespace = fs::metadata(namespaces::file(lab.sender.name())).unwrap();
+    let pins = bpffs::find().unwrap();
+    let left = pins.join(format!("nic-{}-0", namespace.ino()));
+    fs::create_dir(&left).unwrap();
+    let found = detached();
+    fs::remove_dir(&left).unwrap();
+    assert!(found.is_err_and(|reason| reason.contains("nic-")));
 }
 
 /// A version 2 cgroup of this test.

@@ -127,18 +127,17 @@ pub(super) fn memory_under(kills: Kills, role: &str) -> Result<(), String> {
             if own.exists() {
                 let _ = fs::write(own.join("cgroup.procs"), "");
             }
-            until(patience, "the cgroup of an ended process removed", || {
-                !own.exists()
-            })?;
             let mut names = Vec::new();
             until(patience, "only the containers under control", || {
                 names = applications(socket).unwrap_or_default();
                 !names.iter().any(|name| name == "me")
             })?;
-            match names == ["contained2", "contained1", "contained0"] {
-                true => Ok(()),
-                false => Err(format!("applications under control: {names:?}")),
+            if names != ["contained2", "contained1", "contained0"] {
+                return Err(format!("applications under control: {names:?}"));
             }
+            until(patience, "the cgroup of an ended process removed", || {
+                !own.exists()
+            })
         },
     };
     let mut last = kills.run(&case, folder)?;
