@@ -2,21 +2,24 @@
 //!
 //! Problem: every host can make calls that fail, and must not fill the log; one host's calls must not hide those of another. Method: after a
 //! line about an address the next line about the same address comes [`EVERY`] later at the earliest, with the number of calls between. Units:
-//! calls. Limits: at most [`ADDRESSES_MAX`] addresses have lines within [`EVERY`]; calls from further addresses are counted, and the next line
-//! has their number. An IPv6 address counts by its first 64 bits, because one host has all addresses with them.
+//! calls. Limits: at most [`ADDRESSES_MAX`] addresses have lines within [`EVERY`], and [`NEIGHBOURS_MAX`] of those with the same first 64 bits of
+//! IPv6, because one host can have all of these; calls from further addresses are counted, and the next line has their number.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 /// Shortest time between two lines about one address.
 const EVERY: Duration = Duration::from_secs(10);
 /// Largest number of addresses that are known, and so of lines within [`EVERY`].
 const ADDRESSES_MAX: usize = 32;
+/// Largest number of them in one IPv6 network.
+const NEIGHBOURS_MAX: usize = 8;
 
 /// Failed calls of which no line was printed.
 #[derive(Debug, Default)]
 pub(super) struct Failures {
+    /// Those with a line within [`EVERY`], and, until the next line, earlier ones.
     by_address: BTreeMap<IpAddr, Known>,
     /// Calls from addresses without a line.
     omitted: u64,
@@ -32,32 +35,33 @@ impl Failures {
     /// The line to print for a call from `from` that failed at `now` for the reason `text`.
     pub(super) fn line(&mut self, now: Instant, from: IpAddr, text: &str) -> Option<String> {
         let is_recent = |printed| now.saturating_duration_since(printed) < EVERY;
-        let host = host(from);
+        let host = from.to_canonical();
         if let Some(known) = self.by_address.get_mut(&host)
             && is_recent(known.printed)
         {
             known.omitted += 1;
             return None;
         }
-        if self.by_address.len() >= ADDRESSES_MAX && !self.by_address.contains_key(&host) {
-            let oldest = self
-                .by_address
-                .iter()
-                .min_by_key(|(_, known)| known.printed);
-            let (oldest, printed) = oldest.map(|(host, known)| (*host, known.printed))?;
-            if is_recent(printed) {
-                self.omitted += 1;
-                return None;
-            }
-            let forgotten = self.by_address.remove(&oldest);
-            self.omitted += forgotten.map_or(0, |known| known.omitted);
+        let same = self
+            .by_address
+            .remove(&host)
+            .map_or(0, |known| known.omitted);
+        let old = self
+            .by_address
+            .extract_if(.., |_, known| !is_recent(known.printed));
+        self.omitted += old.map(|(_, known)| known.omitted).sum::<u64>();
+        let is_near =
+            |other: &&IpAddr| network(**other).is_some_and(|of| Some(of) == network(host));
+        let near = self.by_address.keys().filter(is_near).count();
+        if near >= NEIGHBOURS_MAX || self.by_address.len() >= ADDRESSES_MAX {
+            self.omitted += same + 1;
+            return None;
         }
         let fresh = Known {
             printed: now,
             omitted: 0,
         };
-        let earlier = self.by_address.insert(host, fresh);
-        let same = earlier.map_or(0, |known| known.omitted);
+        self.by_address.insert(host, fresh);
         let others = std::mem::take(&mut self.omitted);
         Some(match (same, others) {
             (0, 0) => text.to_owned(),
@@ -65,20 +69,21 @@ impl Failures {
                 format!("{text} ({same} failed calls from there before it are not listed)")
             }
             (same, others) => format!(
-                "{text} ({same} failed calls from there and {others} from other addresses before it are not listed)"
+                "{text} ({} failed calls before it, also from other addresses, are not listed)",
+                same.saturating_add(others)
             ),
         })
     }
 }
 
-/// The part of an address that one host cannot choose.
-fn host(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
+/// The part of an IPv6 address behind which one host can choose.
+fn network(address: IpAddr) -> Option<[u16; 4]> {
+    match address {
         IpAddr::V6(address) => {
             let [a, b, c, d, ..] = address.segments();
-            Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
+            Some([a, b, c, d])
         }
-        four => four,
+        IpAddr::V4(_) => None,
     }
 }
 
@@ -124,29 +129,38 @@ mod tests {
         let many = (0..=255).flat_map(|number| [(0, address(number)); 2]);
         let found = lines(many.chain([(10, address(200)), (10, address(201))]));
         assert_eq!(found.len(), ADDRESSES_MAX + 2);
-        let others = 2 * (256 - ADDRESSES_MAX) + 1;
+        let before = 2 * 256 - ADDRESSES_MAX;
         let last = format!(
-            "10.0.0.200 at 10 s (0 failed calls from there and {others} from other addresses before it are not listed)"
+            "10.0.0.200 at 10 s ({before} failed calls before it, also from other addresses, are not listed)"
         );
         assert_eq!(found[ADDRESSES_MAX], last);
     }
 
+    /// Goal: a host with a network of its own fills neither the table nor its log; hosts of one network hide none of each other's calls.
     #[test]
-    fn a_host_with_a_network_of_addresses_counts_as_one() {
-        let six = |text: &str| (0, text.parse().unwrap());
-        let calls = [
-            "2001:db8::1",
-            "2001:db8::2",
-            "::ffff:10.0.0.1",
-            "10.0.0.1",
-            "2001:db8:0:1::1",
-        ];
-        let found = lines(calls.map(six));
-        let expected = [
-            "2001:db8::1 at 0 s",
-            "::ffff:10.0.0.1 at 0 s",
-            "2001:db8:0:1::1 at 0 s",
-        ];
-        assert_eq!(found, expected);
+    fn a_network_has_a_part_of_the_table() {
+        let address = |text: String| (0, text.parse().unwrap());
+        let many = (0..100).map(|number| format!("2001:db8::{number:x}"));
+        let other = ["2001:db8:0:1::1", "::ffff:10.0.0.1", "10.0.0.1"].map(str::to_owned);
+        let found = lines(many.chain(other).map(address));
+        assert_eq!(found.len(), NEIGHBOURS_MAX + 2);
+        assert_eq!(found[1], "2001:db8::1 at 0 s");
+        let (last, before) = (NEIGHBOURS_MAX, 100 - NEIGHBOURS_MAX);
+        let expected = format!(
+            "2001:db8:0:1::1 at 0 s ({before} failed calls before it, also from other addresses, are not listed)"
+        );
+        assert_eq!(found[last..], [expected.as_str(), "::ffff:10.0.0.1 at 0 s"]);
+    }
+
+    /// Goal: a network that calls from other addresses each time has no more of the table later.
+    #[test]
+    fn a_network_that_changes_its_addresses_hides_no_other_host() {
+        let address = |number: u64| format!("2001:db8::{number:x}").parse().unwrap();
+        let slowly = (0..32).map(|number| (number / 8 * 10, address(number)));
+        let all = (0..32).map(|number| (40, address(number)));
+        let other = (41, "10.0.0.1".parse().unwrap());
+        let found = lines(slowly.chain(all).chain([other]));
+        assert_eq!(found.len(), 32 + NEIGHBOURS_MAX + 1);
+        assert!(found[32 + NEIGHBOURS_MAX].starts_with("10.0.0.1 at 41 s"));
     }
 }
