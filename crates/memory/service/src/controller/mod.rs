@@ -10,10 +10,12 @@
 //! of the parts); surviving a crash is ours.
 //!
 //! * [`groups`] - cgroups as needed here; `arrive` - coming and going; `refuse` - why not; `reconcile` - after a crash;
-//! * `enforce` - limits onto the machine; `show` - the status.
+//! * `enforce` - limits onto the machine; `show` - the status; `fake` - a machine that fails at every call.
 
 mod arrive;
 mod enforce;
+#[cfg(any(test, feature = "fake"))]
+pub mod fake;
 pub mod groups;
 mod reconcile;
 mod refuse;

@@ -7,7 +7,6 @@ mod files;
 mod floors;
 mod reports;
 mod strict;
-mod world;
 
 use super::*;
 use crate::application::pod::Place;
@@ -15,10 +14,10 @@ use crate::application::tests::redis;
 use crate::application::{Application, Slo};
 use crate::protocol::{Admission, Name, Plan, Planned, RefusedCode, Submission};
 use expect_test::expect;
+use fake::World;
 use isolane_common_quantities::units::Bytes;
 use isolane_memory_policy::mercury::{Mercury, MercuryOptions, PERIOD};
 use strict::Strict;
-use world::World;
 
 /// Nothing is interference.
 const THRESHOLDS: Thresholds = Thresholds {
@@ -43,7 +42,7 @@ impl Bench {
 
     fn mercury() -> Self {
         Self::with(|| {
-            let options = MercuryOptions::new(THRESHOLDS, world::NEAR);
+            let options = MercuryOptions::new(THRESHOLDS, fake::NEAR);
             Box::new(Mercury::new(options).unwrap())
         })
     }
@@ -92,7 +91,7 @@ impl Bench {
     fn near_limits(&self) -> BTreeMap<String, Bytes> {
         let state = self.world.lock();
         let limit =
-            |(path, group): (&String, &world::Group)| Some((path.clone(), group.limits?[0]?));
+            |(path, group): (&String, &fake::Group)| Some((path.clone(), group.limits?[0]?));
         state.groups.iter().filter_map(limit).collect()
     }
 

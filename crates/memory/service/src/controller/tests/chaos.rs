@@ -2,15 +2,14 @@
 //!
 //! Goal: applications arrive, end and vanish, writes fail, the service is killed in the middle of a call. After the
 //! faults, limits are those of the policy, no other group has limits, none of our groups is left behind, and the only
-//! effect on a process is the cgroup that it entered. Method: random events on [`super::world`], then thirty periods
+//! effect on a process is the cgroup that it entered. Method: random events on [`crate::controller::fake`], then thirty periods
 //! without faults, then a restart and as many again.
 
-use super::world::Killed;
 use super::*;
 use crate::cgroup::own;
+use crate::controller::fake::{CALLS, survives};
 use isolane_memory_policy::mercury::CPU_ONE;
 use proptest::prelude::*;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// What may happen.
 #[derive(Clone, Debug)]
@@ -42,9 +41,6 @@ const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
 fn event() -> impl Strategy<Value = Event> {
     let name = 0u8..4;
-    let kinds = [
-        "adopt", "apply", "release", "sense", "save", "make", "unmake", "enter", "cpu",
-    ];
     prop_oneof![
         4 => (name.clone(), 0u8..5, any::<bool>(), any::<bool>(), 1u16..1_200).prop_map(
             |(name, priority, is_stream, is_own, mib)| Event::Submit { name, priority, is_stream, is_own, mib }
@@ -56,7 +52,7 @@ fn event() -> impl Strategy<Value = Event> {
         2 => name.clone().prop_map(Event::MakeForeign),
         1 => name.prop_map(Event::Fork),
         3 => (1u8..8).prop_map(Event::Steps),
-        2 => (proptest::sample::select(kinds.to_vec()), 1u8..4).prop_map(|(kind, count)| Event::Refuse(kind, count)),
+        2 => (proptest::sample::select(CALLS.to_vec()), 1u8..4).prop_map(|(kind, count)| Event::Refuse(kind, count)),
         1 => Just(Event::Close),
         1 => Just(Event::Kill),
         3 => (1u8..40).prop_map(Event::KillAt),
@@ -166,11 +162,8 @@ impl Bench {
     /// Does something that the service may not live through.
     fn living(&mut self, work: impl FnOnce(&mut Controller)) {
         let controller = self.controller.as_mut().unwrap();
-        let done = catch_unwind(AssertUnwindSafe(|| work(controller)));
-        match done {
-            Ok(()) => {}
-            Err(cause) if cause.is::<Killed>() => self.begin(),
-            Err(cause) => std::panic::resume_unwind(cause),
+        if survives(|| work(controller)).is_none() {
+            self.begin();
         }
     }
 
@@ -179,13 +172,8 @@ impl Bench {
         std::mem::forget(self.controller.take());
         while self.controller.is_none() {
             let (world, now, policy) = (self.world.clone(), self.now, self.policy);
-            let started = catch_unwind(AssertUnwindSafe(|| world.start(now, policy())));
-            match started {
-                Ok(Ok(controller)) => self.controller = Some(controller),
-                Ok(Err(_)) => {}
-                Err(cause) if cause.is::<Killed>() => {}
-                Err(cause) => std::panic::resume_unwind(cause),
-            }
+            let started = survives(|| world.start(now, policy()));
+            self.controller = started.and_then(Result::ok);
         }
     }
 
@@ -261,7 +249,6 @@ proptest! {
 
     #[test]
     fn after_any_events_the_machine_is_in_order(events in prop::collection::vec(event(), 1..60)) {
-        silence();
         let mut bench = Bench::new();
         for (index, event) in events.iter().enumerate() {
             let process = 1_000 + u32::try_from(index).unwrap();
@@ -271,17 +258,4 @@ proptest! {
         bench.begin();
         bench.check();
     }
-}
-
-/// Deaths that tests intend are not printed.
-fn silence() {
-    static ONCE: std::sync::Once = std::sync::Once::new();
-    ONCE.call_once(|| {
-        let usual = std::panic::take_hook();
-        std::panic::set_hook(Box::new(move |info| {
-            if !info.payload().is::<Killed>() {
-                usual(info);
-            }
-        }));
-    });
 }

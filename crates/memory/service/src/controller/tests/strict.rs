@@ -19,7 +19,7 @@ impl Strict {
     fn share(&mut self, reason: Reason) {
         let mut order: Vec<AppId> = self.apps.keys().copied().collect();
         order.sort_by_key(|id| std::cmp::Reverse(self.apps[id].0.priority));
-        let mut left = super::world::NEAR;
+        let mut left = crate::controller::fake::NEAR;
         for id in order {
             let (spec, limits) = self.apps.get_mut(&id).unwrap();
             let near = spec.footprint.min(left);

@@ -1,11 +1,11 @@
-//! A machine that can fail at every call, for tests of the controller.
+//! A machine that can fail at every call, for tests of the controller and for runs by seed.
 //!
 //! Method: [`World`] holds what outlives the service: cgroups, their processes and limits, the journal. Every call of the
-//! service into it passes [`World::call`], where the test can refuse it or kill the service on the spot (a panic that the
-//! test catches), as `kill -9` would.
+//! service into it passes [`World`]'s count, where the test can refuse it or kill the service on the spot (a panic that
+//! [`survives`] catches), as `kill -9` would. Units: bytes, thousandths of processor time. Limits: pages move at once.
 
-use super::super::groups::{Groups, Life};
-use super::super::{About, ControlPolicy, Controller, Parts};
+use super::groups::{Groups, Life};
+use super::{About, ControlPolicy, Controller, Parts};
 use crate::application::Floors;
 use crate::application::pod::Place;
 use crate::backend::fake::FakeBackend;
@@ -16,52 +16,67 @@ use crate::indicator::{Sensors, SourceInfo};
 use crate::journal::{Journal, JournalError, Store};
 use isolane_common_quantities::units::{Bytes, Duration, Instant};
 use isolane_memory_policy::mercury::{
-    AppId, AppView, Observation, TIERS_MAX, TierLimits, TierView,
+    AppId, AppView, Observation, Reading, Source, TIERS_MAX, TierLimits, TierView,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, Once};
 
 /// Near memory of the machine.
-pub(super) const NEAR: Bytes = Bytes::from_mib(1_000);
+pub const NEAR: Bytes = Bytes::from_mib(1_000);
 /// Far memory.
-pub(super) const FAR: Bytes = Bytes::from_mib(9_000);
+pub const FAR: Bytes = Bytes::from_mib(9_000);
+
+/// Calls that can be refused. The service can be killed at these and at `load` and `observe`.
+pub const CALLS: [&str; 10] = [
+    "adopt", "apply", "release", "sense", "save", "make", "unmake", "enter", "cpu", "floors",
+];
 
 /// Memory of a cgroup with processes, where a test does not say.
 const PAGES: Bytes = Bytes::from_mib(200);
 
 /// One cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Group {
-    pub(super) processes: BTreeSet<u32>,
-    pub(super) cpu: String,
-    pub(super) cpu_before: String,
-    pub(super) limits: Option<TierLimits>,
-    pub(super) inode: u64,
+pub struct Group {
+    /// Numbers of its processes.
+    pub processes: BTreeSet<u32>,
+    /// Its `cpu.max`.
+    pub cpu: String,
+    /// Its `cpu.max` before the service.
+    pub cpu_before: String,
+    /// Its limits of tiers.
+    pub limits: Option<TierLimits>,
+    /// The kernel's number of it.
+    pub inode: u64,
     /// Its pages, near as far as it may.
-    pub(super) pages: Bytes,
+    pub pages: Bytes,
 }
 
 /// What outlives the service.
 #[derive(Debug, Default)]
-pub(super) struct State {
-    pub(super) groups: BTreeMap<String, Group>,
-    pub(super) journal: Option<Journal>,
+pub struct State {
+    /// By path.
+    pub groups: BTreeMap<String, Group>,
+    /// As it was last saved.
+    pub journal: Option<Journal>,
     /// Calls of these kinds are refused, so often.
-    pub(super) refuse: BTreeMap<&'static str, u32>,
+    pub refuse: BTreeMap<&'static str, u32>,
     /// The service is killed at this call from now.
-    pub(super) dies_in: Option<u32>,
-    pub(super) inodes: u64,
-    /// How old the sensors' picture is.
-    pub(super) sensors_old_ms: u64,
+    pub dies_in: Option<u32>,
+    /// The last inode.
+    pub inodes: u64,
+    /// How old the sensors' picture is, ms.
+    pub sensors_old_ms: u64,
     /// Processes that left where the test had put them for another place than a cgroup of ours.
-    pub(super) moved: BTreeMap<u32, String>,
-    /// Floors by cgroup, and how often the kernel went below them.
-    pub(super) floors: BTreeMap<String, Floors>,
-    pub(super) breaches: BTreeMap<String, u64>,
+    pub moved: BTreeMap<u32, String>,
+    /// Floors by cgroup.
+    pub floors: BTreeMap<String, Floors>,
+    /// How often the kernel went below a floor.
+    pub breaches: BTreeMap<String, u64>,
     /// How often the service read all pressures.
-    pub(super) pressure_reads: u32,
-    /// Latencies that sensors report, picoseconds by application name's cgroup.
-    pub(super) latency: BTreeMap<String, u64>,
+    pub pressure_reads: u32,
+    /// Latencies that sensors report, picoseconds by cgroup.
+    pub latency: BTreeMap<String, u64>,
 }
 
 impl Group {
@@ -74,19 +89,41 @@ impl Group {
     }
 }
 
+/// A machine.
 #[derive(Clone, Debug, Default)]
-pub(super) struct World(pub(super) Arc<Mutex<State>>);
+pub struct World(Arc<Mutex<State>>);
 
 /// What a killed service panics with.
-pub(super) struct Killed;
+struct Killed;
+
+/// Does something with a service that may be killed meanwhile. None: it was.
+pub fn survives<T>(work: impl FnOnce() -> T) -> Option<T> {
+    static SILENT: Once = Once::new();
+    // Deaths that a test intends are not printed.
+    SILENT.call_once(|| {
+        let usual = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |info| {
+            if !info.payload().is::<Killed>() {
+                usual(info);
+            }
+        }));
+    });
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(done) => Some(done),
+        Err(cause) if cause.is::<Killed>() => None,
+        Err(cause) => std::panic::resume_unwind(cause),
+    }
+}
 
 impl World {
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap()
+    /// Its state, to look at and to change.
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.0.lock().expect("no holder of the lock panics")
     }
 
     /// One call of the service: the service may be killed here, or the call may fail.
     fn call(&self, kind: &'static str) -> Result<(), MemError> {
+        assert!(CALLS.contains(&kind) || matches!(kind, "load" | "observe"));
         let mut state = self.lock();
         if let Some(left) = &mut state.dies_in {
             *left = left.saturating_sub(1);
@@ -107,7 +144,8 @@ impl World {
         }
     }
 
-    pub(super) fn add(&self, path: &str, processes: &[u32], cpu: &str) {
+    /// Makes a cgroup, or another one in the place of an earlier one.
+    pub fn add(&self, path: &str, processes: &[u32], cpu: &str) {
         let mut state = self.lock();
         state.inodes += 1;
         let group = Group {
@@ -125,17 +163,23 @@ impl World {
         state.groups.insert(path.to_owned(), group);
     }
 
-    pub(super) fn group(&self, path: &str) -> Option<Group> {
+    /// A copy of a cgroup.
+    pub fn group(&self, path: &str) -> Option<Group> {
         self.lock().groups.get(path).cloned()
     }
 
-    /// A service over this world.
-    pub(super) fn start(
+    /// A service over this machine. Fails if the journal cannot be written.
+    pub fn start(
         &self,
         now: Instant,
         policy: Box<dyn ControlPolicy>,
     ) -> Result<Controller, JournalError> {
-        let parts = Parts {
+        Controller::start(now, self.parts(policy), About::default())
+    }
+
+    /// What a service needs of this machine.
+    pub fn parts(&self, policy: Box<dyn ControlPolicy>) -> Parts {
+        Parts {
             policy,
             backend: Box::new(WorldBackend {
                 world: self.clone(),
@@ -149,8 +193,7 @@ impl World {
             }),
             groups: Box::new(WorldGroups(self.clone())),
             store: Box::new(WorldStore(self.clone())),
-        };
-        Controller::start(now, parts, About::default())
+        }
     }
 }
 
@@ -168,7 +211,11 @@ impl WorldBackend {
             .paths
             .values()
             .filter(|path| !state.groups.contains_key(*path));
-        self.inner.world().lock().unwrap().gone = gone.cloned().collect();
+        self.inner
+            .world()
+            .lock()
+            .expect("no holder of the lock panics")
+            .gone = gone.cloned().collect();
     }
 
     fn limit(&self, app: AppId, limits: Option<TierLimits>) {
@@ -244,14 +291,11 @@ impl Sensors for WorldSensors {
                 .groups
                 .get(path)
                 .map_or([Bytes::ZERO; TIERS_MAX], Group::held),
-            latency: state
-                .latency
-                .get(path)
-                .map(|ps| isolane_memory_policy::mercury::Reading {
-                    value: isolane_common_quantities::units::Duration::from_ps(*ps),
-                    age: isolane_common_quantities::units::Duration::ZERO,
-                    source: isolane_memory_policy::mercury::Source::Probe,
-                }),
+            latency: state.latency.get(path).map(|ps| Reading {
+                value: Duration::from_ps(*ps),
+                age: Duration::ZERO,
+                source: Source::Probe,
+            }),
             bandwidth: None,
             cpu_used: None,
         };
@@ -311,8 +355,8 @@ impl Store for WorldStore {
             detail: error.to_string(),
         })?;
         // What is saved can be read back: the file's form is part of the contract.
-        let text = serde_json::to_string(journal).unwrap();
-        assert_eq!(&Journal::parse(&text).unwrap(), journal);
+        let text = serde_json::to_string(journal).expect("a journal is plain data");
+        assert_eq!(Journal::parse(&text).as_ref(), Ok(journal));
         self.0.lock().journal = Some(journal.clone());
         Ok(())
     }
