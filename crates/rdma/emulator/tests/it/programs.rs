@@ -28,10 +28,13 @@ fn command(place: &Place, host: u32, program: &str) -> Command {
     let file = PathBuf::from(env!("CARGO_BIN_EXE_isolane-ibverbs"));
     let _ = std::os::unix::fs::symlink(file, &library);
     let mut command = Command::new("timeout");
+    // The address sanitizer's runtime has to come first in a program that was compiled without it.
+    let runtime = std::env::var("ISOLANE_SANITIZER_RUNTIME").unwrap_or_default();
+    let files = env!("CARGO_BIN_EXE_isolane-device-files");
     command
         .args([&DEADLINE.as_secs().to_string(), program])
         .env("LD_LIBRARY_PATH", place.directory.path())
-        .env("LD_PRELOAD", env!("CARGO_BIN_EXE_isolane-device-files"))
+        .env("LD_PRELOAD", format!("{runtime} {files}"))
         .env(SOCKET_VARIABLE, place.socket())
         .env(HOST_VARIABLE, host.to_string());
     command

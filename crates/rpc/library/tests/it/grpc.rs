@@ -1,7 +1,7 @@
 //! A gRPC program in C++ compiled against `isolane_rpc_grpc.h`; skipped where Debian's `libgrpc++-dev` is missing.
 #![allow(clippy::unwrap_used)]
 
-use crate::interface::{check_program, library};
+use crate::interface::{SANITIZERS, check_program, library};
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -38,6 +38,7 @@ fn a_cpp_client_of_grpc_is_marked_measured_and_downgraded() {
         .arg(&library)
         .arg("-lisolane_rpc")
         .args(options)
+        .args(SANITIZERS)
         .arg("-pthread")
         .arg(format!("-Wl,-rpath,{}", library.display()))
         .arg("-o")

@@ -6,6 +6,14 @@ use proptest::prelude::*;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+/// Options of the compilers for C and C++ in `make sanitize`.
+#[allow(unexpected_cfgs, reason = "`make sanitize` sets isolane_sanitizer")]
+pub(crate) const SANITIZERS: &[&str] = if cfg!(isolane_sanitizer) {
+    &["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+} else {
+    &[]
+};
+
 /// The folder with the shared library that was built for this test.
 pub(crate) fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
@@ -39,6 +47,7 @@ fn a_c_program_uses_it_and_survives_its_own_mistakes() {
         .arg("-L")
         .arg(&library)
         .args(["-lisolane_rpc", "-lm", "-pthread"])
+        .args(SANITIZERS)
         .arg(format!("-Wl,-rpath,{}", library.display()))
         .arg("-o")
         .arg(&program)
