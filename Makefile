@@ -80,10 +80,10 @@ fuzz-python: need-cargo ## fuzz every decoder of the Python package under atheri
 miri: need-cargo ## run tests of sessions and of the preload library under Miri (needs the nightly toolchain with miri and rust-src)
 	@.ci/memory miri
 
-sanitize: need-cargo ## run tests of the preload library, sessions and the C interface under SANITIZER=address or thread (nightly)
+sanitize: need-cargo ## run tests of preload library, sessions, C interface, emulator, enforcer and isolaned under SANITIZER=address or thread (nightly)
 	@.ci/memory $(or $(SANITIZER),address)
 
-vopr: need-cargo ## run the quota server and the daemon by seed under random faults for HOURS=0.1; SEED=n runs one seed
+vopr: need-cargo ## run the quota server, the daemon and the memory service by seed under random faults for HOURS=0.1; SEED=n runs one seed
 	@$(CARGO) run --locked --quiet --profile ci --package isolane-tools-models --bin vopr -- $(if $(SEED),--seed $(SEED),$(shell awk 'BEGIN { printf "%d", $(or $(HOURS),0.1) * 3600 }') $(shell date +%s))
 
 histories: need-cargo ## play COUNT=100 histories of quota servers over a real etcd under faults, from SEED=1 (needs etcd)

@@ -3,14 +3,18 @@
 //! Method: the governor, its policies and the shared memory are the product's. This module is its event loop, with a
 //! simulated clock, and the processes, which draw credit from their leases as the preload library does. Faults: the
 //! daemon is killed or stops for a time, wake-ups and ends of connections are noticed late, processes are killed, the
-//! configuration is loaded again with other rates and weights, peers report, and reference messages are late. After each
+//! configuration is loaded again with other rates and weights, peers report, and reference messages are late. Enforcers
+//! ([`enforcer`]) come, limit tenants over a socket, and are killed. After each
 //! step the leases in the shared memory must keep the invariants. At the end faults stop, and tenants must share
-//! each device by weight. Units: nanoseconds, bytes. Limits: no sockets and no queue pairs; both directions are opened,
-//! one is used.
+//! each device by weight. Units: nanoseconds, bytes. Limits: processes have no sockets and no queue pairs; both directions are
+//! opened, one is used.
 
+mod checks;
+mod enforcer;
 mod event_loop;
 mod processes;
 
+use enforcer::{Door, Enforcer};
 use event_loop::Daemon;
 use isolane_common_linux::account::Account;
 use isolane_common_quantities::rng::Stream;
@@ -20,8 +24,7 @@ use isolane_rdma_session::message::Class;
 use isolaned::config::{Config, DeviceConfig, TenantConfig};
 use isolaned::governor::{Governor, SessionKey};
 use isolaned::identity::Who;
-use processes::{Pace, Process};
-use std::collections::BTreeSet;
+use processes::Process;
 
 /// What is wrong on purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +39,10 @@ pub enum Defect {
     IgnoresEnd,
     /// The event loop does not pass on a configuration that is loaded again.
     LosesReload,
+    /// The event loop keeps the limits of an enforcer that has ended.
+    KeepsLimits,
+    /// The event loop loses some of an enforcer's messages.
+    LosesLimits,
 }
 
 /// What happened in a run.
@@ -51,6 +58,10 @@ pub struct Report {
     pub stops: u64,
     /// Readings of active leases.
     pub leases: u64,
+    /// Enforcers.
+    pub enforcers: u64,
+    /// Readings of leases under an enforcer's limit.
+    pub limited: u64,
 }
 
 impl Report {
@@ -61,6 +72,8 @@ impl Report {
         self.kills += other.kills;
         self.stops += other.stops;
         self.leases += other.leases;
+        self.enforcers += other.enforcers;
+        self.limited += other.limited;
     }
 }
 
@@ -101,6 +114,9 @@ const HELD_WITHIN_NS: u64 = 300 * MS;
 /// An active lease ends within this time after the daemon's last call: it is valid for a second, and the preload library
 /// waits for 0.2 s more.
 const ENDS_WITHIN_NS: u64 = 1_300 * MS;
+/// The daemon knows an enforcer's limits, and that an enforcer has ended, this long after each: an enforcer and the event loop
+/// run every few ms, and are late by at most 30 ms.
+const TOLD_WITHIN_NS: u64 = 300 * MS;
 /// What the stale clock is behind.
 const STALE_NS: u64 = 1_300 * MS;
 /// Parts of a tenant's due share that it must get in the calm time, percent.
@@ -108,6 +124,12 @@ const DUE_PERCENT: u64 = 85;
 
 struct World {
     stream: Stream,
+    /// Draws of enforcers.
+    enforcing: Stream,
+    door: Door,
+    enforcer: Option<Enforcer>,
+    /// When the last enforcer ended.
+    enforced_ns: u64,
     defect: Defect,
     now_ns: u64,
     config: Config,
@@ -122,6 +144,10 @@ struct World {
 pub fn run(seed: u64, defect: Defect) -> Result<Report, Broken> {
     let mut world = World {
         stream: Stream::named(seed, "daemon"),
+        enforcing: Stream::named(seed, "enforcer"),
+        door: Door::open(),
+        enforcer: None,
+        enforced_ns: BEGIN_NS,
         defect,
         now_ns: BEGIN_NS,
         config: config(TENANTS.map(|(_, weight)| weight), 1),
@@ -211,6 +237,9 @@ impl World {
                 woken.extend(process.key);
             }
         }
+        if let Some(enforcer) = &mut self.enforcer {
+            enforcer.step(self.now_ns, &self.processes);
+        }
         self.run_daemon(woken);
         self.check()
     }
@@ -279,6 +308,7 @@ impl World {
             Defect::StaleClock => self.now_ns.saturating_sub(STALE_NS).max(BEGIN_NS),
             _ => self.now_ns,
         };
+        daemon.hear_enforcer(&self.door, self.defect);
         daemon.run(now_ns, self.now_ns, latency_us);
     }
 
@@ -314,7 +344,20 @@ impl World {
                 let device = self.stream.below(2) as usize;
                 self.remote(device, RemoteState::of(weights, BitRate::ZERO));
             }
+            71 if self.enforcer.is_none() => {
+                let enforcer = Enforcer::start(&self.door, &mut self.enforcing, self.now_ns);
+                self.enforcer = Some(enforcer);
+                self.report.enforcers += 1;
+            }
+            72 if self.enforcing.chance(1, 4) => self.kill_enforcer(),
             _ => {}
+        }
+    }
+
+    fn kill_enforcer(&mut self) {
+        if self.enforcer.take().is_some() {
+            self.enforced_ns = self.now_ns;
+            self.report.kills += 1;
         }
     }
 
@@ -344,6 +387,10 @@ impl World {
             return;
         }
         self.report.kills += 1;
+        if let Some(enforcer) = &mut self.enforcer {
+            // It learns that at its next step, and the next daemon may be there before.
+            enforcer.heeded_ns = None;
+        }
         self.starts_ns = self.now_ns + self.late(DOWN_MAX_NS);
         for at in 0..self.processes.len() {
             let noticed_ns = self.now_ns + self.late(NOTICE_MAX_NS);
@@ -382,6 +429,7 @@ impl World {
 
     /// Ends the faults: a daemon with its first configuration, and senders of every tenant on every device.
     fn become_calm(&mut self) {
+        self.kill_enforcer();
         self.kill_daemon();
         self.config = config(TENANTS.map(|(_, weight)| weight), 1);
         for process in &mut self.processes {
@@ -392,108 +440,6 @@ impl World {
                 self.begin(tenant, device);
             }
         }
-    }
-
-    fn check(&mut self) -> Result<(), String> {
-        let mut leased = [0; DEVICES.len()];
-        for process in &mut self.processes {
-            let Some(daemon) = &self.daemon else { continue };
-            let is_stopped = self.now_ns < daemon.stopped_until_ns;
-            let silent_ns = self.now_ns - daemon.called_ns;
-            let pace = process.pace(self.now_ns, self.defect == Defect::IgnoresEnd);
-            match pace {
-                Pace::Active(rate) if process.key.is_some() => {
-                    self.report.leases += 1;
-                    leased[process.device] += rate;
-                    if silent_ns > ENDS_WITHIN_NS {
-                        return Err(format!(
-                            "process {} is paced at {rate} bytes/s by a daemon that is silent for {} ms",
-                            process.number,
-                            silent_ns / MS
-                        ));
-                    }
-                    process.unheld_since_ns = self.now_ns;
-                }
-                _ if process.key.is_some() && process.is_hungry && !is_stopped => {}
-                _ => process.unheld_since_ns = self.now_ns,
-            }
-            let is_held_idle = matches!(pace, Pace::Idle(_)) && process.is_hungry && is_stopped;
-            if !is_held_idle {
-                process.idle_since_ns = self.now_ns;
-            }
-            let held_ns = self.now_ns - process.idle_since_ns;
-            if held_ns > ENDS_WITHIN_NS {
-                return Err(format!(
-                    "process {} has sent for {} ms at the rate of an idle process, and its daemon has stopped",
-                    process.number,
-                    held_ns / MS
-                ));
-            }
-            let unheld_ns = self.now_ns - process.unheld_since_ns;
-            if unheld_ns > HELD_WITHIN_NS {
-                return Err(format!(
-                    "process {} has sent for {} ms without a lease of the daemon, which runs",
-                    process.number,
-                    unheld_ns / MS
-                ));
-            }
-        }
-        for (at, leased) in leased.into_iter().enumerate() {
-            let rate = self.config.devices[at]
-                .rate
-                .expect("the configuration has one");
-            // Each lease is at least one byte per second.
-            let most = rate.as_bps() / 8 + PROCESSES_MAX as u64;
-            // Before its call a daemon has not divided what changed in this step.
-            let has_divided = self
-                .daemon
-                .as_ref()
-                .is_some_and(|daemon| daemon.ran_ns == self.now_ns);
-            if has_divided && leased > most {
-                return Err(format!("device {at}: leases of {leased} of {most} bytes/s"));
-            }
-        }
-        self.check_sessions()
-    }
-
-    /// The daemon has the sessions of living processes, and of those whose end it has not noticed.
-    fn check_sessions(&mut self) -> Result<(), String> {
-        let every = self.report.steps.is_multiple_of(64);
-        // The snapshot reads the meters and can renew leases, as a request to a daemon that runs does.
-        let asked = |daemon: &&mut Daemon| every && self.now_ns >= daemon.stopped_until_ns;
-        let Some(daemon) = self.daemon.as_mut().filter(asked) else {
-            return Ok(());
-        };
-        daemon.called_ns = self.now_ns;
-        let snapshot = daemon.governor.snapshot(self.now_ns);
-        let sessions = snapshot.sessions.iter().map(|session| session.session);
-        let sessions: BTreeSet<u64> = sessions.collect();
-        match sessions == daemon.sessions {
-            true => Ok(()),
-            false => Err(format!(
-                "the daemon has the sessions {sessions:?}, processes have {:?}",
-                daemon.sessions
-            )),
-        }
-    }
-
-    /// Each device is used, and tenants share it by weight.
-    fn check_shares(&self, before: &[u64]) -> Result<(), String> {
-        let weights: u32 = TENANTS.iter().map(|(_, weight)| weight).sum();
-        let hungry = self.processes.iter().zip(before);
-        for (process, before) in hungry.filter(|(process, _)| process.is_hungry) {
-            let rate = DEVICES[process.device].1 * 125_000 * MEASURED_NS / (1_000 * MS);
-            let (name, weight) = TENANTS[process.tenant];
-            let due = rate * u64::from(weight) / u64::from(weights);
-            let sent = process.sent - before;
-            if sent * 100 < due * DUE_PERCENT {
-                return Err(format!(
-                    "tenant {name} sent {sent} bytes in the calm time on device {}, {due} are due",
-                    process.device
-                ));
-            }
-        }
-        Ok(())
     }
 
     /// All processes end, and nothing is left.

@@ -3,7 +3,7 @@
 //! Usage: `vopr SECONDS [FIRST-SEED]`, or `vopr --seed SEED` for one run.
 #![forbid(unsafe_code)]
 
-use isolane_tools_models::{daemon, vopr};
+use isolane_tools_models::{daemon, memory, vopr};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -22,44 +22,68 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let until = Instant::now() + Duration::from_secs(seconds);
-    let (mut quota, mut node) = (vopr::Report::default(), daemon::Report::default());
+    let mut sums = Sums::default();
     let mut seed = first;
     loop {
-        let server = vopr::run(seed, vopr::Defect::None).map_err(|broken| broken.to_string());
-        let ran = server.and_then(|server| {
-            quota.add(&server);
-            daemon::run(seed, daemon::Defect::None).map_err(|broken| broken.to_string())
-        });
-        match ran {
-            Ok(report) => node.add(&report),
-            Err(broken) => {
-                println!(
-                    "{broken}\nrun it alone: cargo run -p isolane-tools-models --bin vopr -- --seed {seed}"
-                );
-                return ExitCode::FAILURE;
-            }
+        if let Err(broken) = sums.run(seed) {
+            println!(
+                "{broken}\nrun it alone: cargo run -p isolane-tools-models --bin vopr -- --seed {seed}"
+            );
+            return ExitCode::FAILURE;
         }
         seed += 1;
         if Instant::now() >= until {
             break;
         }
     }
-    println!(
-        "quota server: {} seeds, {} events, {} kills, {} crashes of the machine, {} answers with leases; every invariant held",
-        seed - first,
-        quota.events,
-        quota.kills,
-        quota.crashes,
-        quota.leases
-    );
-    println!(
-        "daemon: {} seeds, {} steps, {} sessions, {} kills, {} stops, {} readings of active leases; every invariant held",
-        seed - first,
-        node.steps,
-        node.sessions,
-        node.kills,
-        node.stops,
-        node.leases
-    );
+    sums.print(seed - first);
     ExitCode::SUCCESS
+}
+
+/// What happened in all runs.
+#[derive(Default)]
+struct Sums {
+    quota: vopr::Report,
+    node: daemon::Report,
+    memory: memory::Report,
+}
+
+impl Sums {
+    /// Runs every service with one seed. The error names the first broken invariant.
+    fn run(&mut self, seed: u64) -> Result<(), String> {
+        let quota = vopr::run(seed, vopr::Defect::None);
+        self.quota.add(&quota.map_err(|broken| broken.to_string())?);
+        let node = daemon::run(seed, daemon::Defect::None);
+        self.node.add(&node.map_err(|broken| broken.to_string())?);
+        let memory = memory::run(seed, memory::Defect::None);
+        self.memory
+            .add(&memory.map_err(|broken| broken.to_string())?);
+        Ok(())
+    }
+
+    fn print(&self, seeds: u64) {
+        let Self {
+            quota,
+            node,
+            memory,
+        } = self;
+        println!(
+            "quota server: {seeds} seeds, {} events, {} kills, {} crashes of the machine, {} answers with leases; every invariant held",
+            quota.events, quota.kills, quota.crashes, quota.leases
+        );
+        println!(
+            "daemon: {seeds} seeds, {} steps, {} sessions, {} kills, {} stops, {} readings of active leases, {} enforcers, {} leases under a limit; every invariant held",
+            node.steps,
+            node.sessions,
+            node.kills,
+            node.stops,
+            node.leases,
+            node.enforcers,
+            node.limited
+        );
+        println!(
+            "memory service: {seeds} seeds, {} events, {} admissions, {} kills, {} readings of limits; every invariant held",
+            memory.events, memory.admitted, memory.kills, memory.limited
+        );
+    }
 }

@@ -1,6 +1,9 @@
 //! The event loop of a daemon in simulated time, around the product's governor.
 
+use super::Defect;
+use super::enforcer::{Caller, Door, Heard};
 use isolane_common_quantities::units::Duration;
+use isolane_rdma_session::message::ToDaemon;
 use isolaned::attachment::Order;
 use isolaned::governor::{Governor, SessionKey};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +25,15 @@ pub(super) struct Daemon {
     /// Sessions that it must have.
     pub(super) sessions: BTreeSet<u64>,
     pub(super) numbers: BTreeMap<SessionKey, u64>,
+    /// The enforcer's connection, and the rates and tenants that came over it.
+    pub(super) caller: Option<Caller>,
+    pub(super) rates: BTreeMap<u32, u64>,
+    pub(super) tenant_of: BTreeMap<u32, u32>,
+    heard: u64,
 }
+
+/// One of so many of the enforcer's messages is lost by the planted defect.
+const LOST: u64 = 3;
 
 impl Daemon {
     /// A daemon that starts at `now_ns` and serves no process yet.
@@ -37,7 +48,66 @@ impl Daemon {
             ends: BTreeMap::new(),
             sessions: BTreeSet::new(),
             numbers: BTreeMap::new(),
+            caller: None,
+            rates: BTreeMap::new(),
+            tenant_of: BTreeMap::new(),
+            heard: 0,
         }
+    }
+
+    /// Reads what the enforcer sent, as `server/enforcers.rs` does: one at a time, and its limits end with it.
+    pub(super) fn hear_enforcer(&mut self, door: &Door, defect: Defect) {
+        loop {
+            match self.caller.as_ref().map(Caller::hear) {
+                None => match door.accept() {
+                    None => return,
+                    caller => self.caller = caller,
+                },
+                Some(Heard::Nothing) => return,
+                Some(Heard::Gone) => {
+                    self.caller = None;
+                    if defect != Defect::KeepsLimits {
+                        self.lift();
+                    }
+                }
+                Some(Heard::Message(message)) => self.take(&message, defect),
+            }
+        }
+    }
+
+    fn take(&mut self, message: &ToDaemon, defect: Defect) {
+        self.heard += 1;
+        let is_lost = defect == Defect::LosesLimits && self.heard.is_multiple_of(LOST);
+        match *message {
+            ToDaemon::Enforce => {
+                if defect != Defect::KeepsLimits {
+                    self.lift();
+                }
+                self.caller.as_ref().expect("it spoke").heed();
+            }
+            _ if is_lost => {}
+            ToDaemon::Limit {
+                tenant,
+                bytes_per_s,
+            } => {
+                self.rates.insert(tenant, bytes_per_s);
+                self.governor.limit_tenant(tenant, bytes_per_s);
+            }
+            ToDaemon::Belongs { process, tenant } => {
+                self.tenant_of.insert(process, tenant);
+                assert!(
+                    self.governor.limit_process(process, tenant),
+                    "few processes"
+                );
+            }
+            ref other => panic!("an enforcer sends {other:?}"),
+        }
+    }
+
+    fn lift(&mut self) {
+        self.rates.clear();
+        self.tenant_of.clear();
+        self.governor.lift_limits();
     }
 
     /// It will not notice this end.

@@ -1,4 +1,4 @@
-//! `isolaned`'s deciding part by seed: the product holds, and four planted defects are found.
+//! `isolaned`'s deciding part by seed: the product holds, and six planted defects are found.
 
 use isolane_tools_models::daemon::{Broken, Defect, Report, run};
 
@@ -20,6 +20,7 @@ fn the_daemon_keeps_its_promises_under_random_faults() {
     }
     println!("{SEEDS} seeds: {sum:?}");
     assert!(sum.kills > SEEDS && sum.stops > 0 && sum.leases > 100 * SEEDS);
+    assert!(sum.enforcers > SEEDS && sum.limited > SEEDS);
 }
 
 #[test]
@@ -29,6 +30,8 @@ fn planted_defects_are_found_and_their_seed_fails_again() {
         Defect::StaleClock,
         Defect::IgnoresEnd,
         Defect::LosesReload,
+        Defect::KeepsLimits,
+        Defect::LosesLimits,
     ];
     crate::finds_planted(run, |broken: &Broken| broken.seed, FOUND_WITHIN, &defects);
 }

@@ -1,4 +1,4 @@
-//! Protocols in every interleaving, by stateright and loom, and the quota server by seed and over a real etcd.
+//! Protocols in every interleaving, by stateright and loom, services by seed, and the quota server over a real etcd.
 //!
 //! Each model is small: a few messages, clients and faults, all orders of them. Each also runs with one planted defect,
 //! which the checker must find: a model without that proves nothing.
@@ -8,6 +8,7 @@ mod handover;
 mod histories;
 mod journal;
 mod lease;
+mod memory;
 mod quota;
 mod vopr;
 mod words;
