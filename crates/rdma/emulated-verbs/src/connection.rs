@@ -48,7 +48,7 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Connection {
     /// Connects to the broker that the environment names.
-    fn new() -> Result<Self, c_int> {
+    pub(crate) fn new() -> Result<Self, c_int> {
         let path = std::env::var_os(SOCKET_VARIABLE).ok_or(libc::ENOSYS)?;
         let path = std::path::PathBuf::from(path);
         let address = SocketAddrUnix::new(&path).map_err(|error| error.raw_os_error())?;
@@ -88,9 +88,13 @@ impl Connection {
     /// The devices that this program may see. The error is an `errno` value: `ENOSYS` when the program does not run
     /// under `isolane rdma emulate`.
     pub fn list() -> Result<Vec<DeviceFacts>, c_int> {
-        let connection = Self::new()?;
         let host = std::env::var(HOST_VARIABLE).ok();
-        let host = host.and_then(|text| text.parse::<u64>().ok());
+        Self::list_of(host.and_then(|text| text.parse::<u64>().ok()))
+    }
+
+    /// The device of `host`, or those of all hosts.
+    pub(crate) fn list_of(host: Option<u64>) -> Result<Vec<DeviceFacts>, c_int> {
+        let connection = Self::new()?;
         let answer =
             connection.call(&Writer::of(&[op::LIST, VERSION, host.unwrap_or(u64::MAX)]))?;
         let mut reader = answer.reader();
@@ -161,6 +165,6 @@ impl Connection {
 }
 
 /// One line for the person who started the program.
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     eprintln!("isolane: {text}");
 }

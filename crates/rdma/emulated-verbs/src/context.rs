@@ -78,6 +78,12 @@ pub fn minus_one(errno: c_int) -> c_int {
     -1
 }
 
+/// Names a function that is not emulated; -1 and `EOPNOTSUPP`.
+pub fn not_emulated(name: &str) -> c_int {
+    crate::connection::say(&format!("{name} is not emulated"));
+    minus_one(libc::EOPNOTSUPP)
+}
+
 /// Fills a C array of characters.
 pub(crate) fn fill(target: &mut [c_char], text: &str) {
     let room = target.len() - 1;

@@ -11,7 +11,7 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use std::os::fd::AsRawFd;
 use std::sync::{Mutex, OnceLock, RwLock};
 
-fn devices() -> Result<&'static [&'static Device], c_int> {
+pub(crate) fn devices() -> Result<&'static [&'static Device], c_int> {
     static DEVICES: OnceLock<Vec<&'static Device>> = OnceLock::new();
     if let Some(devices) = DEVICES.get() {
         return Ok(devices);

@@ -6,7 +6,7 @@
 //! keeps the rules and runs the RNIC model; completions come back through shared memory ([`ring`]).
 //!
 //! From the outside in: [`device`], [`context`], [`memory`], [`completion`], [`queue_pair`], [`shared_receive`], [`address`],
-//! `posting` and `extended` (work requests), [`connection`], [`attributes`] (what goes over it), [`text`].
+//! `posting` and `extended` (work requests), [`connection`], [`attributes`] (what goes over it), [`text`]; [`cm`] is librdmacm.
 //! Functions here have the names of the verbs without `ibv_`, their arguments, and their rules (section 3 of the manual).
 //! Limits: see `docs/internals/emulator.md`. What is not there fails with `EOPNOTSUPP`, as on a device without it.
 #![allow(unsafe_code)]
@@ -14,6 +14,7 @@
 
 pub mod address;
 pub mod attributes;
+pub mod cm;
 pub mod completion;
 pub mod connection;
 pub mod context;

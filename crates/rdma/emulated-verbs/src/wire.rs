@@ -13,7 +13,7 @@ use rustix::net::{
 use std::io::{IoSlice, IoSliceMut};
 
 /// Version of this protocol: both ends compare it.
-pub const VERSION: u64 = 2;
+pub const VERSION: u64 = 4;
 /// Longest message, bytes.
 pub const MESSAGE_MAX: usize = 32 << 10;
 /// Most scatter-gather elements of one work request.
@@ -77,6 +77,26 @@ pub mod op {
     /// Of a host's device; needs no open device. The answer has [`super::COUNTERS`], in their order.
     pub const COUNTERS: u64 = 22;
     pub const RESIZE_CQ: u64 = 23;
+    /// First message of a connection for connection management ([`crate::cm`]): such a connection has no device.
+    pub const CM_OPEN: u64 = 40;
+    pub const CM_CREATE_CHANNEL: u64 = 41;
+    pub const CM_DESTROY_CHANNEL: u64 = 42;
+    pub const CM_CREATE_ID: u64 = 43;
+    pub const CM_DESTROY_ID: u64 = 44;
+    pub const CM_MIGRATE: u64 = 45;
+    pub const CM_BIND: u64 = 46;
+    pub const CM_LISTEN: u64 = 47;
+    pub const CM_RESOLVE_ADDR: u64 = 48;
+    pub const CM_RESOLVE_ROUTE: u64 = 49;
+    pub const CM_CONNECT: u64 = 50;
+    pub const CM_ACCEPT: u64 = 51;
+    pub const CM_ESTABLISH: u64 = 52;
+    pub const CM_REJECT: u64 = 53;
+    pub const CM_DISCONNECT: u64 = 54;
+    /// The answer is the channel's next event, or `ENOENT`.
+    pub const CM_EVENT: u64 = 55;
+    /// Whether a program listens at a port of a host: 0, or `ENOENT`. It needs no open connection management.
+    pub const CM_LISTENS: u64 = 56;
     /// Without an answer.
     pub const POST_SEND: u64 = 30;
     pub const POST_RECV: u64 = 31;

@@ -18,6 +18,8 @@ use std::path::{Path, PathBuf};
 
 /// The name of our libibverbs in the directory, which programs load.
 pub const SONAME: &str = "libibverbs.so.1";
+/// The name of librdmacm, whose functions are in the same file.
+pub const CONNECTIONS: &str = "librdmacm.so.1";
 /// The name of the library that shows the devices' files.
 pub const FILES: &str = "libisolane_device_files.so";
 /// The broker's socket.
@@ -25,7 +27,7 @@ pub const SOCKET: &str = "broker.sock";
 /// The socket before it listens (`isolane_common_linux::socket::listen_at`).
 const SOCKET_NEW: &str = "broker.new";
 /// All that a broker leaves.
-const LINKS: [&str; 2] = [SONAME, FILES];
+const LINKS: [&str; 3] = [SONAME, CONNECTIONS, FILES];
 const SOCKETS: [&str; 2] = [SOCKET, SOCKET_NEW];
 /// What names that the user did not choose begin with.
 const PREFIX: &str = "isolane-emulate-";
@@ -120,7 +122,7 @@ impl Directory {
         self.path.join(SOCKET)
     }
 
-    /// Makes a link with this name, [`SONAME`] or [`FILES`], to `file`.
+    /// Makes a link with this name, [`SONAME`], [`CONNECTIONS`] or [`FILES`], to `file`.
     pub fn link(&self, file: &Path, name: &str) -> Result<(), Error> {
         symlink(file, self.path.join(name))
     }

@@ -3,17 +3,18 @@
 //! Handles are numbers of one series; each object knows its client, and a client reaches no other one's objects by
 //! handle. Keys and queue pair numbers are for the whole fabric, as a peer names them.
 
+use crate::answer::event_pipe;
+use crate::connections::Connections;
 use crate::faults::Faults;
 use crate::memory::Span;
 use crate::pair::{Pair, Receive};
 use isolane_common_quantities::units::Instant;
 use isolane_rdma_emulated_verbs::attributes::DeviceFacts;
 use isolane_rdma_emulated_verbs::ring::{Entry, Ring};
-use isolane_rdma_emulated_verbs::wire::{Writer, pack};
+use isolane_rdma_emulated_verbs::wire::pack;
 use isolane_rdma_simulator::rnic::live::{Core, LiveNics, LivePair};
 use isolane_rdma_verbs_sys::*;
-use rustix::fd::{AsFd, OwnedFd};
-use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::fd::OwnedFd;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
@@ -120,6 +121,8 @@ pub(crate) struct Fabric {
     pub(crate) next_handle: u32,
     pub(crate) next_key: u32,
     pub(crate) next_pair: u32,
+    /// Who connects to whom.
+    pub(crate) connections: Connections,
     /// What goes wrong on request.
     pub faults: Faults,
     /// Messages that took effect.
@@ -136,9 +139,6 @@ impl std::fmt::Debug for Fabric {
             .finish_non_exhaustive()
     }
 }
-
-/// An answer: words after the error code, and a descriptor that goes along.
-pub(crate) type Answered = Result<(Writer, Option<OwnedFd>), i32>;
 
 impl Fabric {
     /// A fabric of these devices.
@@ -159,6 +159,7 @@ impl Fabric {
             next_handle: 1,
             next_key: 1,
             next_pair: FIRST_PAIR,
+            connections: Connections::default(),
             faults,
             messages: 0,
             bytes: 0,
@@ -205,6 +206,7 @@ impl Fabric {
         self.channels.retain(|_, channel| channel.0 != client);
         self.shared.retain(|_, queue| queue.client != client);
         self.domains.retain(|_, owner| *owner != client);
+        self.connections.close(client);
         self.clients.remove(&client);
     }
 
@@ -245,13 +247,4 @@ impl Fabric {
             .map(|Reverse((at, _))| Instant::from_ps(*at));
         [timer, self.nics.next_time()].into_iter().flatten().min()
     }
-}
-
-/// A pipe whose end for the client blocks and whose own end does not.
-pub(crate) fn event_pipe() -> Result<(OwnedFd, OwnedFd), i32> {
-    let errno = |error: rustix::io::Errno| error.raw_os_error();
-    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).map_err(errno)?;
-    let flags = rustix::fs::fcntl_getfl(writer.as_fd()).map_err(errno)?;
-    rustix::fs::fcntl_setfl(&writer, flags | rustix::fs::OFlags::NONBLOCK).map_err(errno)?;
-    Ok((reader, writer))
 }

@@ -8,7 +8,9 @@
 //! * [`server`] - sockets, the loop, and the clock;
 //! * `fabric` - all objects of all clients;
 //! * `requests` - what creates, changes and destroys objects;
+//! * `answer` - what requests are answered with;
 //! * `queues` - queue pairs and receive queues;
+//! * `connections` - connection management, as programs with rdma_cm need it;
 //! * `access` - who may use which memory;
 //! * `pair` - states of queue pairs and what they hold;
 //! * `work` - work requests: from the post to the model, from the model to the completion;
@@ -26,7 +28,9 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod access;
+mod answer;
 mod clock;
+mod connections;
 pub mod directory;
 mod fabric;
 pub mod facts;

@@ -1,9 +1,10 @@
 //! Queue pairs and receive queues: creation, states, posted receives.
 
-use crate::fabric::{Answered, Fabric};
+use crate::answer::{Answered, known, words};
+use crate::fabric::Fabric;
 use crate::facts::host_at;
 use crate::pair::{Pair, Receive, change};
-use crate::requests::{known, room, words};
+use crate::requests::room;
 use isolane_rdma_emulated_verbs::attributes::{PairAttributes, read_elements};
 use isolane_rdma_emulated_verbs::context::DEPTH_MAX;
 use isolane_rdma_emulated_verbs::wire::Reader;

@@ -3,7 +3,8 @@
 //! Each client has so many objects of a kind and so much memory of the broker; beyond that a request fails with `ENOMEM`, as
 //! on a device that is full.
 
-use crate::fabric::{Answered, Completions, Fabric, Region, Shared, Window, event_pipe};
+use crate::answer::{Answered, event_pipe, known, words};
+use crate::fabric::{Completions, Fabric, Region, Shared, Window};
 use crate::memory::{Span, read};
 use crate::pair::{Pair, Work};
 use isolane_rdma_emulated_verbs::attributes::PairAttributes;
@@ -19,20 +20,6 @@ use std::os::fd::OwnedFd;
 const CHANNELS_MAX: usize = 32;
 /// Completion channels of all clients.
 const CHANNELS_ALL_MAX: usize = 256;
-
-/// An answer of these words.
-pub(crate) fn words(words: &[u64]) -> Answered {
-    let mut writer = Writer::of(&[0]);
-    for &word in words {
-        writer.word(word);
-    }
-    Ok((writer, None))
-}
-
-/// An `errno` value for what a client may not name.
-pub(crate) fn known<T>(found: Option<T>) -> Result<T, i32> {
-    found.ok_or(libc::EINVAL)
-}
 
 /// Whether a client that has so many objects of a kind may have one more.
 pub(crate) const fn room(held: usize) -> Result<(), i32> {

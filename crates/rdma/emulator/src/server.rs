@@ -9,8 +9,9 @@
 //! Limits: the broker reads and writes memory of its clients. A process that serves its own page faults (userfaultfd,
 //! FUSE) can hold up the broker for as long as it answers none of them.
 
+use crate::answer::Answered;
 use crate::clock::Clock;
-use crate::fabric::{Answered, Fabric};
+use crate::fabric::Fabric;
 use crate::facts;
 use crate::faults::{Chances, Faults};
 use crate::memory::{Span, read};
@@ -312,7 +313,9 @@ impl Server {
             .clients
             .iter()
             .map(|(number, place)| (*number, place.since));
-        places.filter(|(number, _)| !self.fabric.is_open(*number))
+        places.filter(|(number, _)| {
+            !self.fabric.is_open(*number) && !self.fabric.connections.is_open(*number)
+        })
     }
 
     fn end_places_without_device(&mut self) {
@@ -413,6 +416,19 @@ impl Server {
         if operation == op::COUNTERS {
             return self.counters(client, reader);
         }
+        if operation == op::CM_LISTENS {
+            let answer = self.fabric.connections.listens(reader)?;
+            return self.answer(client, answer);
+        }
+        if operation == op::CM_OPEN {
+            return self.open_connections(client, reader);
+        }
+        if self.fabric.connections.is_open(client) {
+            let hosts = self.fabric.facts.len() as u32;
+            let connections = &mut self.fabric.connections;
+            let answer = connections.request(client, operation, reader, hosts)?;
+            return self.answer(client, answer);
+        }
         if !self.fabric.is_open(client) {
             return None;
         }
@@ -466,11 +482,27 @@ impl Server {
         self.answer(client, answer)
     }
 
+    /// A connection that manages connections has no device.
+    fn open_connections(&mut self, client: u32, reader: &mut Reader<'_>) -> Option<()> {
+        let version = reader.word()?;
+        if self.fabric.is_open(client) || self.fabric.connections.is_open(client) {
+            return None;
+        }
+        let answer = match version == VERSION {
+            false => Err(libc::EPROTO),
+            true => {
+                self.fabric.connections.open(client);
+                Ok((Writer::of(&[0]), None))
+            }
+        };
+        self.answer(client, answer)
+    }
+
     fn open(&mut self, client: u32, reader: &mut Reader<'_>) -> Option<()> {
         let version = reader.word()?;
         let host = reader.number()?;
         let addr = reader.word()?;
-        if self.fabric.is_open(client) {
+        if self.fabric.is_open(client) || self.fabric.connections.is_open(client) {
             return None;
         }
         let pid = self.clients[&client].peer.process().cast_signed();

@@ -28,6 +28,7 @@ fn text(bytes: &[u8]) -> String {
 fn the_program_finds_library_and_broker_and_nothing_stays() {
     let directory = tempfile::tempdir().unwrap();
     let script = "test -S $ISOLANE_EMULATE && test -e ${LD_LIBRARY_PATH%:/nonexistent}/libibverbs.so.1 && \
+                  test -e ${LD_LIBRARY_PATH%:/nonexistent}/librdmacm.so.1 && \
                   stat -c %a ${ISOLANE_EMULATE%/*} && echo $ISOLANE_EMULATE_HOST && exit 42";
     let arguments = ["cx6-200g-roce", "--host", "1", "--", "sh", "-c", script];
     let output = run(directory.path(), &arguments);

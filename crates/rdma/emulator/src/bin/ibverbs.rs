@@ -29,6 +29,8 @@ macro_rules! exports {
     )* };
 }
 
+mod rdmacm;
+
 exports! {
     ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device = device::get_device_list(count);
     ibv_free_device_list(list: *mut *mut ibv_device) = device::free_device_list(list);

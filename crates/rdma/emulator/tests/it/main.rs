@@ -6,6 +6,8 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod client;
+mod cm_programs;
+mod connections;
 mod hostile;
 mod programs;
 mod rules;

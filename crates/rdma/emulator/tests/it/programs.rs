@@ -11,9 +11,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 /// A program that needs longer does not end, and a server that listens later than this does not work.
-const DEADLINE: Duration = Duration::from_secs(120);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(120);
 
-fn is_installed(program: &str) -> bool {
+pub(crate) fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
     if !found {
@@ -23,10 +23,11 @@ fn is_installed(program: &str) -> bool {
 }
 
 /// A program that loads our library, and is ended at the deadline.
-fn command(place: &Place, host: u32, program: &str) -> Command {
+pub(crate) fn command(place: &Place, host: u32, program: &str) -> Command {
     let library = place.directory.path().join("libibverbs.so.1");
     let file = PathBuf::from(env!("CARGO_BIN_EXE_isolane-ibverbs"));
-    let _ = std::os::unix::fs::symlink(file, &library);
+    let _ = std::os::unix::fs::symlink(&file, &library);
+    let _ = std::os::unix::fs::symlink(file, place.directory.path().join("librdmacm.so.1"));
     let mut command = Command::new("timeout");
     // The address sanitizer's runtime has to come first in a program that was compiled without it.
     let runtime = std::env::var("ISOLANE_SANITIZER_RUNTIME").unwrap_or_default();

@@ -7,6 +7,7 @@ use isolane_memory_service::protocol;
 use isolane_rdma_emulated_verbs::attributes::{
     DeviceFacts, PairAttributes, SendRequest, read_elements,
 };
+use isolane_rdma_emulated_verbs::cm::message::{Event as Connected, Parameters};
 use isolane_rdma_emulated_verbs::wire::{Reader, Writer};
 use isolane_rdma_enforcer::arrival::{Arrival, is_whole};
 use isolane_rdma_session::message::{Class, ToDaemon, ToShim};
@@ -300,6 +301,15 @@ fn quota_messages() -> Vec<Vec<u8>> {
 /// The words that an application's library sends to the broker of emulated devices, and the broker to the library.
 fn emulated_verbs(bytes: &[u8]) {
     let _ = PairAttributes::read(&mut Reader::new(bytes));
+    let _ = Parameters::read(&mut Reader::new(bytes));
+    if let Some(event) = Connected::read(&mut Reader::new(bytes)) {
+        let mut writer = Writer::default();
+        event.write(&mut writer);
+        assert_eq!(
+            Connected::read(&mut Reader::new(writer.bytes())),
+            Some(event)
+        );
+    }
     let _ = DeviceFacts::read(&mut Reader::new(bytes));
     let mut reader = Reader::new(bytes);
     while let Some(request) = SendRequest::read(&mut reader) {

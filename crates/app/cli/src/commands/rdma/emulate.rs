@@ -13,7 +13,7 @@ use crate::output;
 use crate::status::{BadInput, Status};
 use anyhow::{Context, Result, bail};
 use isolane_common_text_output::counted;
-use isolane_rdma_emulator::directory::{Directory, FILES, SOCKET, SONAME};
+use isolane_rdma_emulator::directory::{CONNECTIONS, Directory, FILES, SOCKET, SONAME};
 use isolane_rdma_emulator::faults::{Chances, PARTS};
 use isolane_rdma_emulator::server::OPEN_TIME;
 use isolane_rdma_emulator::{Broker, HOST_VARIABLE, HOSTS_MAX, SOCKET_VARIABLE, Settings, Summary};
@@ -186,6 +186,7 @@ fn serve(arguments: &Arguments, file: Option<&Path>) -> Result<Status> {
         linked.with_context(|| format!("cannot make {name} in {}", directory.path().display()))
     };
     link(&library, SONAME)?;
+    link(&library, CONNECTIONS)?;
     let files = library.with_file_name(FILES_FILE);
     if files.is_file() {
         link(&files, FILES)?;
