@@ -104,19 +104,29 @@ const SCOPES: [(&str, &str); 7] = [
 ];
 
 impl Workload {
-    /// Parses a path such as `/kubepods.slice/kubepods-pod1.slice/cri-containerd-2.scope`. The innermost container
-    /// counts, so Docker in Kubernetes has its own container's name.
+    /// Parses a path such as `/kubepods.slice/kubepods-pod1.slice/cri-containerd-2.scope`. A pod or a container
+    /// counts only where the host creates cgroups ([`responsible`]): what runs in a pod, a container, a service or a session
+    /// may create cgroups below its own, with any name. So the containers of a user's session are not recognised.
     pub fn of(path: &str) -> Self {
         let mut workload = Self::default();
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
+        let own = responsible(path).split('/').filter(|part| !part.is_empty());
+        let depth = own.count();
         for (index, part) in parts.iter().enumerate() {
             let parent = index.checked_sub(1).map_or("", |before| parts[before]);
-            if let Some(pod) = pod(part) {
-                workload.pod = Some(pod);
+            let container = container(part, parent);
+            let is_container = container.is_some();
+            if index < depth {
+                workload.pod = pod(part);
             }
-            if let Some(container) = container(part, parent) {
-                workload.container = Some(container);
-            } else if part.ends_with(".slice") {
+            // The host also creates the containers of a pod, directly below it.
+            if index < depth || workload.pod.is_some() && index == depth {
+                workload.container = container;
+            }
+            if is_container {
+                continue;
+            }
+            if part.ends_with(".slice") {
                 workload.slice = Some((*part).to_owned());
             } else if part.ends_with(".service") || part.ends_with(".scope") {
                 workload.unit = Some((*part).to_owned());

@@ -2,12 +2,11 @@
 //!
 //! Problem: a tenant may be able to create cgroups below its own, with names that it chooses. No such name may make its
 //! processes those of another tenant. Method: a pattern begins at the root, and each of its parts matches one part of the
-//! path. `*` matches any characters of a part, and `**` as the last part matches the cgroup and all cgroups below it. So
-//! what a tenant creates below its cgroup changes no other part. In a pod's cgroup, everything below that cgroup is left out
-//! before a pattern is tried: the outermost pod decides.
+//! path. `*` matches any characters of a part, and `**` as the last part matches the cgroup and all cgroups below it. In a
+//! pod's cgroup, everything below that cgroup is left out before a pattern is tried: the outermost pod decides.
 //!
 //! Limits: the kubelet's cgroups are those of a kubelet without `--cgroup-root`. A tenant that may create cgroups outside
-//! its own cgroup can take any name.
+//! its own cgroup can take any name. Outside of pods, the operator's pattern decides how much of what a tenant creates counts.
 
 /// The pod of the cgroup at `path`, if there is one: the path of the pod's own cgroup, and the pod's identifier as the path
 /// has it. Of several pods in one path the outermost counts.

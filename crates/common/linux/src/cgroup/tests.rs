@@ -75,6 +75,33 @@ fn every_common_runtime_is_recognised() {
     }
 }
 
+/// The attack: a container or a user creates a cgroup with another pod's or container's name.
+#[test]
+fn the_outermost_pod_and_container_count() {
+    let other = "99999999-2222-3333-4444-555555555555";
+    let made = DIGITS.replace(&DIGITS[..1], "e");
+    for (path, expected) in [
+        (
+            format!("/kubepods/burstable/pod{UID}/{DIGITS}/kubepods/pod{other}/{made}"),
+            "unit - slice - container unknown ID pod UID",
+        ),
+        (
+            format!("/docker/{DIGITS}/pod{other}/docker-{made}.scope"),
+            "unit - slice - container docker ID pod -",
+        ),
+        (
+            format!("/user.slice/user-1000.slice/user@1000.service/docker-{made}.scope"),
+            "unit user@1000.service slice user-1000.slice container - pod -",
+        ),
+        (
+            format!("/system.slice/batch.service/pod{other}"),
+            "unit batch.service slice system.slice container - pod -",
+        ),
+    ] {
+        assert_eq!(shown(&path), expected, "{path}");
+    }
+}
+
 #[test]
 fn paths_of_both_hierarchies_are_read() {
     assert_eq!(path("0::/a/b\n"), "/a/b");

@@ -12,8 +12,6 @@ use std::collections::BTreeMap;
 const CLASS: &str = "isolane.dev/class";
 const WEIGHT: &str = "isolane.dev/weight";
 const TENANT: &str = "isolane.dev/tenant";
-/// The annotation with the identifier that the kubelet uses for the cgroup of a static pod.
-const STATIC_IDENTIFIER: &str = "kubernetes.io/config.hash";
 /// Beginning of the assignments' names.
 pub(super) const PREFIX: &str = "pod-";
 /// Longest name of a tenant, bytes.
@@ -48,8 +46,6 @@ struct Metadata {
     uid: String,
     #[serde(default)]
     labels: BTreeMap<String, String>,
-    #[serde(default)]
-    annotations: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -83,7 +79,8 @@ impl Wanted {
     }
 
     fn add(&mut self, pod: &Metadata, bounds: &Bounds) {
-        let identifier = pod.annotations.get(STATIC_IDENTIFIER).unwrap_or(&pod.uid);
+        // Not the annotation of a static pod's hash: every author may write it.
+        let identifier = &pod.uid;
         let plain = |c: char| c.is_ascii_hexdigit() || c == '-';
         if identifier.is_empty() || !identifier.chars().all(plain) {
             self.say(
@@ -242,17 +239,29 @@ mod tests {
         assert_eq!(wanted(&format!("{unlabelled},{ended}")), Wanted::default());
     }
 
+    /// The attack: an author writes the annotations of a static pod, with the identifier of another pod.
     #[test]
-    fn a_static_pod_has_the_cgroup_of_its_hash() {
-        let pod = pod("kube-system", "etcd", "\"isolane.dev/weight\":\"2\"").replace(
-            "\"labels\"",
-            "\"annotations\":{\"kubernetes.io/config.hash\":\"deadbeef\"},\"labels\"",
-        );
-        let wanted = wanted(&pod);
-        assert_eq!(
-            wanted.assignments["pod-deadbeef"].members,
-            Members::Pod("deadbeef".to_owned())
-        );
+    fn an_annotation_makes_no_pod_another_one() {
+        let victim = pod("prod", "cache", "\"isolane.dev/weight\":\"8\"");
+        let own = UID.replace("00a", "00b");
+        let notes =
+            ["hash", "mirror"].map(|name| format!("\"kubernetes.io/config.{name}\":\"{UID}\""));
+        let attacker = pod("evil", "a", "\"isolane.dev/weight\":\"2\"")
+            .replace(UID, &own)
+            .replace(
+                "\"labels\"",
+                &format!("\"annotations\":{{{}}},\"labels\"", notes.join(",")),
+            );
+        for list in [
+            format!("{victim},{attacker}"),
+            format!("{attacker},{victim}"),
+        ] {
+            let wanted = wanted(&list);
+            let names: Vec<_> = wanted.assignments.keys().cloned().collect();
+            assert_eq!(names, [format!("pod-{UID}"), format!("pod-{own}")]);
+            let tenant = &wanted.assignments[&format!("pod-{UID}")].tenant;
+            assert_eq!(tenant.as_deref(), Some("prod/cache"));
+        }
     }
 
     #[test]
