@@ -80,7 +80,7 @@ fuzz-python: need-cargo ## fuzz every decoder of the Python package under atheri
 miri: need-cargo ## run tests of sessions and of the preload library under Miri (needs the nightly toolchain with miri and rust-src)
 	@.ci/memory miri
 
-sanitize: need-cargo ## run tests of preload library, sessions, C interface, emulator, enforcer and isolaned under SANITIZER=address or thread (nightly)
+sanitize: need-cargo ## run the tests that docs/internals/fuzzing.md lists under SANITIZER=address or thread (nightly)
 	@.ci/memory $(or $(SANITIZER),address)
 
 vopr: need-cargo ## run the quota server, the daemon and the memory service by seed under random faults for HOURS=0.1; SEED=n runs one seed
