@@ -247,7 +247,12 @@ impl Run<'_> {
             }
             let batch = searcher.propose(&self.ground());
             if batch.is_empty() {
-                return Ok(());
+                if !self.tests || self.untested().is_empty() {
+                    return Ok(());
+                }
+                // A tested condition may leave more workloads outside the anomaly.
+                self.test(bench)?;
+                continue;
             }
             let observed = self.observe(bench, batch)?;
             searcher.observe(&self.ground(), &observed);

@@ -6,6 +6,7 @@ use crate::hunt::{Ended, HuntResult, Settings, hunt, hunt_watched};
 use crate::region::Region;
 use crate::rule::Rule;
 use crate::search::{NAMES, Stages};
+use crate::space::{Allowed, Feature};
 use crate::state::{Header, JOURNAL_NAME, Journal, Known, Start};
 use crate::synthetic::{Synthetic, bench, bounds, counters, fault, five_faults, options, space};
 use std::path::Path;
@@ -120,6 +121,31 @@ fn a_target_that_is_anomalous_everywhere_is_searched_through() {
         (result.anomalies.len(), result.ended),
         (1, Ended::Exhausted)
     );
+}
+
+#[test]
+fn a_space_that_is_searched_through_early_has_its_conditions_tested() {
+    let target = Synthetic {
+        faults: vec![fault(
+            crate::monitor::Symptom::PauseFrames,
+            &[(Feature::Mtu, Allowed::Set(vec![2_048, 4_096]))],
+        )],
+        ..Synthetic::default()
+    };
+    let few = "mtu = [1024, 2048, 4096]\nservice = \"rc-write\"\nqueue_pairs = 4\nregions = 1\nregion_bytes = 65536\n\
+               memory_a = \"local\"\nmemory_b = \"local\"\nelements = 1\nrequests = 1\nsizes = 4096\npost_list = 1\n\
+               depth = [8, 16]\nreceive_depth = 16\nreceive_batch = 1";
+    let space = space().restricted(few, "few").unwrap();
+    let mut bench = bench(&target, 1_000, 1);
+    let result = hunt(&mut bench, &space, &settings("factors", 1, &target)).unwrap();
+    assert_eq!(result.ended, Ended::Exhausted);
+    let sets = result.anomalies.iter().map(|one| one.set.as_ref().unwrap());
+    for set in sets {
+        assert!(set.checks.is_some(), "{set:?}");
+        let conditions: Vec<_> = set.region.features.keys().collect();
+        assert_eq!(conditions, [&Feature::Mtu]);
+    }
+    assert_eq!(result.anomalies.len(), 1);
 }
 
 #[test]
