@@ -13,8 +13,7 @@ pub fn parse(file: &str, text: &str) -> Result<Assignment, InputError> {
     let source = Source { file, text };
     let tree = source.tree()?;
     let table = Table::open(source, tree.get_ref(), 0, keys::ASSIGNMENT, None)?;
-    let mut assignment = Assignment::default();
-    assignment.members = match (cgroup(&table)?, pod(&table)?) {
+    let members = match (cgroup(&table)?, pod(&table)?) {
         (Some(pattern), None) => Members::Cgroup(pattern),
         (None, Some(identifier)) => Members::Pod(identifier),
         (None, None) => {
@@ -23,11 +22,15 @@ pub fn parse(file: &str, text: &str) -> Result<Assignment, InputError> {
         (Some(_), Some(_)) => return Err(table.wrong("pod", "must not be beside cgroup")),
     };
     // A pattern that fits every process would give the whole machine to one workload.
-    if matches!(&assignment.members, Members::Cgroup(pattern) if !pattern.contains(|c: char| c.is_ascii_alphanumeric()))
+    if matches!(&members, Members::Cgroup(pattern) if !pattern.contains(|c: char| c.is_ascii_alphanumeric()))
     {
         return Err(table.wrong("cgroup", "must name a part of the cgroup's path"));
     }
-    assignment.tenant = name(&table, "tenant")?;
+    let mut assignment = Assignment {
+        members,
+        tenant: name(&table, "tenant")?,
+        ..Assignment::default()
+    };
     let class = table.choice::<String>("class")?;
     assignment.class =
         class.map(|class| Class::from_name(&class).expect("the list has the class's own names"));
