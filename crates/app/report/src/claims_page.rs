@@ -39,8 +39,8 @@ pub(crate) fn page(rows: &[ClaimRow]) -> String {
         kicker: "Claims",
         title,
         verdict: &verdict,
-        about: "A prediction is out-of-sample: no parameter, setting or mechanism was changed after its outcome was seen. \
-                A calibration is in-sample. Tolerances are fixed before the run.",
+        about: "A claim is a calibration if a parameter, setting or mechanism was changed to meet the published number, and \
+                otherwise a prediction. Tolerances are fixed before the run.",
         plot: &figure(
             "claims-within",
             "Claims within tolerance, of those with a published value",

@@ -239,7 +239,7 @@ fn equal_runs_are_shared_between_claims() {
 
         - `prediction`: no parameter, setting or mechanism was changed to meet the published number.
         - `calibration`: one was.
-        - Out-of-sample: predictions whose value has stayed the same since their first recorded run, although mechanisms and settings changed.
+        - Out-of-sample: predictions for whose sake, as far as the history shows, no mechanism or setting was changed; no change has moved their values.
         - In-sample: all calibrations and all other predictions.
         - `ordering`: words that are read as a number, and comparisons that hardly can fail. They count apart.
         - `arithmetic`: the claim follows from formats, definitions and formulas.

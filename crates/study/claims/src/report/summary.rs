@@ -1,7 +1,7 @@
 //! `CLAIMS.md` and `claims/outcomes.txt`: the score of each system with every miss, and the outcome of every claim.
 //!
-//! Out-of-sample claims are predictions whose value no later change of a mechanism or a setting has moved (not
-//! [`ClaimReport::seen`]). In-sample claims are all others. The two rates are stated apart.
+//! Out-of-sample claims are predictions without [`ClaimReport::seen`]. In-sample claims are all others. The two rates are stated
+//! apart.
 
 use super::{ClaimReport, Tally};
 use crate::claim::{ClaimKind, ClaimTestbed};
@@ -38,7 +38,7 @@ pub fn markdown(reports: &[ClaimReport]) -> String {
          What the papers state in numbers, and what Isolane's simulators give. `make claims` writes this page; do not edit it.\n\n\
          - `prediction`: no parameter, setting or mechanism was changed to meet the published number.\n\
          - `calibration`: one was.\n\
-         - Out-of-sample: predictions whose value has stayed the same since their first recorded run, although mechanisms and settings changed.\n\
+         - Out-of-sample: predictions for whose sake, as far as the history shows, no mechanism or setting was changed; no change has moved their values.\n\
          - In-sample: all calibrations and all other predictions.\n\
          - `ordering`: words that are read as a number, and comparisons that hardly can fail. They count apart.\n\
          - `arithmetic`: the claim follows from formats, definitions and formulas.\n\n\
