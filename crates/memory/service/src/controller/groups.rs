@@ -12,6 +12,7 @@ use crate::error::MemError;
 use crate::host::MemoryHost;
 use crate::journal::Owed;
 use crate::tiers::parse_list;
+use isolane_common_linux::cgroup::{self, Workload};
 use isolane_common_quantities::units::Bytes;
 
 /// Whether a cgroup has processes.
@@ -111,7 +112,7 @@ impl HostGroups {
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 
-    /// Cgroups below `path` whose last part is wanted, nearest to the root first.
+    /// Cgroups below `path` that the host made and whose last part is wanted, nearest to the root first.
     fn search(
         &self,
         path: &str,
@@ -125,7 +126,8 @@ impl HostGroups {
         };
         for name in self.host.root.list(&directory) {
             let below = format!("{}/{name}", path.trim_end_matches('/'));
-            if !self.host.root.path(&format!("{directory}/{name}")).is_dir() {
+            let is_directory = self.host.root.path(&format!("{directory}/{name}")).is_dir();
+            if !is_directory || !is_of_host(path, &below) {
                 continue;
             }
             match Cgroup::new(&below) {
@@ -157,6 +159,14 @@ impl HostGroups {
 
 /// Depth of containers: a systemd slice in a slice in a slice, twice.
 const DEPTH_MAX: u32 = 8;
+
+/// Whether the host made the cgroup `path`, which is directly below `parent`. A tenant may make cgroups below its own, with
+/// the name of another tenant's pod or container.
+fn is_of_host(parent: &str, path: &str) -> bool {
+    let responsible = cgroup::responsible(path);
+    // The host also makes the containers of a pod.
+    responsible == path || responsible == parent && Workload::of(parent).pod.is_some()
+}
 
 impl Groups for HostGroups {
     fn own(&self, name: &str) -> Result<Cgroup, MemError> {

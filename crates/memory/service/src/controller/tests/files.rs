@@ -286,3 +286,35 @@ fn pods_and_containers_are_found_as_kubelet_and_runtimes_name_them() {
         assert_eq!(admission.cgroup, path);
     }
 }
+
+/// The attack: a container makes cgroups with the names of another pod and another container below its own.
+#[test]
+fn what_a_container_makes_below_its_cgroup_is_no_pod_and_no_container() {
+    let uid = "5bd5e9a4-11aa-4ee1-9d3c-0c5f3c0b4b1e";
+    let other = "11111111-11aa-4ee1-9d3c-0c5f3c0b4b1e";
+    let wanted = "fedcba9876543210fedcba9876543210";
+    let theirs = format!("/kubepods/burstable/pod{other}/{ID}");
+    let own = format!("/kubepods/burstable/pod{uid}");
+    for (place, path) in [
+        (format!("pod = \"{uid}\""), own.clone()),
+        (
+            format!("container = \"{wanted}\""),
+            format!("{own}/{wanted}"),
+        ),
+    ] {
+        let request = format!(
+            "name = \"x\"\ntype = \"best-effort\"\npriority = 1\nmemory = \"64MiB\"\n{place}\n"
+        );
+        let mut machine = Machine::new(Sharing::Strict);
+        machine.group(&format!("{theirs}/pod{uid}"), 100);
+        machine.group(&format!("{theirs}/{wanted}"), 100);
+        machine.group(&format!("/system.slice/a.service/{wanted}"), 100);
+        let answer = machine.submit_file(&request);
+        assert!(!matches!(answer, Answer::Admitted(_)), "{answer:?}");
+        machine.group(&path, 100);
+        let Answer::Admitted(admission) = machine.submit_file(&request) else {
+            panic!("{path} is not the only one");
+        };
+        assert_eq!(admission.cgroup, path);
+    }
+}
