@@ -4,7 +4,7 @@
 //! simulated clock, and the processes, which draw credit from their leases as the preload library does. Faults: the
 //! daemon is killed or stops for a time, wake-ups and ends of connections are noticed late, processes are killed, the
 //! configuration is loaded again with other rates and weights, peers report, and reference messages are late. Enforcers
-//! ([`enforcer`]) come, limit tenants over a socket, and are killed. After each
+//! (`enforcer.rs`) come, limit tenants over a socket, and are killed. After each
 //! step the leases in the shared memory must keep the invariants. At the end faults stop, and tenants must share
 //! each device by weight. Units: nanoseconds, bytes. Limits: processes have no sockets and no queue pairs; both directions are
 //! opened, one is used.
