@@ -34,6 +34,8 @@ use std::collections::BTreeMap;
 const TEST_EXPERIMENTS: f64 = 100.0;
 /// Part of the budget that is used before conditions are tested.
 const SEARCHED_FIRST: f64 = 0.5;
+/// Proposed points in a row without a new experiment after which a small space counts as searched through.
+const REPEATED_MAX: usize = 64;
 
 /// How to search.
 #[derive(Clone, Debug, PartialEq)]
@@ -61,7 +63,7 @@ pub enum Ended {
     Budget,
     /// The user stopped it.
     Interrupted,
-    /// No point outside of the known anomalies was left.
+    /// No new point outside of the known anomalies was left.
     Exhausted,
     /// It goes on, or was killed: this is what it had when it last found something.
     Unfinished,
@@ -240,22 +242,27 @@ struct Run<'a> {
 impl Run<'_> {
     fn all(&mut self, bench: &mut Bench<'_>, searcher: &mut dyn Searcher) -> Result<(), Stop> {
         self.rank(bench)?;
+        let mut repeated = 0;
         loop {
             let test = self.untested().len() as f64 * TEST_EXPERIMENTS;
             if self.tests && bench.part() >= SEARCHED_FIRST && bench.left() <= test {
                 self.test(bench)?;
             }
             let batch = searcher.propose(&self.ground());
-            if batch.is_empty() {
+            if batch.is_empty() || repeated >= REPEATED_MAX {
                 if !self.tests || self.untested().is_empty() {
                     return Ok(());
                 }
                 // A tested condition may leave more workloads outside the anomaly.
                 self.test(bench)?;
+                repeated = 0;
                 continue;
             }
+            let (before, proposed) = (bench.spent().experiments, batch.len());
             let observed = self.observe(bench, batch)?;
             searcher.observe(&self.ground(), &observed);
+            let is_new = bench.spent().experiments > before;
+            repeated = if is_new { 0 } else { repeated + proposed };
         }
     }
 

@@ -82,7 +82,7 @@ pub fn render(result: &HuntResult, space: &Space, width: Option<usize>) -> Strin
         Ended::Budget => "the budget is used",
         Ended::Interrupted => "interrupted",
         Ended::Unfinished => "not finished",
-        Ended::Exhausted => "no workload outside the known anomalies is left",
+        Ended::Exhausted => "no new workload outside the known anomalies is left",
     };
     let _ = writeln!(
         text,

@@ -137,7 +137,7 @@ fn a_space_that_is_searched_through_early_has_its_conditions_tested() {
                depth = [8, 16]\nreceive_depth = 16\nreceive_batch = 1";
     let space = space().restricted(few, "few").unwrap();
     let mut bench = bench(&target, 1_000, 1);
-    let result = hunt(&mut bench, &space, &settings("factors", 1, &target)).unwrap();
+    let result = hunt(&mut bench, &space, &settings("random", 1, &target)).unwrap();
     assert_eq!(result.ended, Ended::Exhausted);
     let sets = result.anomalies.iter().map(|one| one.set.as_ref().unwrap());
     for set in sets {
