@@ -189,9 +189,10 @@ fn with_dynamic_assignment_backlogged_flows_share_evenly_and_in_order() {
     let backlogged = result
         .flow_gbps
         .iter()
-        .filter(|gbps| **gbps > 0.9 * most)
+        .filter(|gbps| **gbps > 0.75 * most)
         .count();
-    // Two that shared a queue would have half of the third's, alone with it.
+    // Two that shared a queue would have half of the third's, alone with it. Flows that moved to a queue of their own while it
+    // was measured have a little less than the third.
     assert!(backlogged >= 2, "{result:?}");
     assert_eq!(result.counts["reordered"], 0, "{result:?}");
     assert_eq!(

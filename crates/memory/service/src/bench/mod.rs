@@ -286,7 +286,8 @@ mod tests {
     fn latency_reports_what_it_accessed() {
         let settings = LatencySettings {
             region: Bytes::from_mib(1),
-            length: Duration::from_millis(5),
+            // Many turns of a busy machine's processor.
+            length: Duration::from_millis(200),
             ..LatencySettings::default()
         };
         let result = latency(&settings).unwrap();
