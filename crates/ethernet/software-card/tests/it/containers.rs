@@ -216,7 +216,7 @@ fn weights_of_routed_containers_decide_too() {
     }
 }
 
-/// The bytes of the container with weight 2 and sixteen flows for each byte of the other one.
+/// The bytes of the container with weight 2 and sixteen flows for each byte of the other one, the median of five seconds.
 fn ratio_of(routed: bool) -> Option<f64> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -278,22 +278,24 @@ fn ratio_of(routed: bool) -> Option<f64> {
         let busy = flows.iter().filter(|flow| flow.sent_bytes > 200_000);
         busy.count() >= all as usize
     });
-    nic.record().expect("the card runs");
-    std::thread::sleep(std::time::Duration::from_secs(4));
-    let (record, _) = nic.recorded().expect("the card runs").expect("it recorded");
-    let owners: Vec<u64> = dqa.flows().iter().map(|flow| flow.owner).collect();
+    // The median: in one of the seconds the machine may stop the single flow's sender for longer than its queue lasts.
+    let mut ratios = [0; 5].map(|_| ratio_in_a_second(&mut nic));
+    ratios.sort_by(f64::total_cmp);
     drop(senders);
     drop(servers);
+    eprintln!("17 flows, routed {routed}: weight 2 and 16 flows have {ratios:.3?} times the bytes");
+    Some(ratios[2])
+}
+
+fn ratio_in_a_second(nic: &mut Nic) -> f64 {
+    nic.record().expect("the card runs");
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    let (record, _) = nic.recorded().expect("the card runs").expect("it recorded");
     let flows = record.bulk(17);
     assert_eq!(flows.len(), 17, "every flow sends");
     let bytes = |port: u16| {
         let of = flows.iter().filter(|flow| flow.key.ports[1] == port);
         of.map(|flow| flow.bytes).sum::<u64>() as f64
     };
-    let (one, many) = (bytes(5_201), bytes(5_202));
-    let ratio = many / one;
-    eprintln!(
-        "17 flows, routed {routed}: weight 2 and 16 flows have {ratio:.3} times the bytes; {owners:?}"
-    );
-    Some(ratio)
+    bytes(5_202) / bytes(5_201)
 }
