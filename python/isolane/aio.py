@@ -28,7 +28,7 @@ __all__ = ["AioChannel", "channel"]
 class AioChannel(PerClass, grpc.aio.Channel):
     """One grpc.aio channel for each class, of each backend if they are given; every call takes the one that admission gives it.
 
-    It is for any generated stub. Without credentials it is an insecure one; `backends` is as in `isolane.rpc.channel`.
+    Any generated stub takes this channel. Without `credentials` the channel is insecure; `isolane.rpc.channel` describes `backends`.
     """
 
     def __init__(

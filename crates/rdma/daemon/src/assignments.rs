@@ -310,14 +310,8 @@ impl Folder {
     pub fn applied(&self, config: &Config) -> Config {
         let mut config = config.clone();
         let rules = self.read.values().map(|assignment| Rule {
-            cgroup: match &assignment.members {
-                Members::Cgroup(pattern) => Some(pattern.clone()),
-                Members::Pod(_) => None,
-            },
-            pod: match &assignment.members {
-                Members::Cgroup(_) => None,
-                Members::Pod(identifier) => Some(identifier.clone()),
-            },
+            cgroup: assignment.members.cgroup().map(str::to_owned),
+            pod: assignment.members.pod().map(str::to_owned),
             tenant: assignment.tenant.clone(),
             class: assignment.class,
             // The workload's author chooses its class: a label, or an option of the job.

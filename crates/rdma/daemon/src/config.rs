@@ -176,6 +176,24 @@ pub enum Members {
     Pod(String),
 }
 
+impl Members {
+    /// The pattern of cgroups, where there is one.
+    pub fn cgroup(&self) -> Option<&str> {
+        match self {
+            Self::Cgroup(pattern) => Some(pattern),
+            Self::Pod(_) => None,
+        }
+    }
+
+    /// The pod's identifier, where there is one.
+    pub fn pod(&self) -> Option<&str> {
+        match self {
+            Self::Cgroup(_) => None,
+            Self::Pod(identifier) => Some(identifier),
+        }
+    }
+}
+
 impl Default for Members {
     fn default() -> Self {
         Self::Cgroup(String::new())

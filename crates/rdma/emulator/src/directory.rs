@@ -150,7 +150,7 @@ fn answers(path: &Path) -> bool {
 impl Drop for Directory {
     fn drop(&mut self) {
         self.empty();
-        // A file of somebody else keeps it.
+        // The directory stays if it has a file that is not the broker's.
         let _ = std::fs::remove_dir(&self.path);
     }
 }

@@ -325,7 +325,9 @@ impl Run {
                 let is_free = group.limits.is_none() && group.cpu == group.cpu_before;
                 match is_free && !(path.starts_with(own::PARENT) && group.processes.is_empty()) {
                     true => continue,
-                    false => return Err(format!("{path} is nobody's: {group:?}")),
+                    false => {
+                        return Err(format!("{path} is limited for no application: {group:?}"));
+                    }
                 }
             };
             let limits = &application.limits;

@@ -55,7 +55,7 @@ pub struct Group {
 /// What outlives the service.
 #[derive(Debug, Default)]
 pub struct State {
-    /// By path.
+    /// The cgroups by path.
     pub groups: BTreeMap<String, Group>,
     /// As it was last saved.
     pub journal: Option<Journal>,
@@ -63,13 +63,13 @@ pub struct State {
     pub refuse: BTreeMap<&'static str, u32>,
     /// The service is killed at this call from now.
     pub dies_in: Option<u32>,
-    /// The last inode.
+    /// The inode of the newest cgroup.
     pub inodes: u64,
     /// How old the sensors' picture is, ms.
     pub sensors_old_ms: u64,
     /// Processes that left where the test had put them for another place than a cgroup of ours.
     pub moved: BTreeMap<u32, String>,
-    /// Floors by cgroup.
+    /// `memory.min` and `memory.low` of each cgroup, by path.
     pub floors: BTreeMap<String, Floors>,
     /// How often the kernel went below a floor.
     pub breaches: BTreeMap<String, u64>,
@@ -89,7 +89,7 @@ impl Group {
     }
 }
 
-/// A machine.
+/// A machine whose cgroups, tiers and processes are in memory.
 #[derive(Clone, Debug, Default)]
 pub struct World(Arc<Mutex<State>>);
 

@@ -16,7 +16,7 @@ pub enum Meaning {
     Any,
     /// The host that connects.
     Loopback,
-    /// Who has joined a group; nobody can here.
+    /// The members of a multicast group, which the emulator does not have.
     Group,
     /// This host.
     Host(u32),

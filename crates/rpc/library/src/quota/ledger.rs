@@ -31,7 +31,7 @@ pub struct Ledger {
     log: Mutex<Log>,
 }
 
-/// Outages of the store, and the lines about them that nobody took.
+/// Outages of the store, with their lines that are not printed yet.
 struct Log {
     append: Outage,
     replace: Outage,

@@ -94,7 +94,7 @@ impl Enforcer {
             .poll(units::Instant::from_ps(elapsed_ns * 1_000), &seen);
     }
 
-    /// Whether the daemon was told before `by_ns` whose a process is.
+    /// Whether the daemon was told before `by_ns` which tenant owns the process.
     pub(super) fn has_told(&self, process: &Process, by_ns: u64) -> bool {
         let known_ns = self.known_ns.get(&process.number);
         known_ns.is_some_and(|&known_ns| known_ns < by_ns)

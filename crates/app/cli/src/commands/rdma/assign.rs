@@ -111,14 +111,8 @@ impl Listed {
     pub(super) fn of(name: &str, assignment: &Assignment) -> Self {
         Self {
             name: name.to_owned(),
-            cgroup: match &assignment.members {
-                Members::Cgroup(pattern) => Some(pattern.clone()),
-                Members::Pod(_) => None,
-            },
-            pod: match &assignment.members {
-                Members::Cgroup(_) => None,
-                Members::Pod(identifier) => Some(identifier.clone()),
-            },
+            cgroup: assignment.members.cgroup().map(str::to_owned),
+            pod: assignment.members.pod().map(str::to_owned),
             tenant: assignment.tenant.clone(),
             class: assignment.class.map(Class::name),
             weight: assignment.weight,
