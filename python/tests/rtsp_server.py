@@ -72,8 +72,19 @@ class Camera:
                 lines.append("Session: 1")
             writer.write("\r\n".join(["RTSP/1.0 200 OK", *lines, "", body]).encode())
             if method == "PLAY":
-                await self._play(writer)
+                # A connection that is closed with reports of the client in it is reset, and frames on their way are lost.
+                reports = asyncio.ensure_future(self._until_closed(reader))
+                try:
+                    await self._play(writer)
+                    writer.write_eof()
+                    await reports
+                finally:
+                    reports.cancel()
                 return
+
+    async def _until_closed(self, reader: asyncio.StreamReader) -> None:
+        while await reader.read(65536):
+            pass
 
     async def _play(self, writer: asyncio.StreamWriter) -> None:
         sequence = number = 0
