@@ -23,10 +23,35 @@ pub struct Channel {
 #[repr(C)]
 pub struct Completions {
     cq: ibv_cq_ex,
-    /// None after a resize that the broker has made and whose memory this process could not map.
-    ring: Mutex<Option<Ring>>,
+    memory: Mutex<Memory>,
     /// Between the beginning and the end of extended polling.
     current: Mutex<Entry>,
+}
+
+/// The memory of a completion queue.
+#[derive(Debug)]
+struct Memory {
+    ring: Ring,
+    /// The memory of a resize that the broker has made, until this process has mapped it: its file, its entries, and how many
+    /// entries of `ring` belong into it.
+    next: Option<(OwnedFd, u32, u64)>,
+}
+
+impl Memory {
+    /// The queue; `None` after a resize whose memory this process could not map.
+    fn ring(&self) -> Option<&Ring> {
+        self.next.is_none().then_some(&self.ring)
+    }
+
+    /// Maps the memory of a resize, if there is one, and copies the completions that were not polled.
+    fn advance(&mut self) -> Result<(), c_int> {
+        if let Some((file, entries, waiting)) = &self.next {
+            let new = Ring::map(file, *entries).map_err(|error| error.raw_os_error())?;
+            new.take_over(&self.ring, *waiting);
+            (self.ring, self.next) = (new, None);
+        }
+        Ok(())
+    }
 }
 
 /// `ibv_create_comp_channel`.
@@ -170,7 +195,7 @@ unsafe fn new(
     };
     let completions = Box::into_raw(Box::new(Completions {
         cq,
-        ring: Mutex::new(Some(ring)),
+        memory: Mutex::new(Memory { ring, next: None }),
         current: Mutex::default(),
     }));
     lock(&ours.objects).insert((Kind::Completions, handle), completions.expose_provenance());
@@ -192,25 +217,19 @@ pub unsafe fn resize(cq: *mut ibv_cq, cqe: c_int) -> c_int {
         let ours = &*cq.cast::<Completions>();
         (ours, Context::of((*cq).context), (*cq).handle)
     };
-    // Nobody polls or arms while the broker copies.
-    let mut ring = lock(&ours.ring);
-    let request = Writer::of(&[op::RESIZE_CQ, pack(handle, entries)]);
-    let answer = match context.connection.call(&request) {
-        Ok(answer) => answer,
-        Err(errno) => return errno,
-    };
-    // From here on the broker writes to the new queue only.
-    *ring = None;
-    let Some(fd) = answer.fd else {
-        return libc::EPROTO;
-    };
-    match Ring::map(fd, entries) {
-        Ok(new) => *ring = Some(new),
-        Err(error) => return error.raw_os_error(),
-    }
+    // Nobody polls or arms before the new queue has what was not polled.
+    let mut memory = lock(&ours.memory);
+    let resized = memory.advance().and_then(|()| {
+        let request = Writer::of(&[op::RESIZE_CQ, pack(handle, entries)]);
+        let answer = context.connection.call(&request)?;
+        let waiting = answer.reader().word().ok_or(libc::EPROTO)?;
+        // From here on the broker writes to the new queue only.
+        memory.next = Some((answer.fd.ok_or(libc::EPROTO)?, entries, waiting));
+        memory.advance()
+    });
     // SAFETY: the caller's promise; programs read the size when they have resized.
-    unsafe { (*cq).cqe = cqe };
-    0
+    unsafe { (*cq).cqe = memory.ring.capacity() as c_int };
+    resized.err().unwrap_or(0)
 }
 
 /// `ibv_modify_cq`: moderation of events changes nothing, as every completion is a moment of its own.
@@ -288,8 +307,8 @@ pub unsafe fn ack_events(cq: *mut ibv_cq, count: c_uint) {
 pub(crate) unsafe extern "C" fn arm(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     // SAFETY: the header's function gives a queue of ours.
     let ours = unsafe { &*cq.cast::<Completions>() };
-    let ring = lock(&ours.ring);
-    let Some(ring) = ring.as_ref() else {
+    let memory = lock(&ours.memory);
+    let Some(ring) = memory.ring() else {
         return libc::EIO;
     };
     ring.arm(solicited_only != 0);
@@ -322,8 +341,8 @@ fn take(context: &Context, ring: &Ring) -> Option<Entry> {
 pub(crate) unsafe extern "C" fn poll(cq: *mut ibv_cq, count: c_int, target: *mut ibv_wc) -> c_int {
     // SAFETY: the header's function gives a queue of ours, with room for `count` completions.
     let ours = unsafe { &*cq.cast::<Completions>() };
-    let ring = lock(&ours.ring);
-    let Some(ring) = ring.as_ref() else {
+    let memory = lock(&ours.memory);
+    let Some(ring) = memory.ring() else {
         return -1;
     };
     // SAFETY: as above.
@@ -369,8 +388,8 @@ unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
     // SAFETY: the header's function gives a queue of ours.
     unsafe {
         let ours = &*cq.cast::<Completions>();
-        let ring = lock(&ours.ring);
-        let Some(ring) = ring.as_ref() else {
+        let memory = lock(&ours.memory);
+        let Some(ring) = memory.ring() else {
             return libc::EIO;
         };
         match take(Context::of((*cq).context), ring) {
@@ -416,10 +435,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_queue_without_its_memory_fails_visibly() {
+    fn a_queue_without_its_memory_fails_visibly_and_loses_nothing() {
+        let completion = Entry {
+            wr_id: 7,
+            ..Entry::default()
+        };
+        let (broker, file) = Ring::create(1).unwrap();
+        let ring = Ring::map(&file, 1).unwrap();
+        assert!(broker.push(&completion));
+        let (new, file) = Ring::create(2).unwrap();
+        let waiting = broker.continue_in(&new, 0).unwrap();
+        // A size that the file does not have cannot be mapped.
+        let next = Some((file, 3, waiting));
         let mut queue = Completions {
             cq: ibv_cq_ex::default(),
-            ring: Mutex::new(None),
+            memory: Mutex::new(Memory { ring, next }),
             current: Mutex::default(),
         };
         let cq = (&raw mut queue).cast();
@@ -431,5 +461,10 @@ mod tests {
             let mut attr = ibv_poll_cq_attr::default();
             assert_eq!(start_poll(cq.cast(), &raw mut attr), libc::EIO);
         }
+        let memory = queue.memory.get_mut().unwrap();
+        assert_eq!(memory.advance(), Err(libc::EINVAL));
+        memory.next.as_mut().unwrap().1 = 2;
+        memory.advance().unwrap();
+        assert_eq!(memory.ring().unwrap().pop(), Some(completion));
     }
 }

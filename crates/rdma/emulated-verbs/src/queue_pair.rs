@@ -71,6 +71,9 @@ fn fits(cap: &ibv_qp_cap) -> bool {
         && cap.max_inline_data as usize <= INLINE_MAX
 }
 
+/// Bytes of a scatter-gather element in a work request.
+const ELEMENT: u32 = 16;
+
 /// A new queue pair.
 ///
 /// # Safety
@@ -86,6 +89,9 @@ pub(crate) unsafe fn new(
     if !fits(&attr.cap) || attr.send_cq.is_null() || attr.recv_cq.is_null() {
         return null(libc::EINVAL);
     }
+    // Devices round up to whole elements of a request, and programs rely on it.
+    let whole = ELEMENT * attr.cap.max_send_sge;
+    attr.cap.max_inline_data = attr.cap.max_inline_data.max(whole.min(INLINE_MAX as u32));
     // SAFETY: the callers' promise.
     unsafe {
         let context = (*pd).context;

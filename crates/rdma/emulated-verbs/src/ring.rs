@@ -188,10 +188,7 @@ impl Ring {
         if produced.wrapping_sub(consumed) >= self.capacity {
             return false;
         }
-        let at = self.entry(produced);
-        for (index, word) in entry.words().into_iter().enumerate() {
-            self.word(at + 8 * index).store(word, Ordering::Relaxed);
-        }
+        self.write(produced, entry);
         let produced = produced.wrapping_add(1);
         self.produced.store(produced, Ordering::Relaxed);
         self.word(0).store(produced, Ordering::SeqCst);
@@ -205,23 +202,38 @@ impl Ring {
         wanted && self.armed().swap(ARMED_NOT, Ordering::SeqCst) != ARMED_NOT
     }
 
-    /// Broker: copies what the client has not taken into a new queue, with what the client waits for. False, without a
-    /// change, if this and `more` entries do not fit. A client that writes a false count gets wrong entries, but never more
-    /// than the broker has written here.
-    pub fn copy_to(&self, new: &Self, more: u64) -> bool {
+    /// Broker: goes on in a new queue, behind the places of the entries that the client has not taken, with what the client
+    /// waits for. The number of these entries, which the client copies by [`Self::take_over`], so that a long queue costs the
+    /// other clients no time. `None`, without a change, if they and `more` entries do not fit. A client that writes a false
+    /// count gets wrong entries, but never more than the broker has written here.
+    pub fn continue_in(&self, new: &Self, more: u64) -> Option<u64> {
         let consumed = self.word(64).load(Ordering::Acquire);
         let produced = self.produced.load(Ordering::Relaxed);
         let written = produced.min(self.capacity);
         let waiting = produced.wrapping_sub(consumed).min(written);
         if waiting.saturating_add(more) > new.capacity {
-            return false;
+            return None;
         }
-        for number in 0..waiting {
-            new.push(&self.read(consumed.wrapping_add(number)));
-        }
+        new.produced.store(waiting, Ordering::Relaxed);
+        new.word(0).store(waiting, Ordering::SeqCst);
         let armed = self.armed().load(Ordering::SeqCst);
         new.armed().store(armed, Ordering::SeqCst);
-        true
+        Some(waiting)
+    }
+
+    /// Client: copies the oldest `waiting` entries of the queue before this one to their places, before it takes any.
+    pub fn take_over(&self, before: &Self, waiting: u64) {
+        let consumed = before.word(64).load(Ordering::Relaxed);
+        for number in 0..waiting.min(self.capacity) {
+            self.write(number, &before.read(consumed.wrapping_add(number)));
+        }
+    }
+
+    fn write(&self, number: u64, entry: &Entry) {
+        let at = self.entry(number);
+        for (index, word) in entry.words().into_iter().enumerate() {
+            self.word(at + 8 * index).store(word, Ordering::Relaxed);
+        }
     }
 
     fn read(&self, number: u64) -> Entry {
@@ -308,15 +320,20 @@ mod tests {
         }
         client.arm(true);
         let (small, _fd) = Ring::create(2).expect("memory");
-        assert!(!broker.copy_to(&small, 0));
-        let (large, _fd) = Ring::create(3).expect("memory");
-        assert!(!broker.copy_to(&large, 1) && large.pop().is_none());
-        assert!(broker.copy_to(&large, 0) && large.take_armed(true));
-        assert!(!large.push(&entry(9)), "full");
-        for number in 1..4 {
-            assert_eq!(large.pop(), Some(entry(number)));
+        assert_eq!(broker.continue_in(&small, 0), None);
+        let (large, fd) = Ring::create(4).expect("memory");
+        assert_eq!(broker.continue_in(&large, 2), None);
+        assert_eq!(broker.continue_in(&large, 1), Some(3));
+        assert!(large.take_armed(true));
+        assert!(large.push(&entry(4)) && !large.push(&entry(9)), "full");
+        let empty = Entry::from_words([0; 8]);
+        assert_eq!(large.read(0), empty, "the broker copies nothing");
+        let new = Ring::map(&fd, 4).expect("the file");
+        new.take_over(&client, 3);
+        for number in 1..5 {
+            assert_eq!(new.pop(), Some(entry(number)));
         }
-        assert_eq!(large.pop(), None);
+        assert_eq!(new.pop(), None);
     }
 
     #[test]
@@ -330,7 +347,8 @@ mod tests {
             client.word(0).store(produced, Ordering::Relaxed);
             client.word(64).store(consumed, Ordering::Relaxed);
             let (other, _fd) = Ring::create(2).expect("memory");
-            assert!(broker.copy_to(&other, 0), "{produced}, {consumed}");
+            let waiting = broker.continue_in(&other, 0).expect("there is room");
+            assert!(waiting <= 2, "{produced}, {consumed}: {waiting}");
         }
         client.word(64).store(2, Ordering::Relaxed);
         assert!(broker.push(&entry(2)));

@@ -13,7 +13,7 @@ use rustix::net::{
 use std::io::{IoSlice, IoSliceMut};
 
 /// Version of this protocol: both ends compare it.
-pub const VERSION: u64 = 4;
+pub const VERSION: u64 = 5;
 /// Longest message, bytes.
 pub const MESSAGE_MAX: usize = 32 << 10;
 /// Most scatter-gather elements of one work request.

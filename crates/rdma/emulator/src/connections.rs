@@ -14,6 +14,7 @@
 //! libraries, not here.
 
 mod ports;
+mod waiting;
 
 use crate::answer::{Answered, event_pipe, known, words};
 use isolane_rdma_emulated_verbs::cm::message::{
@@ -22,6 +23,8 @@ use isolane_rdma_emulated_verbs::cm::message::{
 use isolane_rdma_emulated_verbs::wire::{Reader, Writer, op};
 use rustix::fd::OwnedFd;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+use waiting::Waiting;
 
 /// Identifiers of one client.
 pub(crate) const IDS_MAX: usize = 1024;
@@ -44,6 +47,9 @@ pub(crate) struct Connections {
     ids: BTreeMap<u32, Identifier>,
     /// Identifiers by port space and port.
     bound: BTreeMap<(u32, u16), BTreeSet<u32>>,
+    waiting: Waiting,
+    /// Real time since the broker's start.
+    now: Duration,
     last: u32,
     next_port: u16,
 }
@@ -85,6 +91,8 @@ enum State {
     Listens {
         left: u32,
     },
+    /// The request waits for a listener.
+    Waits,
     /// The request is sent.
     Requests,
     /// A request came, to this listener.
@@ -121,6 +129,7 @@ impl Connections {
             self.remove(id);
         }
         self.channels.retain(|_, channel| channel.client != client);
+        self.program_goes(client);
         self.clients.remove(&client);
     }
 
@@ -349,6 +358,11 @@ impl Connections {
             self.remove(request.id);
         }
         self.take_events(id.channel, |event| event.id == number);
+        match id.state {
+            State::Listens { .. } => self.listener_goes(number),
+            State::Waits => self.wait_no_more(number),
+            _ => {}
+        }
         self.leave(number, Parameters::default());
         self.unbind(number);
         self.forget(number);
@@ -427,6 +441,10 @@ impl Connections {
             return Err(libc::EINVAL);
         }
         let Some(listener) = self.listener(from.ports, from.remote) else {
+            if self.may_come(from.ports, from.remote) {
+                self.wait(number, parameters);
+                return words(&[]);
+            }
             return self.tell(number, kind::REJECTED, NOBODY_LISTENS);
         };
         let at = self.ids[&listener].clone();

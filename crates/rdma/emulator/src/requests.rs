@@ -372,11 +372,10 @@ impl Fabric {
             .filter(|pair| pair.send_completions == handle && pair.transport == Transport::Ud);
         let signalled = |work: &&Work| work.request.flags & IBV_SEND_SIGNALED != 0;
         let owed = pairs.flat_map(|pair| &pair.work).filter(signalled).count();
-        if !queue.ring.copy_to(&ring, owed as u64) {
-            return Err(libc::EINVAL);
-        }
+        let waiting = queue.ring.continue_in(&ring, owed as u64);
+        let waiting = waiting.ok_or(libc::EINVAL)?;
         queue.ring = ring;
-        let (answer, _) = words(&[])?;
+        let (answer, _) = words(&[waiting])?;
         Ok((answer, Some(fd)))
     }
 

@@ -140,6 +140,7 @@ impl Broker {
             stopped,
             clients: BTreeMap::new(),
             next: 0,
+            begun: Wall::now(),
             accepts_from: None,
             open_time: settings.open_time,
             rejected: 0,
@@ -205,6 +206,7 @@ struct Server {
     stopped: OwnedFd,
     clients: BTreeMap<u32, Place>,
     next: u32,
+    begun: Wall,
     /// Nothing is accepted earlier: the kernel gave no more connections.
     accepts_from: Option<Wall>,
     open_time: Duration,
@@ -229,6 +231,7 @@ impl Server {
             if !self.take_messages() {
                 break;
             }
+            self.fabric.connections.pass(self.begun.elapsed());
             self.take_reports(due);
             if works {
                 self.clock.worked(begin.elapsed());
@@ -304,7 +307,9 @@ impl Server {
         let expires = unopened.map(|since| self.open_time.saturating_sub(since.elapsed()));
         let accepts = self.accepts_from;
         let accepts = accepts.map(|until| until.saturating_duration_since(Wall::now()));
-        [event, expires, accepts].into_iter().flatten().min()
+        let waits = self.fabric.connections.waits_until();
+        let waits = waits.map(|until| until.saturating_sub(self.begun.elapsed()));
+        [event, expires, accepts, waits].into_iter().flatten().min()
     }
 
     /// Connections without a device.

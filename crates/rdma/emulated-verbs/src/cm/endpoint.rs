@@ -8,7 +8,7 @@ use super::{address, events, pairs};
 use crate::connection::lock;
 use crate::context::minus_one;
 use isolane_rdma_verbs_sys::*;
-use libc::{addrinfo, sockaddr, sockaddr_storage};
+use libc::{addrinfo, sockaddr_storage};
 use std::ffi::{c_char, c_int};
 
 /// Flags of `rdma_addrinfo`.
@@ -55,7 +55,8 @@ unsafe fn looked_up(
     }
 }
 
-/// `rdma_getaddrinfo`: 0, or an error of getaddrinfo(3), or -1 with `errno`.
+/// `rdma_getaddrinfo`: 0, or an error of getaddrinfo(3), or -1 with `errno`. Without a node and a service, the addresses are those
+/// of the hints.
 ///
 /// # Safety
 /// The names are null or terminated, `hints` is null or valid, and `target` is writable.
@@ -70,7 +71,7 @@ pub unsafe fn look_up(
         let mut entry: Entry = std::mem::zeroed();
         let info = &mut entry.info;
         (info.ai_port_space, info.ai_qp_type) = (PORTS_TCP as c_int, IBV_QPT_RC as c_int);
-        let mut source = None;
+        let (mut source, mut destination) = (None, None);
         if let Some(hints) = hints.as_ref() {
             info.ai_flags = hints.ai_flags;
             info.ai_family = hints.ai_family;
@@ -84,39 +85,43 @@ pub unsafe fn look_up(
                 info.ai_qp_type = hints.ai_qp_type;
             }
             source = address::read(hints.ai_src_addr);
+            destination = address::read(hints.ai_dst_addr);
         }
-        if node.is_null() && service.is_null() {
+        if !node.is_null() || !service.is_null() {
+            let found = match looked_up(node, service, info.ai_flags, info.ai_family) {
+                Ok(found) => found,
+                Err(error) => return error,
+            };
+            info.ai_family = family(found.0);
+            match info.ai_flags & PASSIVE {
+                0 => destination = Some(found),
+                _ => (source, destination) = (Some(found), None),
+            }
+        } else if hints.is_null() {
             return minus_one(libc::EINVAL);
         }
-        let (ip, port) = match looked_up(node, service, info.ai_flags, info.ai_family) {
-            Ok(found) => found,
-            Err(error) => return error,
-        };
-        let is_passive = info.ai_flags & PASSIVE != 0;
-        let length = address::length(ip) as libc::socklen_t;
-        info.ai_family = if ip.is_ipv4() {
-            libc::AF_INET
-        } else {
-            libc::AF_INET6
-        };
         let entry = Box::leak(Box::new(entry));
-        let src: *mut sockaddr = (&raw mut entry.src).cast();
-        let dst: *mut sockaddr = (&raw mut entry.dst).cast();
-        if is_passive {
+        if let Some((ip, port)) = source {
             address::write(&mut entry.src, ip, port);
-            (entry.info.ai_src_addr, entry.info.ai_src_len) = (src, length);
-        } else {
+            entry.info.ai_src_addr = (&raw mut entry.src).cast();
+            entry.info.ai_src_len = address::length(ip) as libc::socklen_t;
+        }
+        if let Some((ip, port)) = destination {
             address::write(&mut entry.dst, ip, port);
-            (entry.info.ai_dst_addr, entry.info.ai_dst_len) = (dst, length);
-            if let Some((ip, port)) = source {
-                address::write(&mut entry.src, ip, port);
-                let length = address::length(ip) as libc::socklen_t;
-                (entry.info.ai_src_addr, entry.info.ai_src_len) = (src, length);
-            }
+            entry.info.ai_dst_addr = (&raw mut entry.dst).cast();
+            entry.info.ai_dst_len = address::length(ip) as libc::socklen_t;
         }
         *target = &raw mut entry.info;
     }
     0
+}
+
+/// The family of an address.
+fn family(ip: std::net::IpAddr) -> c_int {
+    match ip.is_ipv4() {
+        true => libc::AF_INET,
+        false => libc::AF_INET6,
+    }
 }
 
 /// `rdma_freeaddrinfo`.

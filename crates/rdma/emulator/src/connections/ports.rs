@@ -70,6 +70,7 @@ impl Connections {
             _ => BACKLOG_MAX,
         };
         id.state = State::Listens { left };
+        self.listener_comes(number);
         words(&[])
     }
 

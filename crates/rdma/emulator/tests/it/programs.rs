@@ -43,7 +43,7 @@ pub(crate) fn command(place: &Place, host: u32, program: &str) -> Command {
 
 /// Waits until `child` listens at `port`. A trial connection is no way to find out, because the program accepts one
 /// connection only.
-fn wait_for_listener(child: &mut Child, port: u16) {
+pub(crate) fn wait_for_listener(child: &mut Child, port: u16) {
     let wanted = format!(":{port:04X} ");
     let start = Instant::now();
     while start.elapsed() < DEADLINE {
@@ -60,7 +60,13 @@ fn wait_for_listener(child: &mut Child, port: u16) {
     }
 }
 
-fn free_port() -> u16 {
+/// Ends a program of [`command`]; `timeout` passes this signal on, and SIGKILL would leave the program.
+pub(crate) fn end(program: &Child) {
+    let process = rustix::process::Pid::from_child(program);
+    let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
+}
+
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
 }
@@ -90,7 +96,7 @@ fn run_on(program: &str, arguments: &[&str], on: fn(&mut Command, device: &str))
     wait_for_listener(&mut server, port);
     let client = with(1).arg("127.0.0.1").output().unwrap();
     if !client.status.success() {
-        let _ = server.kill();
+        end(&server);
     }
     let server = server.wait_with_output().unwrap();
     let text = |output: &Output| {

@@ -79,8 +79,10 @@ fn a_completion_queue_grows_to_the_devices_maximum() {
     assert_eq!(errno(&left, 0), einval);
     assert_eq!(errno(&left, ENTRIES_MAX + 1), einval);
     for entries in [64, ENTRIES_MAX] {
-        let (_, file) = resize(&left, entries).unwrap();
-        left.ring = Ring::map(file.unwrap(), entries).unwrap();
+        let (waiting, file) = resize(&left, entries).unwrap();
+        let new = Ring::map(file.unwrap(), entries).unwrap();
+        new.take_over(&left.ring, waiting[0]);
+        left.ring = new;
     }
     for wr_id in 1..4 {
         assert_eq!(left.completion().wr_id, wr_id);
