@@ -57,7 +57,7 @@ pub fn responsible(path: &str) -> &str {
         end += 1 + part.len();
         let is_user = part.starts_with("user-") && part.ends_with(".slice");
         let is_unit = part.ends_with(".service") || part.ends_with(".scope");
-        let is_container = pod(part).is_some() || container(part, parent).is_some();
+        let is_container = pod_of_part(part).is_some() || container(part, parent).is_some();
         let holds_tenants = part.ends_with(".slice") || HOLD_TENANTS.contains(&part);
         if is_user || is_unit || is_container || (index >= 1 && !holds_tenants) {
             break;
@@ -66,6 +66,33 @@ pub fn responsible(path: &str) -> &str {
     }
     &path[..end]
 }
+
+/// The pod of a cgroup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod<'a> {
+    /// Path of the pod's own cgroup.
+    pub path: &'a str,
+    /// UID, with dashes.
+    pub uid: String,
+}
+
+/// The pod of the cgroup at `path`: the outermost one, below the kubelet's own cgroup. A kubelet with `--cgroup-root` has
+/// its cgroup elsewhere, and its pods are not recognised.
+pub fn pod(path: &str) -> Option<Pod<'_>> {
+    let own = path.starts_with(KUBELET).then(|| responsible(path))?;
+    let part = own.rsplit('/').next()?;
+    pod_of_part(part).map(|uid| Pod { path: own, uid })
+}
+
+/// Whether `text` can be the UID of a pod: 32 hexadecimal digits or more, and dashes.
+pub fn is_pod_uid(text: &str) -> bool {
+    const DIGITS: std::ops::RangeInclusive<usize> = 32..=64;
+    let plain = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
+    DIGITS.contains(&text.len()) && text.bytes().all(plain)
+}
+
+/// How the kubelet's own cgroup begins: `/kubepods`, or `/kubepods.slice` with systemd.
+pub const KUBELET: &str = "/kubepods";
 
 /// The unit, container and pod in a cgroup's path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]
@@ -108,7 +135,10 @@ impl Workload {
     /// counts only where the host creates cgroups ([`responsible`]): what runs in a pod, a container, a service or a session
     /// may create cgroups below its own, with any name. So the containers of a user's session are not recognised.
     pub fn of(path: &str) -> Self {
-        let mut workload = Self::default();
+        let mut workload = Self {
+            pod: pod(path).map(|pod| pod.uid),
+            ..Self::default()
+        };
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         let own = responsible(path).split('/').filter(|part| !part.is_empty());
         let depth = own.count();
@@ -116,9 +146,6 @@ impl Workload {
             let parent = index.checked_sub(1).map_or("", |before| parts[before]);
             let container = container(part, parent);
             let is_container = container.is_some();
-            if index < depth {
-                workload.pod = pod(part);
-            }
             // The host also creates the containers of a pod, directly below it.
             if index < depth || workload.pod.is_some() && index == depth {
                 workload.container = container;
@@ -169,7 +196,7 @@ fn container(part: &str, parent: &str) -> Option<Container> {
     }
     match parent {
         "docker" => make("docker", part),
-        _ if pod(parent).is_some() => make("unknown", part),
+        _ if pod_of_part(parent).is_some() => make("unknown", part),
         _ if part.len() == IDENTIFIER_DIGITS => make("unknown", part),
         _ => None,
     }
@@ -183,7 +210,7 @@ fn is_identifier(text: &str) -> bool {
 }
 
 /// `pod<UID>` or `kubepods-burstable-pod<UID with underscores>.slice`.
-fn pod(part: &str) -> Option<String> {
+fn pod_of_part(part: &str) -> Option<String> {
     let name = part.strip_suffix(".slice").unwrap_or(part);
     let identifier = match name.strip_prefix("kubepods-") {
         Some(rest) => rest
@@ -193,11 +220,7 @@ fn pod(part: &str) -> Option<String> {
         None => name,
     };
     let identifier = identifier.strip_prefix("pod")?.replace('_', "-");
-    let is_uid = identifier.len() >= 32
-        && identifier
-            .bytes()
-            .all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
-    is_uid.then_some(identifier)
+    is_pod_uid(&identifier).then_some(identifier)
 }
 
 /// Mount point of the version 2 hierarchy: `/sys/fs/cgroup`, or `/sys/fs/cgroup/unified` beside version 1.

@@ -1,47 +1,23 @@
-//! Paths of cgroups: the pod that a path belongs to, and patterns.
+//! Patterns of cgroups' paths.
 //!
 //! Problem: a tenant may be able to create cgroups below its own, with names that it chooses. No such name may make its
 //! processes those of another tenant. Method: a pattern begins at the root, and each of its parts matches one part of the
 //! path. `*` matches any characters of a part, and `**` as the last part matches the cgroup and all cgroups below it. In a
-//! pod's cgroup, everything below that cgroup is left out before a pattern is tried: the outermost pod decides.
+//! pod's cgroup, everything below that cgroup is left out before a pattern is tried: the outermost pod decides. Outside of
+//! pods, a cgroup that a `*` matches may be a tenant's, so no name may follow ([`mistake`]).
 //!
-//! Limits: the kubelet's cgroups are those of a kubelet without `--cgroup-root`. A tenant that may create cgroups outside
-//! its own cgroup can take any name. Outside of pods, the operator's pattern decides how much of what a tenant creates counts.
+//! Limits: a tenant that may create cgroups outside its own cgroup can take any name.
 
-/// The pod of the cgroup at `path`, if there is one: the path of the pod's own cgroup, and the pod's identifier as the path
-/// has it. Of several pods in one path the outermost counts.
-pub(crate) fn pod(path: &str) -> Option<(&str, &str)> {
-    let mut end = 0;
-    for (number, part) in path.split('/').skip(1).enumerate() {
-        end += 1 + part.len();
-        if number == 0 {
-            if !part.starts_with("kubepods") {
-                return None;
-            }
-            continue;
-        }
-        // kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1a.slice, or kubepods/burstable/pod1a.
-        let name = part.strip_suffix(".slice").unwrap_or(part);
-        let identifier = name
-            .rsplit_once("pod")
-            .filter(|(before, _)| before.is_empty() || before.ends_with('-'))
-            .map(|(_, identifier)| identifier);
-        if let Some(identifier) = identifier.filter(|identifier| !identifier.is_empty()) {
-            return Some((&path[..end], identifier));
-        }
-    }
-    None
-}
+use isolane_common_linux::cgroup::{KUBELET, pod};
 
 /// The part of `path` that the host chose: in a pod, the path of the pod's cgroup.
 pub(crate) fn chosen_by_host(path: &str) -> &str {
-    pod(path).map_or(path, |(own, _)| own)
+    pod(path).map_or(path, |pod| pod.path)
 }
 
-/// Whether the cgroup at `path` is of the pod `identifier`. The kubelet writes dashes as underscores where systemd manages
-/// the cgroups.
-pub(crate) fn is_of_pod(identifier: &str, path: &str) -> bool {
-    pod(path).is_some_and(|(_, found)| found.replace('_', "-") == identifier)
+/// Whether the cgroup at `path` is of the pod `uid`.
+pub(crate) fn is_of_pod(uid: &str, path: &str) -> bool {
+    pod(path).is_some_and(|pod| pod.uid == uid)
 }
 
 /// Whether the cgroup at `path` matches `pattern`; below a pod's cgroup, the pod's cgroup must match.
@@ -71,13 +47,27 @@ pub(crate) fn mistake(pattern: &str) -> Option<&'static str> {
     if before.contains(BELOW) || last.contains(BELOW) && last != BELOW {
         return Some("may have ** only behind the last /, for all cgroups below");
     }
+    let mut behind = parts
+        .split('/')
+        .skip_while(|part| !may_be_a_tenants(part))
+        .skip(1);
+    if !pattern.starts_with(KUBELET) && behind.any(|part| part.contains(|c| c != '*')) {
+        return Some(
+            "may have no name behind a part with *, because the owner of the cgroup that * matches chooses the names below",
+        );
+    }
     None
 }
 
-/// Whether `text` can be the identifier of a pod.
-pub(crate) fn is_identifier(text: &str) -> bool {
-    let plain = |c: char| c.is_ascii_hexdigit() || c == '-';
-    !text.is_empty() && text.len() <= IDENTIFIER_MAX && text.chars().all(plain)
+/// Whether a tenant may create cgroups below one that this part matches. systemd lets no one do so in a slice.
+fn may_be_a_tenants(part: &str) -> bool {
+    part.contains('*') && !part.ends_with(".slice")
+}
+
+/// Whether the host chose the last name of each path that matches `pattern`, or the name of its pod.
+pub(crate) fn last_name_is_the_hosts(pattern: &str) -> bool {
+    let (before, last) = pattern.rsplit_once('/').unwrap_or(("", pattern));
+    pattern.starts_with(KUBELET) || last != BELOW && !before.split('/').any(may_be_a_tenants)
 }
 
 /// Whether `text` matches `pattern`, in which `*` matches any characters or none. Time: the product of the lengths.
@@ -106,13 +96,14 @@ pub(crate) fn text_matches(pattern: &str, text: &str) -> bool {
 
 /// The last part of a pattern that matches the cgroup and all cgroups below it.
 const BELOW: &str = "**";
-/// Longest identifier of a pod: a UUID has 36 characters, the hash of a static pod 32.
-const IDENTIFIER_MAX: usize = 64;
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    const UID: &str = "3f2a1c9e-0000-4000-8000-00000000000a";
+    const OTHER: &str = "3f2a1c9e-0000-4000-8000-00000000000b";
 
     #[test]
     fn a_star_stays_in_its_part_and_two_at_the_end_match_all_below() {
@@ -138,19 +129,26 @@ mod tests {
 
     #[test]
     fn below_a_pods_cgroup_no_name_counts() {
-        let pod = "/kubepods/pod0e";
-        for made in ["", "/c", "/pod1f", "/c/kubepods/burstable/pod1f/c"] {
+        let pod = format!("/kubepods/pod{UID}");
+        for made in [
+            "",
+            "/c",
+            &format!("/pod{OTHER}"),
+            &format!("/c/kubepods/burstable/pod{OTHER}/c"),
+        ] {
             let path = format!("{pod}{made}");
-            assert!(matches("/kubepods/pod0e", &path), "{path}");
+            assert!(matches(&pod, &path), "{path}");
             assert!(matches("/kubepods*/**", &path), "{path}");
-            assert!(!matches("/kubepods/*/pod1f", &path), "{path}");
+            assert!(
+                !matches(&format!("/kubepods/*/pod{OTHER}"), &path),
+                "{path}"
+            );
             assert!(!matches("/kubepods/*/*/**", &path), "{path}");
         }
     }
 
     #[test]
     fn a_pod_has_one_identifier_under_both_cgroup_drivers() {
-        const UID: &str = "3f2a1c9e-0000-4000-8000-00000000000a";
         let underscores = UID.replace('-', "_");
         for path in [
             format!("/kubepods/pod{UID}/0123abcd"),
@@ -171,7 +169,17 @@ mod tests {
 
     #[test]
     fn a_wrong_pattern_is_named() {
-        for pattern in ["/", "/a", "/a*/*b/c", "/a/**", "/**"] {
+        for pattern in [
+            "/",
+            "/a",
+            "/a*",
+            "/a/*/*",
+            "/a/*/**",
+            "/a/**",
+            "/**",
+            "/kubepods*/*b/c",
+            "/user.slice/user-*.slice/user@*.service/**",
+        ] {
             assert_eq!(mistake(pattern), None, "{pattern}");
         }
         for (pattern, said) in [
@@ -184,9 +192,31 @@ mod tests {
             ("/a/**/b", "only behind the last /"),
             ("/a**", "only behind the last /"),
             ("/a/***", "only behind the last /"),
+            ("/a/*/b", "no name behind a part with *"),
+            ("/a*/*b", "no name behind a part with *"),
+            ("/a/*/b/**", "no name behind a part with *"),
+            (
+                "/user.slice/*/user@*.service",
+                "no name behind a part with *",
+            ),
         ] {
             let found = mistake(pattern).unwrap_or_default();
             assert!(found.contains(said), "{pattern}: {found}");
+        }
+    }
+
+    #[test]
+    fn the_last_name_is_the_hosts_unless_a_tenant_may_create_it() {
+        for (pattern, want) in [
+            ("/batch/job-*", true),
+            ("/batch/job-7", true),
+            ("/kubepods*/**", true),
+            ("/user.slice/user-*.slice/session-*.scope", true),
+            ("/batch/job-*/**", false),
+            ("/batch/**", false),
+            ("/batch/*/*", false),
+        ] {
+            assert_eq!(last_name_is_the_hosts(pattern), want, "{pattern}");
         }
     }
 
@@ -207,10 +237,9 @@ mod tests {
     proptest! {
         #[test]
         fn patterns_match_like_their_definition(
-            pattern in "(/[ab*]{1,3}){1,3}(/\\*\\*)?",
+            pattern in "(/(\\*|\\*?[ab]{1,2}\\*?|[ab]\\*[ab])){1,3}(/\\*\\*)?",
             path in "(/[ab]{1,3}){1,4}",
         ) {
-            prop_assume!(mistake(&pattern).is_none());
             prop_assert_eq!(matches(&pattern, &path), by_definition(pattern.as_bytes(), path.as_bytes()));
         }
 
@@ -221,10 +250,12 @@ mod tests {
             class in "(/burstable|/besteffort)?",
             made in "(/(pod[ab]|kubepods|burstable|kubepods-podb.slice)){0,3}",
         ) {
-            let pod = format!("/kubepods{class}/poda");
-            let inside = format!("{pod}{made}");
+            let named = |text: &str| text.replace("poda", &format!("pod{UID}")).replace("podb", &format!("pod{OTHER}"));
+            let pod = named(&format!("/kubepods{class}/poda"));
+            let inside = named(&format!("{pod}{made}"));
+            let pattern = named(&pattern);
             prop_assert_eq!(matches(&pattern, &inside), matches(&pattern, &pod));
-            prop_assert!(is_of_pod("a", &inside) && !is_of_pod("b", &inside));
+            prop_assert!(is_of_pod(UID, &inside) && !is_of_pod(OTHER, &inside));
         }
     }
 }

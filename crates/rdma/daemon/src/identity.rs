@@ -10,6 +10,7 @@
 use crate::cgroups;
 use crate::config::{Config, Rule};
 use isolane_common_linux::account::Account;
+use isolane_common_linux::cgroup;
 use isolane_rdma_session::message::Class;
 
 /// Facts and claims about a new process.
@@ -107,8 +108,8 @@ fn weight_of(config: &Config, tenant: &str) -> Option<u32> {
 
 /// The owner of a process, from the kernel alone.
 fn owner(who: &Who) -> String {
-    if let Some((_, identifier)) = cgroups::pod(&who.cgroup) {
-        return format!("pod-{identifier}");
+    if let Some(pod) = cgroup::pod(&who.cgroup) {
+        return format!("pod-{}", pod.uid);
     }
     let mut parts = who.cgroup.split('/').skip(1);
     let first = parts.next().unwrap_or_default();
@@ -147,12 +148,16 @@ mod tests {
     use crate::config::TenantConfig;
     use proptest::prelude::*;
 
+    const UID: &str = "3f2a1c9e-0000-4000-8000-00000000000a";
+    const POD: &str = "pod-3f2a1c9e-0000-4000-8000-00000000000a";
+    const OTHER: &str = "3f2a1c9e-0000-4000-8000-00000000000b";
+
     fn who() -> Who {
         Who {
             pid: 7,
             user: 1000,
             account: Account::of_user(1000),
-            cgroup: "/kubepods.slice/pod12/cri-abc.scope".to_owned(),
+            cgroup: format!("/kubepods.slice/pod{UID}/cri-abc.scope"),
             claim: "mine".to_owned(),
             program: "ib_write_bw".to_owned(),
             class: Class::Latency,
@@ -181,21 +186,28 @@ mod tests {
         let assigned = assign(&config(Vec::new()), &who());
         assert_eq!(
             (assigned.tenant.as_str(), assigned.weight, assigned.class),
-            ("pod-12", 1, Class::Auto)
+            (POD, 1, Class::Auto)
         );
         assert!(!assigned.named && !assigned.begins_fast);
     }
 
     #[test]
     fn an_owner_is_a_pod_a_login_or_a_user() {
-        let pod = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1a_2b.slice/cri-containerd-99.scope";
-        assert_eq!(tenant_of(0, pod), "pod-1a_2b");
-        assert_eq!(tenant_of(0, "/kubepods/besteffort/pod77/99"), "pod-77");
-        let inside = "/kubepods/besteffort/pod77/99/made-inside/pod78";
-        assert_eq!(tenant_of(0, inside), "pod-77");
+        let underscores = UID.replace('-', "_");
+        for path in [
+            format!(
+                "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{underscores}.slice/cri-containerd-99.scope"
+            ),
+            format!("/kubepods/besteffort/pod{UID}/99"),
+            format!("/kubepods/besteffort/pod{UID}/99/made-inside/pod{OTHER}"),
+        ] {
+            assert_eq!(tenant_of(0, &path), POD, "{path}");
+        }
         // A user may create cgroups below its own and owns a range of user ids.
-        let login = "/user.slice/user-1000.slice/user@1000.service/user.slice/kubepods-pod5.slice";
-        assert_eq!(tenant_of(100_007, login), "user-1000");
+        let login = format!(
+            "/user.slice/user-1000.slice/user@1000.service/user.slice/kubepods-pod{underscores}.slice"
+        );
+        assert_eq!(tenant_of(100_007, &login), "user-1000");
         assert_eq!(tenant_of(7, "/user.slice/user-x.slice"), "user-7");
         assert_eq!(tenant_of(7, "/kubepods.slice"), "user-7");
         assert_eq!(tenant_of(7, ""), "user-7");
@@ -215,7 +227,7 @@ mod tests {
         );
         assert!(assigned.named && assigned.begins_fast);
         let own = assigned.without_its_word(&config);
-        assert_eq!((own.tenant.as_str(), own.named), ("pod-12", false));
+        assert_eq!((own.tenant.as_str(), own.named), (POD, false));
     }
 
     #[test]
@@ -236,8 +248,8 @@ mod tests {
                 ..Rule::default()
             },
             Rule {
-                cgroup: Some("/kubepods*/pod12/**".to_owned()),
-                tenant: Some("pod-{cgroup}-{user}".to_owned()),
+                cgroup: Some(format!("/kubepods*/pod{UID}/**")),
+                tenant: Some("{cgroup}-{user}".to_owned()),
                 class: Some(Class::Bandwidth),
                 weight: Some(2),
                 ..Rule::default()
@@ -245,17 +257,17 @@ mod tests {
         ];
         let mut config = config(rules);
         config.tenants.push(TenantConfig {
-            name: "pod-pod12-1000".to_owned(),
+            name: format!("pod{UID}-1000"),
             weight: 4,
         });
         let expected = Assigned {
-            tenant: "pod-pod12-1000".to_owned(),
+            tenant: format!("pod{UID}-1000"),
             tenant_weight: Some(4),
             class: Class::Bandwidth,
             weight: 2,
             named: false,
             begins_fast: false,
-            owner: "pod-12".to_owned(),
+            owner: POD.to_owned(),
         };
         assert_eq!(assign(&config, &who()), expected);
     }
@@ -264,29 +276,37 @@ mod tests {
     #[test]
     fn a_pod_that_takes_anothers_name_below_its_own_cgroup_stays_itself() {
         let pod = Rule {
-            pod: Some("1f-2e".to_owned()),
+            pod: Some(OTHER.to_owned()),
             tenant: Some("prod/cache".to_owned()),
             ..Rule::default()
         };
         let pattern = Rule {
-            cgroup: Some("/kubepods*/*/pod1f-2e/**".to_owned()),
+            cgroup: Some(format!("/kubepods*/*/pod{OTHER}/**")),
             pod: None,
             ..pod.clone()
         };
-        let slices = "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1f_2e.slice/c";
+        let underscores = OTHER.replace('-', "_");
+        let slices = format!(
+            "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{underscores}.slice/c"
+        );
+        let other = format!("pod-{OTHER}");
         for (path, of_pod, of_pattern) in [
-            ("/kubepods/burstable/pod1f-2e/c", "prod/cache", "prod/cache"),
-            (slices, "prod/cache", "pod-1f_2e"),
             (
-                "/kubepods/pod0e/c/kubepods/burstable/pod1f-2e",
-                "pod-0e",
-                "pod-0e",
+                format!("/kubepods/burstable/pod{OTHER}/c"),
+                "prod/cache",
+                "prod/cache",
             ),
-            ("/kubepods/pod0e/pod1f-2e/c", "pod-0e", "pod-0e"),
-            ("/kubepods/burstable/pod0e/pod1f-2e", "pod-0e", "pod-0e"),
+            (slices, "prod/cache", &other),
+            (
+                format!("/kubepods/pod{UID}/c/kubepods/burstable/pod{OTHER}"),
+                POD,
+                POD,
+            ),
+            (format!("/kubepods/pod{UID}/pod{OTHER}/c"), POD, POD),
+            (format!("/kubepods/burstable/pod{UID}/pod{OTHER}"), POD, POD),
         ] {
             let who = Who {
-                cgroup: path.to_owned(),
+                cgroup: path.clone(),
                 ..who()
             };
             for (rule, want) in [(&pod, of_pod), (&pattern, of_pattern)] {

@@ -97,6 +97,11 @@ fn the_outermost_pod_and_container_count() {
             format!("/system.slice/batch.service/pod{other}"),
             "unit batch.service slice system.slice container - pod -",
         ),
+        // A cgroup at the root that its owner may divide.
+        (
+            format!("/batch/pod{other}"),
+            "unit - slice - container - pod -",
+        ),
     ] {
         assert_eq!(shown(&path), expected, "{path}");
     }

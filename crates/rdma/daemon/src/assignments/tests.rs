@@ -199,8 +199,25 @@ fn a_damaged_file_is_named_and_the_others_count() {
         ("h", "pod = \"*\"\ntenant = \"a\"\n", "hexadecimal digits"),
         (
             "i",
-            "cgroup = \"/x\"\npod = \"1f\"\ntenant = \"a\"\n",
+            "cgroup = \"/x\"\npod = \"3f2a1c9e-0000-4000-8000-00000000000a\"\ntenant = \"a\"\n",
             "beside cgroup",
+        ),
+        ("j", "pod = \"1f\"\ntenant = \"a\"\n", "the pod's UID"),
+        // What the version wrote in which `*` also matched `/`.
+        (
+            "k",
+            "cgroup = \"/kubepods*pod3f2a1c9e*0000*4000*8000*00000000000a*\"\ntenant = \"a\"\n",
+            "matches no pod; give pod",
+        ),
+        (
+            "l",
+            "cgroup = \"/slurm/job_7/*\"\ntenant = \"a\"\n",
+            "write ** for the cgroup and all below",
+        ),
+        (
+            "m",
+            "cgroup = \"/slurm/job_7/**\"\ntenant = \"{cgroup}\"\n",
+            "use {owner}",
         ),
     ];
     for (name, text, _) in damaged {

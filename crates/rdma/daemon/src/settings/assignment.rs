@@ -1,7 +1,7 @@
 //! Parses the file of one assignment.
 
 use super::keys;
-use super::parse::{cgroup, name, path, pod};
+use super::parse::{cgroup, name, path, pod, tenant_is_safe};
 use crate::config::{Assignment, Members};
 use isolane_common_toml_input::error::InputError;
 use isolane_common_toml_input::table::{Source, Table};
@@ -26,6 +26,10 @@ pub fn parse(file: &str, text: &str) -> Result<Assignment, InputError> {
     {
         return Err(table.wrong("cgroup", "must name a part of the cgroup's path"));
     }
+    if let Some(mistake) = members.cgroup().and_then(earlier_form) {
+        return Err(table.wrong("cgroup", mistake));
+    }
+    tenant_is_safe(&table)?;
     let mut assignment = Assignment {
         members,
         tenant: name(&table, "tenant")?,
@@ -43,4 +47,19 @@ pub fn parse(file: &str, text: &str) -> Result<Assignment, InputError> {
         return Err(table.missing("tenant", "an assignment must give tenant or class"));
     }
     Ok(assignment)
+}
+
+/// What is wrong with a pattern in the form of a version in which `*` also matched `/`. Such a file may have outlived an
+/// upgrade of the daemon, and would match nothing.
+fn earlier_form(pattern: &str) -> Option<&'static str> {
+    let parts = pattern.strip_prefix('/')?;
+    match parts.rsplit_once('/') {
+        Some((_, "*")) => Some(
+            "matches the cgroups directly below and none further below; write ** for the cgroup and all below, or assign the job again",
+        ),
+        None if parts.starts_with("kubepods") && parts.contains('*') => Some(
+            "matches no pod; give pod = \"UID\" in its place, or restart what writes the assignments of pods",
+        ),
+        _ => None,
+    }
 }

@@ -4,6 +4,7 @@ use super::keys::{self, NAME_MAX, TABLES_MAX};
 use super::{Listen, PEERS_MAX, Peer, Peering, Place, Port, Settings};
 use crate::cgroups;
 use crate::config::{Config, DeviceConfig, PolicyName, Rule, TenantConfig};
+use isolane_common_linux::cgroup::is_pod_uid;
 use isolane_common_quantities::units::Duration;
 use isolane_common_toml_input::error::InputError;
 use isolane_common_toml_input::keys::Key;
@@ -278,6 +279,7 @@ fn peer(table: &Table<'_>, settings: &Settings) -> Result<Peer> {
 fn rule(table: &Table<'_>) -> Result<Rule> {
     let own = |key| Ok(table.text(key)?.map(str::to_owned));
     let class = table.choice::<String>("class")?;
+    tenant_is_safe(table)?;
     let rule = Rule {
         cgroup: cgroup(table)?,
         pod: pod(table)?,
@@ -307,14 +309,31 @@ pub(super) fn cgroup(table: &Table<'_>) -> Result<Option<String>> {
     }
 }
 
-/// The identifier of a pod, with dashes.
+/// Whether only the host chooses the tenant's name. A name with `{cgroup}` needs a pod, or a pattern of cgroups that no
+/// tenant creates.
+pub(super) fn tenant_is_safe(table: &Table<'_>) -> Result<()> {
+    let takes = table
+        .text("tenant")?
+        .is_some_and(|name| name.contains("{cgroup}"));
+    let pattern = cgroup(table)?;
+    let is_the_hosts = pattern.is_some_and(|pattern| cgroups::last_name_is_the_hosts(&pattern));
+    match takes && !is_the_hosts && pod(table)?.is_none() {
+        true => Err(table.wrong(
+            "tenant",
+            "has {cgroup}, which a tenant that creates cgroups chooses here; use {owner}, or a cgroup with * in its last part alone",
+        )),
+        false => Ok(()),
+    }
+}
+
+/// The UID of a pod, with dashes.
 pub(super) fn pod(table: &Table<'_>) -> Result<Option<String>> {
     match table.text("pod")? {
-        Some(identifier) if !cgroups::is_identifier(identifier) => Err(table.wrong(
+        Some(uid) if !is_pod_uid(uid) => Err(table.wrong(
             "pod",
-            "must have hexadecimal digits and dashes, like the pod's UID",
+            "must be the pod's UID: 32 to 64 hexadecimal digits and dashes",
         )),
-        identifier => Ok(identifier.map(str::to_owned)),
+        uid => Ok(uid.map(str::to_owned)),
     }
 }
 

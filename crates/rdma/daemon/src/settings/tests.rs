@@ -141,6 +141,20 @@ fn mistakes_name_line_key_value_and_remedy() {
         &format!("{device}[[rule]]\nuser = 1\n"),
         "x.toml:3: rule: tenant is missing: a rule must give tenant, class or weight",
     );
+    for condition in [
+        "cgroup = \"/batch/job-*/**\"\n",
+        "cgroup = \"/batch/*/*\"\n",
+        "user = 1\n",
+    ] {
+        check(
+            &format!("{device}[[rule]]\ntenant = \"job-{{cgroup}}\"\n{condition}"),
+            "x.toml:4: rule: tenant = \"job-{cgroup}\": has {cgroup}, which a tenant that creates cgroups chooses here; use {owner}, or a cgroup with * in its last part alone",
+        );
+    }
+    check(
+        &format!("{device}[[rule]]\ntenant = \"a\"\ncgroup = \"/batch/*/step\"\n"),
+        "x.toml:5: rule: cgroup = \"/batch/*/step\": may have no name behind a part with *, because the owner of the cgroup that * matches chooses the names below",
+    );
     check(
         &format!("{device}[[tenant]]\nname = \"a\"\nweight = 0\n"),
         "x.toml:5: tenant \"a\": weight = 0: must be 1 to 1048576",
