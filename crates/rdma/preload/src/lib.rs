@@ -33,7 +33,10 @@ mod extended;
 mod extended_queue;
 mod lock;
 // Miri has its own `dlsym`, and a sanitizer calls `dlsym` before this library is ready.
-#[cfg(all(target_arch = "x86_64", not(any(miri, isolane_sanitizer))))]
+#[cfg(all(
+    any(target_arch = "x86_64", target_arch = "aarch64"),
+    not(any(miri, isolane_sanitizer))
+))]
 mod lookup;
 mod meter;
 pub mod originals;

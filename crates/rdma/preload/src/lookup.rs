@@ -4,8 +4,8 @@
 //! and `dlvsym` themselves are replaced. A look-up of a name that begins with `ibv_` or `verbs_` gets our function if the
 //! loader's answer is the original of one of ours. Every other look-up, and each one by `RTLD_NEXT`, jumps to the
 //! loader's own function, so the loader sees its caller's address. The loader's functions are found by reading the
-//! tables of the loaded objects after this one, since a look-up would find ours. Limits: x86-64; a program that reads
-//! those tables itself is not caught. Source: dlsym(3), dl_iterate_phdr(3), elf(5); the GNU hash table as in the
+//! tables of the loaded objects after this one, since a look-up would find ours. Limits: x86-64 and aarch64; a program that
+//! reads those tables itself is not caught. Source: dlsym(3), dl_iterate_phdr(3), elf(5); the GNU hash table as in the
 //! documentation of the GNU linker.
 
 use crate::exports;
@@ -128,6 +128,7 @@ macro_rules! replaces {
         $(#[$about])*
         #[unsafe(naked)]
         #[unsafe(no_mangle)]
+        #[cfg(target_arch = "x86_64")]
         pub(crate) unsafe extern "C" fn $name($($argument: $ty),*) -> *mut c_void {
             core::arch::naked_asm!(
                 "endbr64",
@@ -173,6 +174,65 @@ macro_rules! replaces {
                 loaders = sym $loaders,
             )
         }
+
+        $(#[$about])*
+        #[unsafe(naked)]
+        #[unsafe(no_mangle)]
+        #[cfg(target_arch = "aarch64")]
+        pub(crate) unsafe extern "C" fn $name($($argument: $ty),*) -> *mut c_void {
+            core::arch::naked_asm!(
+                "hint #34", // bti c
+                "cmn x0, #1", // RTLD_NEXT
+                "b.eq 2f",
+                "ldrb w9, [x1]",
+                "cmp w9, #'v'",
+                "b.eq 3f",
+                "cmp w9, #'i'",
+                "b.ne 2f",
+                "ldrb w9, [x1, #1]",
+                "cmp w9, #'b'",
+                "b.ne 2f",
+                "ldrb w9, [x1, #2]",
+                "cmp w9, #'v'",
+                "b.ne 2f",
+                "ldrb w9, [x1, #3]",
+                "cmp w9, #'_'",
+                "b.ne 2f",
+                "b {find}",
+                "3:",
+                "ldrb w9, [x1, #1]",
+                "cmp w9, #'e'",
+                "b.ne 2f",
+                "ldrb w9, [x1, #2]",
+                "cmp w9, #'r'",
+                "b.ne 2f",
+                "ldrb w9, [x1, #3]",
+                "cmp w9, #'b'",
+                "b.ne 2f",
+                "b {find}",
+                "2:",
+                "adrp x16, :got:{place}",
+                "ldr x16, [x16, :got_lo12:{place}]",
+                "ldr x16, [x16]",
+                "cbz x16, 4f",
+                "br x16",
+                // Frame pointer, return address and the arguments; the stack stays aligned.
+                "4:",
+                "stp x29, x30, [sp, #-48]!",
+                "mov x29, sp",
+                "stp x0, x1, [sp, #16]",
+                "str x2, [sp, #32]",
+                "bl {loaders}",
+                "mov x16, x0",
+                "ldr x2, [sp, #32]",
+                "ldp x0, x1, [sp, #16]",
+                "ldp x29, x30, [sp], #48",
+                "br x16",
+                find = sym $find,
+                place = sym $place,
+                loaders = sym $loaders,
+            )
+        }
     };
 }
 
@@ -194,7 +254,7 @@ replaces! {
 
 /// The symbol tables of loaded objects.
 mod objects {
-    use super::{CStr, c_int, c_void};
+    use super::{CStr, c_char, c_int, c_void};
 
     /// Entries of a dynamic section, by their tags.
     const STRINGS: i64 = 5;
@@ -280,7 +340,7 @@ mod objects {
             if strings == 0 || symbols == 0 || hash == 0 {
                 return None;
             }
-            let (strings, symbols) = (strings as *const i8, symbols as *const libc::Elf64_Sym);
+            let (strings, symbols) = (strings as *const c_char, symbols as *const libc::Elf64_Sym);
             let hash = hash as *const u32;
             let [buckets, first, bloom] = [0, 1, 2].map(|at| *hash.add(at) as usize);
             let table = hash.add(HASH_HEADER + bloom * 2);
@@ -348,7 +408,12 @@ mod tests {
                     "{name:?}"
                 );
             }
-            let version = c"GLIBC_2.2.5".as_ptr();
+            // The version of the architecture's first C library.
+            let version = match cfg!(target_arch = "aarch64") {
+                true => c"GLIBC_2.17",
+                false => c"GLIBC_2.2.5",
+            };
+            let version = version.as_ptr();
             let found = dlvsym(libc::RTLD_NEXT, c"getpid".as_ptr(), version);
             assert_eq!(found.addr(), libc::getpid as *const () as usize);
         }

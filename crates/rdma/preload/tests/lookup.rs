@@ -103,7 +103,7 @@ macro_rules! or_skip {
 
 /// NCCL's way: `dlopen` without `RTLD_GLOBAL`, then `dlvsym` with libibverbs' version, or `dlsym`.
 #[test]
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
 fn look_ups_by_the_librarys_handle_find_ours() {
     let libraries = or_skip!(Libraries::find());
     let script = r#"
