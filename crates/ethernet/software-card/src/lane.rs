@@ -18,6 +18,7 @@ use crate::wire::FRAMING;
 use isolane_common_quantities::units::{BitRate, Duration, Instant};
 use std::collections::HashMap;
 use std::io::IoSlice;
+use std::os::fd::BorrowedFd;
 
 /// Frames of a queue that may be held at a time.
 const BUFFERS_PER_QUEUE: usize = 16;
@@ -69,12 +70,18 @@ pub(crate) struct Passed {
 /// The source of frames and the destination of packets: a TUN device, or a test.
 pub(crate) trait Port {
     fn queues(&self) -> usize;
+    /// Files to wait for: one is readable when there may be a frame.
+    fn files(&self) -> Vec<BorrowedFd<'_>>;
     /// Takes the next frame of a queue, its note before it; its length, or `None` if there is none. Fails if the device
     /// is gone.
     fn read(&self, queue: usize, into: &mut [u8]) -> Result<Option<usize>, SoftNicError>;
     /// The frame of `bytes` that was read from this queue last has left, or was dropped.
     fn left(&self, queue: usize, bytes: usize) {
         let _ = (queue, bytes);
+    }
+    /// Whether frames of several packets may be written; otherwise each packet is whole.
+    fn takes_segments(&self) -> bool {
+        true
     }
     /// Hands over a frame in parts; says whether it was taken.
     fn write(&self, queue: usize, parts: &[IoSlice<'_>]) -> bool;
@@ -300,7 +307,7 @@ impl Lane {
         for group in self.merger.groups() {
             let key = self.slots.frame(group.parts[0].buffer).frame.key;
             let queue = queue_for(&key) % to.queues();
-            let refused = match self.options.complete_checksums {
+            let refused = match self.options.complete_checksums || !to.takes_segments() {
                 true => write_packets(group, &self.slots, to, queue, &mut self.count.writes),
                 false => {
                     self.count.writes += 1;

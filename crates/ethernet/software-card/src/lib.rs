@@ -9,10 +9,11 @@
 //! * [`card`], `wire` - queues, scheduler, line rate;
 //! * `deliver` - merging for the receiver;
 //! * `record` - who sent how much when;
-//! * `tun` - the devices; `lane`, [`nic`] - everything together as a thread;
+//! * `tun` - the devices; `vhost` - the card of a virtual machine; `lane`, [`nic`] - everything together as a thread;
 //! * [`spaces`], [`programs`] - namespaces, iperf3 and ping;
 //! * `queueing` - the BPF programs on the sender's device;
 //! * `plan`, [`testbed`] - what a configuration becomes, and one run of a study;
+//! * [`machine`] - a study whose sender is a virtual machine;
 //! * [`paired`] - configurations in turns, to compare what they cost;
 //! * [`serve`] - the card by itself;
 //! * `error` - what can go wrong.
@@ -28,6 +29,7 @@ mod deliver;
 mod error;
 pub mod frame;
 mod lane;
+pub mod machine;
 pub mod nic;
 pub mod paired;
 mod plan;
@@ -38,6 +40,7 @@ pub mod serve;
 pub mod spaces;
 pub mod testbed;
 mod tun;
+mod vhost;
 mod wire;
 
 pub use error::SoftNicError;

@@ -85,6 +85,16 @@ impl Nic {
         options: NicOptions,
         loads: Option<Loads>,
     ) -> Result<Self, SoftNicError> {
+        Self::start_from(sender, receiver, options, loads)
+    }
+
+    /// Starts a card between a sender of any kind and a device.
+    pub(crate) fn start_from(
+        sender: impl Port + Send + 'static,
+        receiver: Tun,
+        options: NicOptions,
+        loads: Option<Loads>,
+    ) -> Result<Self, SoftNicError> {
         let (commands, inbox) = channel();
         let engine = Engine::new(sender, receiver, options, loads);
         let body = move || engine.run(&inbox);
@@ -146,8 +156,8 @@ impl Drop for Nic {
     }
 }
 
-struct Engine {
-    sender: Tun,
+struct Engine<S> {
+    sender: S,
     receiver: Tun,
     forward: Lane,
     back: Lane,
@@ -159,8 +169,8 @@ struct Engine {
     epoch: std::time::Instant,
 }
 
-impl Engine {
-    fn new(sender: Tun, receiver: Tun, options: NicOptions, loads: Option<Loads>) -> Self {
+impl<S: Port> Engine<S> {
+    fn new(sender: S, receiver: Tun, options: NicOptions, loads: Option<Loads>) -> Self {
         let lane = |queues, discipline| {
             let options = LaneOptions {
                 rate: options.rate,
@@ -264,16 +274,10 @@ impl Engine {
             tv_sec: 0,
             tv_nsec: IDLE_SLEEP_NS,
         };
-        let files = |tun: &'_ Tun| (0..tun.queues()).collect::<Vec<_>>();
-        let mut waits: Vec<PollFd<'_>> = Vec::new();
-        for (tun, queues) in [
-            (&self.sender, files(&self.sender)),
-            (&self.receiver, files(&self.receiver)),
-        ] {
-            for queue in queues {
-                waits.push(PollFd::from_borrowed_fd(tun.file(queue), PollFlags::IN));
-            }
-        }
+        let files = self.sender.files().into_iter().chain(self.receiver.files());
+        let mut waits: Vec<PollFd<'_>> = files
+            .map(|file| PollFd::from_borrowed_fd(file, PollFlags::IN))
+            .collect();
         // A signal or a refusal ends the sleep early, which is harmless.
         let _ = poll(&mut waits, Some(&timeout));
     }

@@ -123,9 +123,8 @@ fn not_done(config: &NicConfig, programs: bool) -> Vec<String> {
     words
 }
 
-/// Reports a line that was not filled.
-pub(crate) fn note_rate(study: &NicStudy, gbps: f64, not_done: &mut Vec<String>) {
-    let line = study.card.rate.as_gbps_f64();
+/// Reports a line of `line` Gb/s that was not filled.
+pub(crate) fn note_rate(line: f64, gbps: f64, not_done: &mut Vec<String>) {
     if gbps * 100.0 < line * FULL_PERCENT {
         not_done.push(format!(
             "line rate: {gbps:.2} of {line:.2} Gb/s; the machine was the limit"

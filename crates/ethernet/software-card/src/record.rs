@@ -9,8 +9,9 @@
 //! Source: titan 6 (measurement at a mirror port).
 
 use crate::frame::FlowKey;
-use isolane_common_quantities::stats::fairness::SentTable;
-use isolane_common_quantities::units::{Bytes, Duration, Instant};
+use isolane_common_quantities::stats::fairness::{FairShare, SentTable};
+use isolane_common_quantities::units::{BitRate, Bytes, Duration, Instant};
+use isolane_study_results::ethernet::Quantiles;
 
 /// Flows that are recorded at most.
 pub(crate) const FLOWS_MAX: usize = 4_096;
@@ -99,8 +100,56 @@ impl WireRecord {
     }
 }
 
+/// What the bulk flows of a recording sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Sent {
+    /// Of all flows, on the wire.
+    pub wire_gbps: f64,
+    /// Payload of each bulk flow.
+    pub flow_gbps: Vec<f64>,
+    /// The worst over a millisecond, and over a second (or the whole time, if it was shorter).
+    pub nfm_1ms: f64,
+    pub nfm_1s: f64,
+    /// Queue changes.
+    pub moves: u64,
+}
+
+/// What the `flows` largest flows sent in `length`, over a wire of `rate`.
+pub(crate) fn sent(record: &WireRecord, flows: u32, length: Duration, rate: BitRate) -> Sent {
+    let bulk = record.bulk(flows as usize);
+    let slots = (length.as_ps() / SLOT.as_ps()) as usize;
+    let table = table(&bulk, slots);
+    let nfm = |window: usize| {
+        let table = table.as_ref();
+        let worst = table.and_then(|table| table.nfm(window.min(slots), FairShare::OfLink(rate)));
+        worst.unwrap_or(0.0)
+    };
+    let gbps = |bytes: u64| bytes as f64 * 8.0 / length.as_secs_f64() / 1e9;
+    Sent {
+        wire_gbps: gbps(record.flows.iter().map(|flow| flow.bytes).sum()),
+        flow_gbps: bulk.iter().map(|flow| gbps(flow.goodput_bytes)).collect(),
+        nfm_1ms: nfm(1),
+        nfm_1s: nfm(1_000),
+        moves: bulk.iter().map(|flow| flow.moves).sum(),
+    }
+}
+
+/// Quantiles of a sample; none of an empty one.
+pub(crate) fn quantiles(sample: &[f64]) -> Option<Quantiles> {
+    let mut sorted = sample.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let last = sorted.len().checked_sub(1)?;
+    let at = |part: f64| sorted[(last as f64 * part).round() as usize];
+    Some(Quantiles {
+        count: sorted.len() as u64,
+        p50: at(0.5),
+        p90: at(0.9),
+        p99: at(0.99),
+    })
+}
+
 /// What these flows sent, in `slots` whole slots; `None` of no flows.
-pub(crate) fn table(flows: &[&FlowRecord], slots: usize) -> Option<SentTable> {
+fn table(flows: &[&FlowRecord], slots: usize) -> Option<SentTable> {
     if flows.is_empty() {
         return None;
     }
@@ -170,7 +219,6 @@ impl FlowRecord {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use isolane_common_quantities::stats::fairness::FairShare;
 
     fn key(port: u16) -> FlowKey {
         FlowKey {

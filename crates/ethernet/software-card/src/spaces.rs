@@ -82,43 +82,52 @@ pub fn open_devices(
     receiver: &str,
     options: &DeviceOptions,
 ) -> Result<(Tun, Tun), SoftNicError> {
-    let open = |space: &str, queues: u16, segmentation: bool| {
-        let path = namespaces::file(space);
-        let file = File::open(&path).map_err(|error| {
-            SoftNicError::Input(format!(
-                "there is no network namespace `{space}` ({}: {error}); `ip netns list` names those there are",
-                path.display()
-            ))
-        })?;
-        let tun = TunOptions {
-            name: DEVICE,
-            queues,
-            segmentation,
-        };
-        Tun::open_in(&file, &tun)
+    let from = open(sender, 1, options)?;
+    Ok((from, open_receiver(receiver, options.mtu)?))
+}
+
+/// Opens the receiver's device alone. Fails as [`open_devices`] does.
+pub fn open_receiver(receiver: &str, mtu: u32) -> Result<Tun, SoftNicError> {
+    let options = DeviceOptions {
+        queues: 1,
+        segmentation: true,
+        queue_frames: BACK_FRAMES,
+        mtu,
     };
-    let from = open(sender, options.queues, options.segmentation)?;
-    let to = open(receiver, 1, true)?;
-    for (space, host, frames) in [
-        (sender, 1, options.queue_frames),
-        (receiver, 2, BACK_FRAMES),
-    ] {
-        let mtu = options.mtu;
-        let queue = format!("ip -n {space} link set {DEVICE} mtu {mtu} txqueuelen {frames}");
-        run(&queue)?;
-        run(&format!(
-            "ip -n {space} addr replace 10.98.0.{host}/24 dev {DEVICE}"
-        ))?;
-        // A kernel without IPv6 is good enough.
-        let _ = run(&format!(
-            "ip -n {space} addr add fd98::{host}/64 dev {DEVICE} nodad"
-        ));
-        run(&format!(
-            "tc -n {space} qdisc replace dev {DEVICE} root noqueue"
-        ))?;
-        run(&format!("ip -n {space} link set {DEVICE} up"))?;
-    }
-    Ok((from, to))
+    open(receiver, 2, &options)
+}
+
+/// A device with the address of this host, up.
+fn open(space: &str, host: u8, options: &DeviceOptions) -> Result<Tun, SoftNicError> {
+    let path = namespaces::file(space);
+    let file = File::open(&path).map_err(|error| {
+        SoftNicError::Input(format!(
+            "there is no network namespace `{space}` ({}: {error}); `ip netns list` names those there are",
+            path.display()
+        ))
+    })?;
+    let tun = TunOptions {
+        name: DEVICE,
+        queues: options.queues,
+        segmentation: options.segmentation,
+    };
+    let tun = Tun::open_in(&file, &tun)?;
+    let (mtu, frames) = (options.mtu, options.queue_frames);
+    run(&format!(
+        "ip -n {space} link set {DEVICE} mtu {mtu} txqueuelen {frames}"
+    ))?;
+    run(&format!(
+        "ip -n {space} addr replace 10.98.0.{host}/24 dev {DEVICE}"
+    ))?;
+    // A kernel without IPv6 is good enough.
+    let _ = run(&format!(
+        "ip -n {space} addr add fd98::{host}/64 dev {DEVICE} nodad"
+    ));
+    run(&format!(
+        "tc -n {space} qdisc replace dev {DEVICE} root noqueue"
+    ))?;
+    run(&format!("ip -n {space} link set {DEVICE} up"))?;
+    Ok(tun)
 }
 
 /// Sets the largest segment of the sender's device; open connections learn of it at once.

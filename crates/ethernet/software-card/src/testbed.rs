@@ -15,13 +15,12 @@ use crate::nic::{Loads, Nic, NicCounts, NicOptions};
 use crate::plan::{self, Plan};
 use crate::programs::{self, Program};
 use crate::queueing::Queueing;
-use crate::record::{self, FlowRecord, SLOT, WireRecord};
+use crate::record::{self, FlowRecord, WireRecord};
 use crate::spaces::{self, DeviceOptions, Pair};
-use isolane_common_quantities::stats::fairness::FairShare;
 use isolane_common_quantities::units::Duration;
 use isolane_ethernet_policy::titan::segments::{SegmentOptions, SegmentSize};
 use isolane_ethernet_scenario::model::{NicStudy, NicTraffic};
-use isolane_study_results::ethernet::{NIC_RESULT_VERSION, NicResult, Quantiles};
+use isolane_study_results::ethernet::{NIC_RESULT_VERSION, NicResult};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -220,7 +219,7 @@ impl Bed {
             let seen = self.nic.recorded()?;
             let sends = |flow: &&&FlowRecord| flow.goodput_bytes >= BULK_BYTES;
             let seen = seen.map_or(0, |(record, _)| {
-                bulk(&record, flows).iter().filter(sends).count()
+                record.bulk(flows as usize).iter().filter(sends).count()
             });
             if seen >= flows as usize {
                 return Ok(());
@@ -330,21 +329,9 @@ impl Bed {
 
     fn result(self, study: &NicStudy, flows: u32, measured: &Measured) -> NicResult {
         let seconds = measured.length.as_secs_f64();
-        let bulk = bulk(&measured.record, flows);
-        let slots = (measured.length.as_ps() / SLOT.as_ps()) as usize;
-        let table = record::table(&bulk, slots);
-        let nfm = |window: usize| {
-            let window = window.min(slots);
-            table
-                .as_ref()
-                .and_then(|table| table.nfm(window, FairShare::OfLink(study.card.rate)))
-                .unwrap_or(0.0)
-        };
-        let gbps = |bytes: u64| bytes as f64 * 8.0 / seconds / 1e9;
-        let bytes: u64 = measured.record.flows().iter().map(|flow| flow.bytes).sum();
+        let sent = record::sent(&measured.record, flows, measured.length, study.card.rate);
         let mut not_done = self.not_done;
-        plan::note_rate(study, gbps(bytes), &mut not_done);
-        let payload: u64 = bulk.iter().map(|flow| flow.goodput_bytes).sum();
+        plan::note_rate(study.card.rate.as_gbps_f64(), sent.wire_gbps, &mut not_done);
         NicResult {
             version: NIC_RESULT_VERSION,
             testbed: "soft-nic".to_owned(),
@@ -352,26 +339,22 @@ impl Bed {
             flows,
             seed: study.seed,
             measured_s: seconds,
-            throughput_gbps: gbps(payload),
+            throughput_gbps: sent.flow_gbps.iter().sum(),
             cpu_percent: cpu_percent(measured),
-            ping_us: quantiles(&measured.round_trips_us),
-            nfm_1ms: nfm(1),
-            nfm_1s: nfm(1_000),
-            flow_gbps: bulk.iter().map(|flow| gbps(flow.goodput_bytes)).collect(),
+            ping_us: record::quantiles(&measured.round_trips_us),
+            nfm_1ms: sent.nfm_1ms,
+            nfm_1s: sent.nfm_1s,
+            flow_gbps: sent.flow_gbps,
             queue_bytes: queue_bytes(measured),
             queue_bytes_max: self
                 .queueing
                 .as_ref()
                 .map_or_else(Vec::new, Queueing::longest),
             completion_ms: None,
-            counts: counts(measured, &bulk),
+            counts: counts(measured, sent.moves),
             not_done,
         }
     }
-}
-
-fn bulk(record: &WireRecord, flows: u32) -> Vec<&FlowRecord> {
-    record.bulk(flows as usize)
 }
 
 fn cpu_percent(measured: &Measured) -> f64 {
@@ -389,7 +372,7 @@ fn queue_bytes(measured: &Measured) -> Vec<u64> {
         .collect()
 }
 
-fn counts(measured: &Measured, bulk: &[&FlowRecord]) -> BTreeMap<String, u64> {
+fn counts(measured: &Measured, moves: u64) -> BTreeMap<String, u64> {
     let (before, after) = (&measured.before, &measured.after);
     let mut counts = BTreeMap::new();
     let earlier = before.kernel.iter().chain(&before.programs);
@@ -405,7 +388,7 @@ fn counts(measured: &Measured, bulk: &[&FlowRecord]) -> BTreeMap<String, u64> {
         |of: fn(&crate::card::QueueCount) -> u64| sum(&after.nic, of) - sum(&before.nic, of);
     counts.insert("packets".to_owned(), difference(|queue| queue.packets));
     counts.insert("segments".to_owned(), difference(|queue| queue.frames));
-    counts.insert("moves".to_owned(), bulk.iter().map(|flow| flow.moves).sum());
+    counts.insert("moves".to_owned(), moves);
     let nic = |of: fn(&NicCounts) -> u64| of(&after.nic) - of(&before.nic);
     counts.insert("weight_writes".to_owned(), nic(|nic| nic.weight_writes));
     counts.insert("held".to_owned(), nic(|nic| nic.forward.held));
@@ -415,19 +398,6 @@ fn counts(measured: &Measured, bulk: &[&FlowRecord]) -> BTreeMap<String, u64> {
         nic(|nic| nic.forward.malformed + nic.forward.refused),
     );
     counts
-}
-
-fn quantiles(sample: &[f64]) -> Option<Quantiles> {
-    let mut sorted = sample.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let last = sorted.len().checked_sub(1)?;
-    let at = |part: f64| sorted[(last as f64 * part).round() as usize];
-    Some(Quantiles {
-        count: sorted.len() as u64,
-        p50: at(0.5),
-        p90: at(0.9),
-        p99: at(0.99),
-    })
 }
 
 /// The policy of segment sizes, where the configuration has one.

@@ -99,11 +99,6 @@ impl Tun {
         })
     }
 
-    /// The file of a queue, to wait for.
-    pub fn file(&self, queue: usize) -> BorrowedFd<'_> {
-        self.queues[queue].as_fd()
-    }
-
     /// Lets the BPF programs choose the queue of each packet, and reports departures to them. Fails if the kernel
     /// refuses the program.
     pub fn set_steering(&mut self, dqa: Arc<Dqa>) -> Result<(), SoftNicError> {
@@ -112,7 +107,7 @@ impl Tun {
         // for the time of the call, and the kernel takes its own reference.
         unsafe {
             let set = Setter::<SET_STEERING, i32>::new(program.as_raw_fd());
-            ioctl(self.file(0), set)
+            ioctl(self.queues[0].as_fd(), set)
         }
         .map_err(|error| refusal("setting the steering program of the TUN device", error))?;
         self.dqa = Some(dqa);
@@ -123,6 +118,10 @@ impl Tun {
 impl Port for Tun {
     fn queues(&self) -> usize {
         self.queues.len()
+    }
+
+    fn files(&self) -> Vec<BorrowedFd<'_>> {
+        self.queues.iter().map(AsFd::as_fd).collect()
     }
 
     fn read(&self, queue: usize, into: &mut [u8]) -> Result<Option<usize>, SoftNicError> {

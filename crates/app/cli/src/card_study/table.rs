@@ -1,6 +1,9 @@
 //! Tables of studies on a terminal, shaped like the paper's (titan, tables 3 and 5): one for each number of flows.
 
 use crate::text::{Table, fitted};
+use isolane_common_quantities::stats::fairness::{WeightedBytes, jain_index};
+use isolane_common_quantities::stats::summary::median;
+use isolane_common_quantities::units::Bytes;
 use isolane_ethernet_scenario::config::PLAIN;
 use isolane_study_results::ethernet::NicResult;
 use isolane_study_results::ethernet::paired::{
@@ -179,6 +182,75 @@ fn verdict(row: &PairedRow, best: &str) -> String {
         word(row.keeps_throughput()),
         100.0 * THROUGHPUT_AIM
     )
+}
+
+/// Runs in a virtual machine: medians over rounds.
+pub(crate) fn machine(results: &[NicResult]) -> String {
+    let headings = [
+        "config",
+        "TPut (Mb/s)",
+        "CPU (%)",
+        "Jain",
+        "NFM (1 ms)",
+        "NFM (1 s)",
+        "ping p50 (ms)",
+        "ping p90 (ms)",
+        "ring (KB)",
+    ];
+    let mut table = Table::new("lrrrrrrrr", &headings);
+    let mut names: Vec<&str> = Vec::new();
+    for run in results {
+        if !names.contains(&run.config.as_str()) {
+            names.push(&run.config);
+        }
+    }
+    for name in &names {
+        let runs = || results.iter().filter(|run| run.config == *name);
+        let middle = |digits: usize, value: &dyn Fn(&NicResult) -> Option<f64>| {
+            let values: Vec<f64> = runs().filter_map(value).collect();
+            median(&values).map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))
+        };
+        table.row(vec![
+            (*name).to_owned(),
+            middle(1, &|run| Some(run.throughput_gbps * 1e3)),
+            middle(0, &|run| Some(run.cpu_percent)),
+            middle(3, &jain),
+            middle(2, &|run| Some(run.nfm_1ms)),
+            middle(2, &|run| Some(run.nfm_1s)),
+            middle(1, &|run| run.ping_us.map(|ping| ping.p50 / 1e3)),
+            middle(1, &|run| run.ping_us.map(|ping| ping.p90 / 1e3)),
+            middle(0, &|run| {
+                run.queue_bytes_max.first().map(|bytes| *bytes as f64 / 1e3)
+            }),
+        ]);
+    }
+    let rounds = results.len() / names.len().max(1);
+    let flows = results.first().map_or(0, |run| run.flows);
+    let mut text = format!(
+        "{flows} flows, medians of {rounds} rounds\n{}",
+        fitted(&table)
+    );
+    let slow = results
+        .iter()
+        .filter(|run| !run.not_done.is_empty())
+        .count();
+    if slow > 0 {
+        let _ = writeln!(
+            text,
+            "{slow} of {} runs did not fill the line: the machine was the limit",
+            results.len()
+        );
+    }
+    text
+}
+
+/// The Jain index of the flows of a run.
+fn jain(run: &NicResult) -> Option<f64> {
+    let flow = |gbps: &f64| WeightedBytes {
+        sent: Bytes::new((gbps * run.measured_s * 1e9 / 8.0) as u64),
+        weight: 1,
+    };
+    jain_index(&run.flow_gbps.iter().map(flow).collect::<Vec<_>>())
 }
 
 /// Reasons why the testbed could not run a configuration, each with its configurations.

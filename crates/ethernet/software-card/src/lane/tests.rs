@@ -25,6 +25,10 @@ impl Port for Memory {
         self.queues.borrow().len()
     }
 
+    fn files(&self) -> Vec<BorrowedFd<'_>> {
+        Vec::new()
+    }
+
     fn read(&self, queue: usize, into: &mut [u8]) -> Result<Option<usize>, SoftNicError> {
         let frame = self.queues.borrow_mut()[queue].pop_front();
         Ok(frame.map(|frame| {

@@ -11,6 +11,7 @@ mod soft;
 mod status;
 mod study;
 mod top;
+mod vhost;
 mod view;
 
 use crate::status::Status;

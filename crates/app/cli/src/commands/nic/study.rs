@@ -63,6 +63,13 @@ pub(crate) struct Arguments {
     /// Run real traffic of this kernel over a NIC in user space, in this process (as root); the default
     #[arg(long)]
     soft: bool,
+    /// The NIC of the real kernel: a TUN device of this machine, or the virtio NIC of a virtual machine (needs QEMU and
+    /// `lab/fetch`), whose kernel waits for the NIC
+    #[arg(long, value_enum, default_value_t = CardKind::Tun, conflicts_with_all = ["sim", "hosts", "quick", "seeds", "check_claims", "report"])]
+    card: CardKind,
+    /// With --card vhost: the directory `lab` of a checkout of Isolane
+    #[arg(long, value_name = "DIR", default_value = "lab")]
+    lab: PathBuf,
     /// A few configurations and short runs: under a minute
     #[arg(long)]
     quick: bool,
@@ -96,7 +103,26 @@ pub(crate) struct Arguments {
     report: Option<PathBuf>,
 }
 
+/// What plays the NIC's driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum CardKind {
+    Tun,
+    Vhost,
+}
+
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    if arguments.card == CardKind::Vhost {
+        return super::vhost::run(&super::vhost::Choice {
+            lab: &arguments.lab,
+            configs: &arguments.configs,
+            flows: &arguments.flows,
+            rounds: arguments.paired,
+            duration: arguments.duration,
+            rate: arguments.rate,
+            queues: arguments.queues,
+            json: arguments.json,
+        });
+    }
     if arguments.check_claims {
         return super::claims::run(arguments.json, arguments.fail_on_miss);
     }
@@ -199,7 +225,7 @@ fn runs_over_the_soft_card(config: &NicConfig) -> bool {
     if is_discipline {
         output::note(&format!(
             "left out {}: TUN takes frames at once, so no queueing discipline acts over the NIC in user space; --sim models \
-             it, and `lab/run --only nic` runs it over the NIC of a virtual machine",
+             it, and --card vhost runs it over the NIC of a virtual machine",
             config.name
         ));
     }
