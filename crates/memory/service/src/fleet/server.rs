@@ -9,6 +9,7 @@
 
 use super::extender::{Answer, answer};
 use isolane_common_linux::timed::Timed;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
@@ -28,8 +29,13 @@ const HEAD_MAX: u64 = 16 << 10;
 const EXCHANGE: Duration = Duration::from_secs(5);
 /// How long an exchange keeps its place while others wait.
 const GRACE: Duration = Duration::from_millis(500);
-/// How often `stop` is looked at.
-const GLANCE: Duration = Duration::from_millis(50);
+/// How often `stop` is looked at: every 50 ms.
+const GLANCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 50_000_000,
+};
+/// Pause before a full server looks for a place again; twice this when the kernel refused a connection.
+const REST: Duration = Duration::from_millis(50);
 
 /// An exchange under way.
 struct Open {
@@ -62,7 +68,7 @@ pub fn serve(
             open.retain(|one| !one.is_over.load(Ordering::Relaxed));
             if open.len() >= CONNECTIONS_MAX {
                 make_room(&open);
-                std::thread::sleep(GLANCE);
+                std::thread::sleep(REST);
                 continue;
             }
             match listener.accept() {
@@ -74,7 +80,9 @@ pub fn serve(
                     Err(error) => rest(&error, &mut is_short, log),
                 },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    std::thread::sleep(GLANCE);
+                    let mut arrivals = [PollFd::new(listener, PollFlags::IN)];
+                    // An error is one of the listener, which the next `accept` returns.
+                    let _ = poll(&mut arrivals, Some(&GLANCE));
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => rest(&error, &mut is_short, log),
@@ -96,7 +104,7 @@ fn rest(error: &io::Error, is_short: &mut bool, log: &(dyn Fn(&str) + Sync)) {
         ));
     }
     *is_short = true;
-    std::thread::sleep(GLANCE * 2);
+    std::thread::sleep(2 * REST);
 }
 
 /// The oldest exchange that had its time loses its place.
@@ -125,6 +133,8 @@ fn begin<'scope, 'env: 'scope>(
         if let Err(error) = exchange(&stream, since, shared) {
             (shared.log)(&format!("an exchange failed: {error}"));
         }
+        // The loop holds the connection for a moment; the client need not wait for it. The client may be gone.
+        let _ = stream.shutdown(Shutdown::Write);
         is_over.store(true, Ordering::Relaxed);
     })?;
     Ok(one)
