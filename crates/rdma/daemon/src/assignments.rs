@@ -27,6 +27,8 @@ pub const FILE_MAX: u64 = 4096;
 /// An assignment may be written this long before the path of `lasts_while` exists. A longer wait means that the workload
 /// never started.
 const START_MAX: Duration = Duration::from_secs(600);
+/// A part that a writer has not completed after this long is left of one that was killed.
+const PART_MAX: Duration = Duration::from_secs(60);
 /// End of the names of the files.
 const SUFFIX: &str = ".toml";
 /// Longest name of an assignment, bytes.
@@ -178,6 +180,19 @@ pub fn read(folder: &Path, name: &str) -> Option<Result<Assignment, String>> {
     }
 }
 
+/// Removes the parts in `folder` that no writer completes.
+fn remove_parts(folder: &Path, now: SystemTime) {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    for entry in entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b".")) {
+        let written = entry.metadata().and_then(|data| data.modified());
+        let age = written.ok().and_then(|at| now.duration_since(at).ok());
+        if age.is_some_and(|age| age > PART_MAX) {
+            // Another look tries again.
+            let _ = fs::remove_file(entry.path());
+        }
+    }
+}
+
 /// What identifies a version of a file: a rename gives another inode.
 type Version = (u64, Option<SystemTime>, u64);
 
@@ -219,10 +234,11 @@ impl Folder {
         &self.read
     }
 
-    /// Reads files that changed, forgets those that are gone, and removes those whose workload has ended. `now` is the
-    /// time of day.
+    /// Reads files that changed, forgets those that are gone, and removes those whose workload has ended and parts of
+    /// writers that were killed. `now` is the time of day.
     pub fn look(&mut self, now: SystemTime) -> Change {
         let mut change = Change::default();
+        remove_parts(&self.path, now);
         let mut names = names(&self.path);
         let crowded = names.len() > ASSIGNMENTS_MAX;
         if crowded && !self.crowded {

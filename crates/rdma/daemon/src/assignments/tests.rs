@@ -136,6 +136,20 @@ fn a_process_has_the_class_and_the_weight_of_its_cgroup_and_not_of_its_claim() {
     }
 }
 
+/// A writer that was killed between the creation of its file and the file's name leaves the part.
+#[test]
+fn the_part_of_a_killed_writer_is_removed_and_that_of_a_running_one_stays() {
+    let (_directory, mut folder) = folder();
+    job(7).write(&folder.path, "a").unwrap();
+    let part = folder.path.join(".a.4711");
+    fs::write(&part, "cgroup").unwrap();
+    folder.look(now());
+    assert!(part.exists());
+    folder.look(now() + PART_MAX + PART_MAX);
+    assert!(!part.exists());
+    assert_eq!(names(&folder.path), ["a"]);
+}
+
 /// After kill -9 of the scheduler no process removes the file.
 #[test]
 fn an_assignment_ends_when_the_path_of_its_workload_is_gone() {
