@@ -164,11 +164,8 @@ impl Dqa {
             })?;
         }
         let ifindex = self.ifindex();
-        let added = tc::add_clsact(ifindex)
+        self.add_clsact()
             .map_err(EbpfError::kernel(format!("add clsact to device {ifindex}")))?;
-        if added {
-            self.config().clsact_added.store(1, Relaxed);
-        }
         self.config().untagged.store(0, Relaxed);
         let preference = tc::set_filter(ifindex, self.egress.as_fd()).map_err(
             EbpfError::kernel(format!("add a filter to device {ifindex}")),
@@ -176,6 +173,21 @@ impl Dqa {
         self.config()
             .preference
             .store(u32::from(preference), Relaxed);
+        Ok(())
+    }
+
+    /// Adds clsact where it is missing. Recorded before, as a kill between the two would leave it.
+    fn add_clsact(&self) -> io::Result<()> {
+        let ifindex = self.ifindex();
+        if tc::has_clsact(ifindex)? {
+            return Ok(());
+        }
+        let added = &self.config().clsact_added;
+        added.store(1, Relaxed);
+        if !tc::add_clsact(ifindex)? {
+            // Another program added it meanwhile.
+            added.store(0, Relaxed);
+        }
         Ok(())
     }
 

@@ -8,8 +8,8 @@
 
 use libc::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NLMSG_DONE,
-    NLMSG_ERROR, RTM_DELQDISC, RTM_DELTFILTER, RTM_GETTFILTER, RTM_NEWQDISC, RTM_NEWTFILTER,
-    TCA_KIND, TCA_OPTIONS,
+    NLMSG_ERROR, RTM_DELQDISC, RTM_DELTFILTER, RTM_GETQDISC, RTM_GETTFILTER, RTM_NEWQDISC,
+    RTM_NEWTFILTER, TCA_KIND, TCA_OPTIONS,
 };
 use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType};
@@ -46,6 +46,20 @@ pub(crate) struct Filter {
 impl Filter {
     pub(crate) fn is_ours(self) -> bool {
         self.egress && PREFERENCES.contains(&self.preference) && self.handle == HANDLE
+    }
+}
+
+/// Whether the device has clsact, or the ingress discipline in its place.
+pub(crate) fn has_clsact(ifindex: u32) -> io::Result<bool> {
+    let mut message = Message::new(RTM_GETQDISC, 0, ifindex);
+    message.tcmsg(CLSACT_HANDLE, CLSACT_PARENT, 0);
+    match message.send() {
+        Ok(()) => Ok(true),
+        // The kernel's answer for a place that was never taken, and for one that is free again.
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL)) => {
+            Ok(false)
+        }
+        Err(error) => Err(error),
     }
 }
 
