@@ -3,6 +3,7 @@
 //! The author of a pod chooses its labels, so the operator sets bounds ([`Bounds`]): who may use the latency class, and
 //! the largest weight. A label outside its bounds is named and has no effect.
 
+use isolane_common_linux::cgroup::is_pod_uid;
 use isolane_rdma_session::message::Class;
 use isolaned::config::{Assignment, Members};
 use serde::Deserialize;
@@ -81,12 +82,8 @@ impl Wanted {
     fn add(&mut self, pod: &Metadata, bounds: &Bounds) {
         // Not the annotation of a static pod's hash: every author may write it.
         let identifier = &pod.uid;
-        let plain = |c: char| c.is_ascii_hexdigit() || c == '-';
-        if identifier.is_empty() || !identifier.chars().all(plain) {
-            self.say(
-                pod,
-                &format!("uid {identifier:?} is not one of hexadecimal digits and dashes"),
-            );
+        if !is_pod_uid(identifier) {
+            self.say(pod, &format!("uid {identifier:?} is not the UID of a pod"));
             return;
         }
         let assignment = Assignment {
