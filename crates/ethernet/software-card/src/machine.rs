@@ -24,6 +24,8 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
+/// What a result says, with the reason, if the programs stepped aside in its run.
+const ASIDE: &str = "queue assignment: the programs stepped aside";
 /// Largest packet.
 const MTU: u32 = 1_500;
 /// Least time between two deliveries.
@@ -174,6 +176,9 @@ impl Bed {
             let times: Vec<f64> = serde_json::from_str(json).map_err(|_| invalid())?;
             let us: Vec<f64> = times.iter().map(|ms| ms * 1_000.0).collect();
             results.last_mut().ok_or_else(invalid)?.ping_us = record::quantiles(&us);
+        } else if let Some(reason) = line.strip_prefix("card aside ") {
+            let result = results.last_mut().ok_or_else(invalid)?;
+            result.not_done.push(format!("{ASIDE}: {reason}"));
         } else {
             return Ok(false);
         }

@@ -237,9 +237,13 @@ pub(crate) fn machine(results: &[NicResult]) -> String {
     if slow > 0 {
         let _ = writeln!(
             text,
-            "{slow} of {} runs did not fill the line: the machine was the limit",
+            "{slow} of {} runs did not fill the line or kept no queue assignment:",
             results.len()
         );
+        for run in results.iter().filter(|run| !run.not_done.is_empty()) {
+            let reasons = run.not_done.join("; ");
+            let _ = writeln!(text, "  {}, round {}: {reasons}", run.config, run.seed);
+        }
     }
     text
 }
