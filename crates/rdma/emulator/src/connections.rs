@@ -124,6 +124,13 @@ impl Connections {
         if !self.clients.contains_key(&client) {
             return;
         }
+        // No request waits for a program that has gone.
+        let own = self.ids.values_mut().filter(|id| id.client == client);
+        for id in own {
+            if matches!(id.state, State::Listens { .. }) {
+                id.state = State::Over;
+            }
+        }
         let own = self.ids.iter().filter(|(_, id)| id.client == client);
         for id in own.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.remove(id);

@@ -231,7 +231,6 @@ impl Server {
             if !self.take_messages() {
                 break;
             }
-            self.fabric.connections.pass(self.begun.elapsed());
             self.take_reports(due);
             if works {
                 self.clock.worked(begin.elapsed());
@@ -284,6 +283,7 @@ impl Server {
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return false,
         }
+        self.fabric.connections.pass(self.begun.elapsed());
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);
         for (number, ready) in numbers.into_iter().zip(ready[2..].chunks_exact(2)) {
@@ -307,9 +307,12 @@ impl Server {
         let expires = unopened.map(|since| self.open_time.saturating_sub(since.elapsed()));
         let accepts = self.accepts_from;
         let accepts = accepts.map(|until| until.saturating_duration_since(Wall::now()));
-        let waits = self.fabric.connections.waits_until();
-        let waits = waits.map(|until| until.saturating_sub(self.begun.elapsed()));
-        [event, expires, accepts, waits].into_iter().flatten().min()
+        let rejects = self.fabric.connections.rejects_at();
+        let rejects = rejects.map(|until| until.saturating_sub(self.begun.elapsed()));
+        [event, expires, accepts, rejects]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Connections without a device.

@@ -5,64 +5,79 @@
 //! goes and its program stays, requests to its port wait for the next listener, until [`WAIT`] after the first one went
 //! or until the program ends. Other requests without a listener are rejected at once.
 //!
-//! Limits: the ports of at most [`LEFT_MAX`] listeners are known.
+//! Limits: of each program the last [`LEFT_MAX`] ports are known.
 
 use super::{Connections, NOBODY_LISTENS, State};
 use isolane_rdma_emulated_verbs::cm::message::{NO_HOST, Parameters, kind};
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Real time after a listener's end in which requests wait for the next one: many times what a busy machine needs
 /// between two calls of a program.
 const WAIT: Duration = Duration::from_secs(5);
-/// Listeners that are remembered: more than the programs here have.
-const LEFT_MAX: usize = 1024;
+/// Ports of a program that are remembered: more than it listens at twice.
+const LEFT_MAX: usize = 32;
 
 /// What waits, and for which ports.
 #[derive(Debug, Default)]
 pub(super) struct Waiting {
-    /// Oldest first.
-    left: VecDeque<Left>,
+    /// Listeners that have gone while their program stays, by port space and port.
+    left: BTreeMap<(u32, u16), Vec<Left>>,
     requests: Vec<(u32, Parameters)>,
+    /// Whether requests may wait for nothing any more.
+    is_stale: bool,
 }
 
-/// A listener that has gone while its program stays.
 #[derive(Debug)]
 struct Left {
     client: u32,
-    ports: u32,
     host: u32,
-    port: u16,
     until: Duration,
 }
 
-impl Left {
-    fn is_at(&self, ports: u32, (host, port): (u32, u16)) -> bool {
-        (self.ports, self.port) == (ports, port) && (self.host == host || self.host == NO_HOST)
+impl Waiting {
+    fn keep(&mut self, keep: impl Fn((u32, u16), &Left) -> bool) {
+        for (at, there) in &mut self.left {
+            let before = there.len();
+            there.retain(|left| keep(*at, left));
+            self.is_stale |= there.len() < before;
+        }
+        self.left.retain(|_, there| !there.is_empty());
     }
 }
 
 impl Connections {
-    /// A listener goes, for whatever reason.
+    /// A listener goes and its program stays.
     pub(super) fn listener_goes(&mut self, number: u32) {
         let id = &self.ids[&number];
-        let left = Left {
-            client: id.client,
-            ports: id.ports,
-            host: id.host,
-            port: id.port,
-            until: self.now + WAIT,
-        };
-        self.waiting.left.push_back(left);
-        if self.waiting.left.len() > LEFT_MAX {
-            self.waiting.left.pop_front();
-            self.reject_vain();
-        }
+        let (client, host, at) = (id.client, id.host, (id.ports, id.port));
+        let all = self.waiting.left.iter();
+        let own = all.flat_map(|(at, there)| there.iter().map(move |left| (*at, left)));
+        let own = own.filter(|(_, left)| left.client == client);
+        let mut own: Vec<_> = own.map(|(at, left)| (left.until, at, left.host)).collect();
+        own.sort_unstable();
+        let oldest = own.first().filter(|_| own.len() >= LEFT_MAX);
+        let over = oldest.map(|&(_, at, host)| (at, host));
+        self.waiting.keep(|place, left| {
+            let is_it = |at, host| (place, left.host) == (at, host);
+            left.client != client
+                || !is_it(at, host) && over.is_none_or(|(at, host)| !is_it(at, host))
+        });
+        let until = self.now + WAIT;
+        let there = self.waiting.left.entry(at).or_default();
+        there.push(Left {
+            client,
+            host,
+            until,
+        });
     }
 
     /// Whether a listener may come where a request finds none.
-    pub(super) fn may_come(&self, ports: u32, at: (u32, u16)) -> bool {
-        self.waiting.left.iter().any(|left| left.is_at(ports, at))
+    pub(super) fn may_come(&self, ports: u32, (host, port): (u32, u16)) -> bool {
+        let there = self.waiting.left.get(&(ports, port)).into_iter().flatten();
+        there
+            .into_iter()
+            .any(|left| left.host == host || left.host == NO_HOST)
     }
 
     pub(super) fn wait(&mut self, number: u32, parameters: Parameters) {
@@ -97,36 +112,47 @@ impl Connections {
 
     /// A program is gone: it listens no more.
     pub(super) fn program_goes(&mut self, client: u32) {
-        self.waiting.left.retain(|left| left.client != client);
-        self.reject_vain();
+        self.waiting.keep(|_, left| left.client != client);
     }
 
-    /// Sets the time since the broker's start, and rejects what has waited long enough.
+    /// Sets the time since the broker's start, and rejects requests for which no listener may come any more.
     pub(crate) fn pass(&mut self, now: Duration) {
         self.now = now;
-        let known = self.waiting.left.len();
-        self.waiting.left.retain(|left| left.until > now);
-        if self.waiting.left.len() < known {
+        self.waiting.keep(|_, left| left.until > now);
+        if std::mem::take(&mut self.waiting.is_stale) {
             self.reject_vain();
         }
     }
 
-    /// When the next request has waited long enough.
-    pub(crate) fn waits_until(&self) -> Option<Duration> {
-        let first = self.waiting.left.front().map(|left| left.until);
-        first.filter(|_| !self.waiting.requests.is_empty())
+    /// When [`Self::pass`] may have a request to reject.
+    pub(crate) fn rejects_at(&self) -> Option<Duration> {
+        if self.waiting.requests.is_empty() {
+            return None;
+        }
+        let first = self
+            .waiting
+            .left
+            .values()
+            .flatten()
+            .map(|left| left.until)
+            .min();
+        match self.waiting.is_stale {
+            true => Some(self.now),
+            false => first,
+        }
     }
 
-    /// Rejects requests for which no listener may come.
     fn reject_vain(&mut self) {
-        let ids = self.waiting.requests.iter().map(|(id, _)| *id);
-        let vain = ids.filter(|id| {
+        let mut requests = std::mem::take(&mut self.waiting.requests);
+        let vain = requests.extract_if(.., |(id, _)| {
             let id = &self.ids[id];
             !self.may_come(id.ports, id.remote)
         });
-        for number in vain.collect::<Vec<_>>() {
-            self.wait_no_more(number);
+        let vain: Vec<u32> = vain.map(|(id, _)| id).collect();
+        self.waiting.requests = requests;
+        for number in vain {
             self.set(number, State::Idle);
+            // An event beyond the program's limit is lost, as others are.
             let _ = self.tell(number, kind::REJECTED, NOBODY_LISTENS);
         }
     }
@@ -182,9 +208,13 @@ mod tests {
         }
 
         fn listen(&mut self) -> u32 {
+            self.listen_at(PORT)
+        }
+
+        fn listen_at(&mut self, port: u64) -> u32 {
             let words = [op::CM_CREATE_ID, pack(self.channels[0], PORTS_TCP)];
             let id = self.ask(SERVER, &words).unwrap();
-            self.ask(SERVER, &[op::CM_BIND, pack(id, 0), PORT]).unwrap();
+            self.ask(SERVER, &[op::CM_BIND, pack(id, 0), port]).unwrap();
             self.ask(SERVER, &[op::CM_LISTEN, pack(id, 0)]).unwrap();
             id
         }
@@ -224,7 +254,7 @@ mod tests {
         two.all.pass(WAIT - Duration::from_nanos(1));
         two.listen();
         assert_eq!(two.event(0), Some(kind::CONNECT_REQUEST));
-        assert_eq!(two.all.waits_until(), None);
+        assert_eq!(two.all.rejects_at(), None);
         two.all.pass(2 * WAIT);
         assert_eq!(two.event(1), None, "it waits for the answer");
     }
@@ -232,7 +262,7 @@ mod tests {
     #[test]
     fn a_request_that_waits_in_vain_is_rejected() {
         let mut two = Two::with_a_request();
-        assert_eq!(two.all.waits_until(), Some(WAIT));
+        assert_eq!(two.all.rejects_at(), Some(WAIT));
         two.all.pass(WAIT);
         assert_eq!(two.event(1), Some(kind::REJECTED));
         two.connect();
@@ -243,6 +273,36 @@ mod tests {
     fn a_request_to_a_program_that_ends_is_rejected_at_once() {
         let mut two = Two::with_a_request();
         two.all.close(SERVER);
+        assert_eq!(two.all.rejects_at(), Some(Duration::ZERO));
+        two.all.pass(Duration::ZERO);
+        assert_eq!(two.event(1), Some(kind::REJECTED));
+    }
+
+    /// The time of the round counts, not that of the last message before it.
+    #[test]
+    fn a_listener_that_goes_after_a_long_silence_is_waited_for() {
+        let mut two = Two::new();
+        let first = two.listen();
+        two.all.pass(3 * WAIT);
+        two.ask(SERVER, &[op::CM_DESTROY_ID, pack(first, 0)])
+            .unwrap();
+        two.connect();
+        two.all.pass(3 * WAIT);
+        assert_eq!(two.event(1), None);
+        assert_eq!(two.all.rejects_at(), Some(4 * WAIT));
+    }
+
+    #[test]
+    fn a_program_that_listens_without_end_has_few_ports_here() {
+        let mut two = Two::with_a_request();
+        for port in 0..2 * LEFT_MAX as u64 {
+            two.all.pass(Duration::from_nanos(port));
+            let id = two.listen_at(port + 1);
+            two.ask(SERVER, &[op::CM_DESTROY_ID, pack(id, 0)]).unwrap();
+        }
+        let left = two.all.waiting.left.values().flatten();
+        assert_eq!(left.count(), LEFT_MAX);
+        two.all.pass(two.all.now);
         assert_eq!(two.event(1), Some(kind::REJECTED));
     }
 
