@@ -8,7 +8,7 @@
 //!
 //! Limits: a tenant that may create cgroups outside its own cgroup can take any name.
 
-use isolane_common_linux::cgroup::{KUBELET, pod};
+use isolane_common_linux::cgroup::pod;
 
 /// The part of `path` that the host chose: in a pod, the path of the pod's cgroup.
 pub(crate) fn chosen_by_host(path: &str) -> &str {
@@ -47,27 +47,37 @@ pub(crate) fn mistake(pattern: &str) -> Option<&'static str> {
     if before.contains(BELOW) || last.contains(BELOW) && last != BELOW {
         return Some("may have ** only behind the last /, for all cgroups below");
     }
-    let mut behind = parts
-        .split('/')
-        .skip_while(|part| !may_be_a_tenants(part))
-        .skip(1);
-    if !pattern.starts_with(KUBELET) && behind.any(|part| part.contains(|c| c != '*')) {
+    let named = |part: &str| part.contains(|c| c != '*');
+    if !is_below_kubelet(pattern) && behind_tenants(parts).any(named) {
         return Some(
-            "may have no name behind a part with *, because the owner of the cgroup that * matches chooses the names below",
+            "may have no name behind a part with * or user@, because the owner of that cgroup chooses the names below",
         );
     }
     None
 }
 
-/// Whether a tenant may create cgroups below one that this part matches. systemd lets no one do so in a slice.
-fn may_be_a_tenants(part: &str) -> bool {
-    part.contains('*') && !part.ends_with(".slice")
+/// Whether only cgroups of the kubelet, and of pods below them, match: `/kubepods`, or `/kubepods.slice` with systemd.
+fn is_below_kubelet(pattern: &str) -> bool {
+    let first = pattern.split('/').nth(1).unwrap_or_default();
+    ["kubepods", "kubepods.slice", "kubepods*"].contains(&first)
 }
 
-/// Whether the host chose the last name of each path that matches `pattern`, or the name of its pod.
+/// The parts of a pattern whose names a tenant may choose: those behind a part with `*`, which may match a tenant's cgroup, and
+/// behind a user's manager. systemd lets no one create cgroups in a slice of its own.
+fn behind_tenants(parts: &str) -> impl Iterator<Item = &str> {
+    let is_tenants =
+        |part: &&str| part.starts_with("user@") || part.contains('*') && !part.ends_with(".slice");
+    parts
+        .split('/')
+        .skip_while(move |part| !is_tenants(part))
+        .skip(1)
+}
+
+/// Whether the host chose the last name of each path that matches `pattern`, or the name of its pod, provided that root alone
+/// creates cgroups below the parts without `*`.
 pub(crate) fn last_name_is_the_hosts(pattern: &str) -> bool {
-    let (before, last) = pattern.rsplit_once('/').unwrap_or(("", pattern));
-    pattern.starts_with(KUBELET) || last != BELOW && !before.split('/').any(may_be_a_tenants)
+    let parts = pattern.strip_prefix('/').unwrap_or(pattern);
+    is_below_kubelet(pattern) || !parts.ends_with(BELOW) && behind_tenants(parts).next().is_none()
 }
 
 /// Whether `text` matches `pattern`, in which `*` matches any characters or none. Time: the product of the lengths.
@@ -192,12 +202,12 @@ mod tests {
             ("/a/**/b", "only behind the last /"),
             ("/a**", "only behind the last /"),
             ("/a/***", "only behind the last /"),
-            ("/a/*/b", "no name behind a part with *"),
-            ("/a*/*b", "no name behind a part with *"),
-            ("/a/*/b/**", "no name behind a part with *"),
+            ("/a/*/b", "no name behind a part with * or user@"),
+            ("/a*/*b", "no name behind a part with * or user@"),
+            ("/a/*/b/**", "no name behind a part with * or user@"),
             (
                 "/user.slice/*/user@*.service",
-                "no name behind a part with *",
+                "no name behind a part with * or user@",
             ),
         ] {
             let found = mistake(pattern).unwrap_or_default();
@@ -215,6 +225,12 @@ mod tests {
             ("/batch/job-*/**", false),
             ("/batch/**", false),
             ("/batch/*/*", false),
+            ("/kubepods-batch/*/*", false),
+            ("/user.slice/user-7.slice/user@7.service/*", false),
+            (
+                "/user.slice/user-7.slice/user@7.service/app.slice/a*",
+                false,
+            ),
         ] {
             assert_eq!(last_name_is_the_hosts(pattern), want, "{pattern}");
         }

@@ -153,7 +153,7 @@ fn mistakes_name_line_key_value_and_remedy() {
     }
     check(
         &format!("{device}[[rule]]\ntenant = \"a\"\ncgroup = \"/batch/*/step\"\n"),
-        "x.toml:5: rule: cgroup = \"/batch/*/step\": may have no name behind a part with *, because the owner of the cgroup that * matches chooses the names below",
+        "x.toml:5: rule: cgroup = \"/batch/*/step\": may have no name behind a part with * or user@, because the owner of that cgroup chooses the names below",
     );
     check(
         &format!("{device}[[tenant]]\nname = \"a\"\nweight = 0\n"),

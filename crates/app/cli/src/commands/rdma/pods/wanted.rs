@@ -83,7 +83,10 @@ impl Wanted {
         // Not the annotation of a static pod's hash: every author may write it.
         let identifier = &pod.uid;
         if !is_pod_uid(identifier) {
-            self.say(pod, &format!("uid {identifier:?} is not the UID of a pod"));
+            self.say(
+                pod,
+                &format!("uid {identifier:?} must have 32 to 64 hexadecimal digits and dashes"),
+            );
             return;
         }
         let assignment = Assignment {
