@@ -47,6 +47,8 @@ func start(t *testing.T, folder string) (*exec.Cmd, chan string) {
 	if err := program.Start(); err != nil {
 		t.Fatal(err)
 	}
+	// No error if the test has killed it.
+	t.Cleanup(func() { _ = program.Process.Kill() })
 	said := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(output).ReadString('\n')
@@ -99,10 +101,21 @@ func TestKillsOfTheProgram(t *testing.T) {
 		}
 		kills = number
 	}
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("ISOLANE_SEED"); text != "" {
+		number, err := strconv.ParseUint(text, 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seed = number
+	}
+	t.Logf("again: ISOLANE_SEED=%d make kills KILLS=%d PROGRAM=envoy", seed, kills)
+	random := rand.New(rand.NewPCG(seed, 0))
+	pause := func() { time.Sleep(time.Duration(random.Int64N(int64(20 * time.Millisecond)))) }
 	for done := 0; done < kills; done++ {
 		program, said := start(t, folder)
 		if done%4 == 3 {
-			time.Sleep(rand.N(20 * time.Millisecond))
+			pause()
 			kill(t, program)
 			starting++
 			continue
@@ -131,12 +144,17 @@ func TestKillsOfTheProgram(t *testing.T) {
 			}
 			ended <- err
 		}()
-		time.Sleep(rand.N(20 * time.Millisecond))
+		pause()
+		select {
+		case err := <-ended:
+			t.Fatalf("a request failed before kill %d: %v", done, err)
+		default:
+		}
 		kill(t, program)
 		if err := <-ended; strings.Contains(err.Error(), "DeadlineExceeded") {
 			t.Fatalf("a proxy still waits %v after kill %d", patience, done)
 		}
 		conn.Close()
 	}
-	t.Logf("%d kills of isolane-envoy, %d of them while it started", kills, starting)
+	t.Logf("%d kills of isolane-envoy, %d of them within 20 ms of the start", kills, starting)
 }
