@@ -27,7 +27,7 @@ pub const FILE_MAX: u64 = 4096;
 /// An assignment may be written this long before the path of `lasts_while` exists. A longer wait means that the workload
 /// never started.
 const START_MAX: Duration = Duration::from_secs(600);
-/// A part that a writer has not completed after this long is left of one that was killed.
+/// A writer that has not finished its file after this time was killed.
 const PART_MAX: Duration = Duration::from_secs(60);
 /// End of the names of the files.
 const SUFFIX: &str = ".toml";
@@ -180,17 +180,33 @@ pub fn read(folder: &Path, name: &str) -> Option<Result<Assignment, String>> {
     }
 }
 
-/// Removes the parts in `folder` that no writer completes.
-fn remove_parts(folder: &Path, now: SystemTime) {
+/// Whether a file's name is that of a part: see [`Assignment::write`].
+fn is_part(name: &str) -> bool {
+    let parts = name
+        .strip_prefix('.')
+        .and_then(|name| name.rsplit_once('.'));
+    parts.is_some_and(|(name, process)| check_name(name).is_ok() && process.parse::<u32>().is_ok())
+}
+
+/// Removes the parts in `folder` that no writer completes; returns a line for each that was removed.
+fn remove_parts(folder: &Path, now: SystemTime) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    for entry in entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b".")) {
-        let written = entry.metadata().and_then(|data| data.modified());
-        let age = written.ok().and_then(|at| now.duration_since(at).ok());
-        if age.is_some_and(|age| age > PART_MAX) {
-            // Another look tries again.
-            let _ = fs::remove_file(entry.path());
-        }
-    }
+    let parts = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_part));
+    let left = parts.filter(|entry| {
+        let Ok(found) = entry.metadata() else {
+            return false;
+        };
+        let age = found
+            .modified()
+            .ok()
+            .and_then(|at| now.duration_since(at).ok());
+        found.is_file() && age.is_some_and(|age| age > PART_MAX)
+    });
+    // A folder that cannot be written stays as it is.
+    let removed = left.filter(|entry| fs::remove_file(entry.path()).is_ok());
+    removed
+        .map(|entry| format!("{}: removed, its writer was killed", entry.path().display()))
+        .collect()
 }
 
 /// What identifies a version of a file: a rename gives another inode.
@@ -238,7 +254,7 @@ impl Folder {
     /// writers that were killed. `now` is the time of day.
     pub fn look(&mut self, now: SystemTime) -> Change {
         let mut change = Change::default();
-        remove_parts(&self.path, now);
+        change.notes.extend(remove_parts(&self.path, now));
         let mut names = names(&self.path);
         let crowded = names.len() > ASSIGNMENTS_MAX;
         if crowded && !self.crowded {

@@ -145,8 +145,11 @@ fn the_part_of_a_killed_writer_is_removed_and_that_of_a_running_one_stays() {
     fs::write(&part, "cgroup").unwrap();
     folder.look(now());
     assert!(part.exists());
-    folder.look(now() + PART_MAX + PART_MAX);
-    assert!(!part.exists());
+    let other = folder.path.join(".keep.txt");
+    fs::write(&other, "").unwrap();
+    let change = folder.look(now() + PART_MAX + PART_MAX);
+    assert!(!part.exists() && other.exists());
+    assert_eq!(change.notes.len(), 1, "{change:?}");
     assert_eq!(names(&folder.path), ["a"]);
 }
 
