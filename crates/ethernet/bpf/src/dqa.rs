@@ -184,11 +184,12 @@ impl Dqa {
         }
         let added = &self.config().clsact_added;
         added.store(1, Relaxed);
-        if !tc::add_clsact(ifindex)? {
-            // Another program added it meanwhile.
+        let outcome = tc::add_clsact(ifindex);
+        if !matches!(outcome, Ok(true)) {
+            // It failed, or another program added it meanwhile.
             added.store(0, Relaxed);
         }
-        Ok(())
+        outcome.map(drop)
     }
 
     /// Whether our filter is in place. Fails in another namespace.
@@ -200,7 +201,7 @@ impl Dqa {
 
     /// Removes our filter and the pins, and also clsact if we added it and no other program uses it. Packets then
     /// follow the kernel's own choice. A device that is gone is no error. Fails in another namespace, and without
-    /// privileges.
+    /// privileges. Limit: a clsact without filters that another program added after a kill of [`Dqa::attach`] counts as ours.
     pub fn detach(self) -> Result<(), EbpfError> {
         self.check_namespace()?;
         let ifindex = self.ifindex();
@@ -212,10 +213,16 @@ impl Dqa {
             }
             _ => {}
         }
-        let others = tc::filters(ifindex).is_ok_and(|filters| !filters.is_empty());
-        if self.config().clsact_added.load(Relaxed) != 0 && !others {
-            // Another process has already removed it, so nothing is left to do.
-            let _ = tc::remove_clsact(ifindex);
+        if self.config().clsact_added.load(Relaxed) != 0 {
+            match tc::filters(ifindex) {
+                // If another process has already removed it, nothing is left to do.
+                Ok(filters) if filters.is_empty() => _ = tc::remove_clsact(ifindex),
+                Err(error) if !is_absent(&error) => {
+                    let action = format!("list the filters of device {ifindex}");
+                    return Err(EbpfError::kernel(action)(error));
+                }
+                _ => {}
+            }
         }
         remove_pins(&self.pins);
         Ok(())
