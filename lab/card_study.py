@@ -85,11 +85,18 @@ def attached(isolane: str, device: str, ours: str) -> Iterator[None]:
     if not controller.stdout or not controller.stdout.readline():
         raise SystemExit(f"{' '.join(words)}: status {controller.wait()}")
     yield
-    # Status 1 says that the programs step aside.
     words = [isolane, "nic", "status", device, "--json"]
-    status = json.loads(subprocess.run(words, stdout=subprocess.PIPE, text=True, check=False).stdout)
-    if status["aside"] or not status["events"]["assigned"]:
-        print(f"card aside {json.dumps(status['aside'])}", flush=True)
+    done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    # Status 1 says that the programs step aside.
+    if done.returncode > 1:
+        raise SystemExit(f"{' '.join(words)}: status {done.returncode}: {done.stderr.strip()}")
+    status = json.loads(done.stdout)
+    if status["aside"]:
+        print(f"card aside {', '.join(f'{name} {value}' for name, value in status['aside'].items())}", flush=True)
+    elif status["events"]["stood_aside"]:
+        print(f"card aside for {status['events']['stood_aside']} packets", flush=True)
+    elif not status["events"]["assigned"]:
+        print("card aside from the beginning: they assigned no packet", flush=True)
     controller.terminate()
     controller.communicate(timeout=120)
 

@@ -127,7 +127,9 @@ fn not_done(config: &NicConfig, programs: bool) -> Vec<String> {
 pub(crate) fn note_rate(line: f64, gbps: f64, not_done: &mut Vec<String>) {
     if gbps * 100.0 < line * FULL_PERCENT {
         not_done.push(format!(
-            "line rate: {gbps:.2} of {line:.2} Gb/s; the machine was the limit"
+            "line rate: {:.0} of {:.0} Mb/s; the machine was the limit",
+            gbps * 1e3,
+            line * 1e3
         ));
     }
 }

@@ -205,7 +205,17 @@ pub(crate) fn machine(results: &[NicResult]) -> String {
         }
     }
     for name in &names {
-        let runs = || results.iter().filter(|run| run.config == *name);
+        // A run without queue assignment says nothing about it.
+        let is_whole = |run: &NicResult| {
+            !run.not_done
+                .iter()
+                .any(|line| line.starts_with("queue assignment:"))
+        };
+        let runs = || {
+            results
+                .iter()
+                .filter(|run| run.config == *name && is_whole(run))
+        };
         let middle = |digits: usize, value: &dyn Fn(&NicResult) -> Option<f64>| {
             let values: Vec<f64> = runs().filter_map(value).collect();
             median(&values).map_or_else(|| "-".to_owned(), |value| format!("{value:.digits$}"))

@@ -68,9 +68,12 @@ impl GuestMemory {
             let entry = &region.entry;
             let within = address.checked_sub(start(entry))?;
             let end = within.checked_add(bytes as u64)?;
+            if end > entry.bytes {
+                return None;
+            }
+            // Inside the mapping, whose length `map` has checked.
             let at = usize::try_from(entry.offset + within).ok()?;
-            // `wrapping_add` of a place inside the mapping, which `end` proves.
-            (end <= entry.bytes).then(|| region.mapped.cast::<u8>().wrapping_add(at))
+            Some(region.mapped.cast::<u8>().wrapping_add(at))
         })
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Method: the driver publishes chains of descriptors in `avail`, the device takes them in order and returns each through
 //! `used` when it is done with the bytes. Every address, index and length is checked against the ring's size and the
-//! machine's memory; a ring that states something else is stopped. Units: bytes. Limits: no event indexes, no packed
+//! machine's memory; a chain that states something else is returned empty. Units: bytes. Limits: no event indexes, no packed
 //! rings. Source: virtio 1.2, 2.7.
 
 use super::memory::GuestMemory;
@@ -121,7 +121,8 @@ impl Ring {
         let Some(head) = self.taken.take() else {
             return;
         };
-        let size = usize::from(self.size);
+        // The emulator may have changed it since the chain was taken.
+        let size = usize::from(self.size.max(1));
         let (Some(used), Some(avail)) = (
             memory.emulator(self.used, 4 + 8 * size),
             memory.emulator(self.avail, 4),
