@@ -164,7 +164,7 @@ impl Dqa {
             })?;
         }
         let ifindex = self.ifindex();
-        self.add_clsact()
+        tc::ensure_clsact(ifindex, &self.config().clsact_added)
             .map_err(EbpfError::kernel(format!("add clsact to device {ifindex}")))?;
         self.config().untagged.store(0, Relaxed);
         let preference = tc::set_filter(ifindex, self.egress.as_fd()).map_err(
@@ -174,22 +174,6 @@ impl Dqa {
             .preference
             .store(u32::from(preference), Relaxed);
         Ok(())
-    }
-
-    /// Adds clsact where it is missing. Recorded before, as a kill between the two would leave it.
-    fn add_clsact(&self) -> io::Result<()> {
-        let ifindex = self.ifindex();
-        if tc::has_clsact(ifindex)? {
-            return Ok(());
-        }
-        let added = &self.config().clsact_added;
-        added.store(1, Relaxed);
-        let outcome = tc::add_clsact(ifindex);
-        if !matches!(outcome, Ok(true)) {
-            // It failed, or another program added it meanwhile.
-            added.store(0, Relaxed);
-        }
-        outcome.map(drop)
     }
 
     /// Whether our filter is in place. Fails in another namespace.

@@ -15,6 +15,8 @@ use rustix::net::netlink::SocketAddrNetlink;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Our places among the filters, in the order in which they are tried. We run first: a filter that accepts a packet ends
 /// the list, and ours never does. A place is not ours to take if filters of another kind have it.
@@ -49,8 +51,28 @@ impl Filter {
     }
 }
 
+/// Adds clsact where it is missing, and records in `added` that it is ours.
+pub(crate) fn ensure_clsact(ifindex: u32, added: &AtomicU32) -> io::Result<()> {
+    match has_clsact(ifindex)? {
+        true => Ok(()),
+        false => record_and_add(added, || add_clsact(ifindex)),
+    }
+}
+
+/// Records before it adds: a kill between the two leaves a record too many, which `detach` corrects, and no clsact that
+/// nobody removes.
+fn record_and_add(added: &AtomicU32, add: impl FnOnce() -> io::Result<bool>) -> io::Result<()> {
+    added.store(1, Relaxed);
+    let outcome = add();
+    if !matches!(outcome, Ok(true)) {
+        // It failed, or another program added it meanwhile.
+        added.store(0, Relaxed);
+    }
+    outcome.map(drop)
+}
+
 /// Whether the device has clsact, or the ingress discipline in its place.
-pub(crate) fn has_clsact(ifindex: u32) -> io::Result<bool> {
+fn has_clsact(ifindex: u32) -> io::Result<bool> {
     let mut message = Message::new(RTM_GETQDISC, 0, ifindex);
     message.tcmsg(CLSACT_HANDLE, CLSACT_PARENT, 0);
     match message.send() {
@@ -64,7 +86,7 @@ pub(crate) fn has_clsact(ifindex: u32) -> io::Result<bool> {
 }
 
 /// Adds clsact; false if the device has it already.
-pub(crate) fn add_clsact(ifindex: u32) -> io::Result<bool> {
+fn add_clsact(ifindex: u32) -> io::Result<bool> {
     let mut message = Message::new(RTM_NEWQDISC, NLM_F_CREATE | NLM_F_EXCL, ifindex);
     message.tcmsg(CLSACT_HANDLE, CLSACT_PARENT, 0);
     message.attribute(TCA_KIND, b"clsact\0");
@@ -268,5 +290,23 @@ fn outcome(body: &[u8]) -> io::Result<()> {
         Some(0) => Ok(()),
         Some(number) => Err(io::Error::from_raw_os_error(-number)),
         None => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A kill may come while clsact is added.
+    #[test]
+    fn clsact_is_recorded_before_it_is_added_and_only_if_it_is_ours() {
+        let added = AtomicU32::new(0);
+        record_and_add(&added, || Ok(added.load(Relaxed) == 1)).expect("no error");
+        assert_eq!(added.load(Relaxed), 1, "recorded before, and still");
+        record_and_add(&added, || Ok(false)).expect("no error");
+        assert_eq!(added.load(Relaxed), 0, "another program's");
+        let refused = || Err(io::ErrorKind::PermissionDenied.into());
+        assert!(record_and_add(&added, refused).is_err());
+        assert_eq!(added.load(Relaxed), 0, "not there");
     }
 }
