@@ -125,7 +125,9 @@ def measure(device: str, name: str, number: int, flows: int, warmup: float, seco
     # A ping without an answer took at least as long as the program waits.
     times += [2000.0] * (count - len(times))
     print(f"card pings {json.dumps(times)}", flush=True)
-    client.communicate(timeout=120)
+    said = client.communicate(timeout=120)[0]
+    if client.returncode:
+        raise SystemExit(f"{name}: iperf3: status {client.returncode}: {said.strip()}")
 
 
 def main() -> None:

@@ -85,17 +85,17 @@ pub fn run(
         };
         if !bed.follow(study, &line, &mut results)? {
             words.push(line);
+            words.drain(..words.len().saturating_sub(WORDS_MAX));
         } else if line.starts_with("card pings") {
             ended(results.len(), all);
         }
     }
     let status = bed.machine.0.wait().ok();
     if !status.is_some_and(|status| status.success()) || results.len() != all {
-        let last = words.len().saturating_sub(WORDS_MAX);
         return Err(SoftNicError::Program {
             program: "lab/vm".to_owned(),
             problem: format!("ended after {} of {all} runs", results.len()),
-            words: words[last..].join("; "),
+            words: words.join("; "),
         });
     }
     Ok(results)

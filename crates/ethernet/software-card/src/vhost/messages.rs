@@ -6,6 +6,7 @@
 
 use super::memory::RegionEntry;
 use crate::error::SoftNicError;
+use rustix::io::Errno;
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, recvmsg};
 use std::io::{IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
@@ -81,11 +82,12 @@ impl Message {
         let mut space = [MaybeUninit::<u8>::uninit(); rustix::cmsg_space!(ScmRights(FILES_MAX))];
         let mut ancillary = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(&mut header)];
-        let got = recvmsg(&*from, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC)
-            .map_err(|error| broken(&error.to_string()))?;
-        if got.bytes == 0 {
-            return Ok(None);
-        }
+        let got = match recvmsg(&*from, &mut parts, &mut ancillary, RecvFlags::CMSG_CLOEXEC) {
+            Ok(got) if got.bytes > 0 => got,
+            // A killed emulator resets the connection.
+            Ok(_) | Err(Errno::CONNRESET) => return Ok(None),
+            Err(error) => return Err(broken(&error.to_string())),
+        };
         if got.flags.contains(ReturnFlags::CTRUNC) {
             return Err(broken("a message has more than eight files"));
         }

@@ -7,7 +7,8 @@
 //! ring, whose bytes the driver limits (BQL). Frames of Ethernet become those of TUN: an IP packet with a note.
 //! A thread answers the emulator; rings and memory are behind a lock.
 //! Units: bytes. Limits: the return path has packets of one MTU with complete checksums; other frames than IP are dropped,
-//! so neighbours are set by hand. Source: virtio 1.2, 5.1; QEMU's `docs/interop/vhost-user.rst`.
+//! so neighbours are set by hand; a driver without `VIRTIO_F_VERSION_1` is misread; a frame that is in the card while its ring
+//! is stopped is sent twice. Source: virtio 1.2, 5.1; QEMU's `docs/interop/vhost-user.rst`.
 
 mod memory;
 mod messages;
@@ -73,6 +74,8 @@ struct Rings {
     memory: GuestMemory,
     /// To the machine and from it, for each queue.
     rings: Vec<Ring>,
+    /// Why the last connection ended, if by an error.
+    failure: Option<SoftNicError>,
 }
 
 impl Vhost {
@@ -88,6 +91,7 @@ impl Vhost {
         let rings = Arc::new(Mutex::new(Rings {
             memory: GuestMemory::default(),
             rings: (0..2 * queues).map(|_| Ring::default()).collect(),
+            failure: None,
         }));
         let served = Server {
             rings: Arc::clone(&rings),
@@ -123,6 +127,9 @@ impl Port for Vhost {
     fn read(&self, queue: usize, into: &mut [u8]) -> Result<Option<usize>, SoftNicError> {
         let mut rings = lock(&self.rings);
         let rings = &mut *rings;
+        if let Some(failure) = rings.failure.take() {
+            return Err(failure);
+        }
         let ring = &mut rings.rings[2 * queue + 1];
         let mut pieces = Vec::new();
         while ring.take(&rings.memory, false, &mut pieces).is_some() {
@@ -225,14 +232,23 @@ impl Server {
     /// Serves one emulator after the other, until the listener's process ends.
     fn run(&self, listener: &UnixListener) {
         for emulator in listener.incoming().flatten() {
-            // A broken connection ends with its emulator; the machine's own words say more.
-            let _ = self.serve(emulator);
+            let served = self.serve(emulator);
             let mut rings = lock(&self.rings);
+            rings.failure = served.err();
+            rings.rings.iter().for_each(|ring| self.forget(ring));
             rings
                 .rings
                 .iter_mut()
                 .for_each(|ring| *ring = Ring::default());
             rings.memory = GuestMemory::default();
+        }
+    }
+
+    /// Waits for the ring's signal no longer: the emulator may keep its file open.
+    fn forget(&self, ring: &Ring) {
+        if let Some(kick) = ring.kick() {
+            // A ring of the return path was never added.
+            let _ = epoll::delete(&self.signals, kick);
         }
     }
 
@@ -250,7 +266,10 @@ impl Server {
             }
             if message.request == Request::StopRing {
                 let (ring, _) = message.ring_and_value()?;
-                let next = lock(&self.rings).rings.get_mut(ring).map_or(0, Ring::stop);
+                let next = lock(&self.rings).rings.get_mut(ring).map_or(0, |ring| {
+                    self.forget(ring);
+                    ring.stop()
+                });
                 let answer = ring as u64 | u64::from(next) << 32;
                 message.reply(&mut emulator, &answer.to_ne_bytes())?;
                 continue;
@@ -271,7 +290,13 @@ impl Server {
             }
             Request::RingSize => {
                 let (ring, size) = message.ring_and_value()?;
-                rings.set(ring, |ring| ring.size = size as u16);
+                let mut is_set = true;
+                rings.set(ring, |ring| is_set = ring.set_size(size));
+                if !is_set {
+                    return Err(SoftNicError::Machine(format!(
+                        "the virtual machine's emulator makes ring {ring} of {size} entries: a power of two up to 32,768 is possible, and none while a frame is in the card"
+                    )));
+                }
             }
             Request::RingBase => {
                 let (ring, next) = message.ring_and_value()?;
@@ -293,7 +318,10 @@ impl Server {
             }
             Request::Kick => {
                 let (ring, file) = message.ring_and_file()?;
-                rings.set(ring, |ring| ring.set_kick(file));
+                rings.set(ring, |ring| {
+                    self.forget(ring);
+                    ring.set_kick(file);
+                });
                 // Signals of the return path say that there are buffers, which nobody waits for.
                 if let Some(kick) = rings.rings.get(ring).and_then(Ring::kick)
                     && ring % 2 == 1

@@ -25,7 +25,7 @@ const NO_INTERRUPT: u16 = 1;
 /// A ring.
 #[derive(Debug, Default)]
 pub(super) struct Ring {
-    pub size: u16,
+    size: u16,
     /// Places of descriptors, `avail` and `used`, in the emulator.
     pub descriptors: u64,
     pub avail: u64,
@@ -55,6 +55,16 @@ struct Descriptor {
 }
 
 impl Ring {
+    /// Sets the number of entries; false if a ring cannot have it, or a chain is taken.
+    pub(super) fn set_size(&mut self, size: u32) -> bool {
+        let size = u16::try_from(size).unwrap_or(0);
+        let is_possible = size.is_power_of_two() && size <= SIZE_MAX && self.taken.is_none();
+        if is_possible {
+            self.size = size;
+        }
+        is_possible
+    }
+
     /// The driver's signal that there are new chains. The ring runs from now on.
     pub(super) fn set_kick(&mut self, kick: Option<OwnedFd>) {
         if let Some(kick) = &kick
@@ -89,16 +99,10 @@ impl Ring {
         pieces: &mut Vec<Piece>,
     ) -> Option<()> {
         pieces.clear();
-        if !self.is_enabled {
+        if !self.has_next(memory) {
+            // A signal that nobody reads would end every sleep.
             self.drain();
-        }
-        let is_runnable = self.is_enabled && self.kick.is_some() && self.taken.is_none();
-        if !is_runnable || !self.size.is_power_of_two() || self.size > SIZE_MAX {
-            return None;
-        }
-        if !self.has_next(memory)? {
-            self.drain();
-            if !self.has_next(memory)? {
+            if !self.has_next(memory) {
                 return None;
             }
         }
@@ -121,8 +125,7 @@ impl Ring {
         let Some(head) = self.taken.take() else {
             return;
         };
-        // The emulator may have changed it since the chain was taken.
-        let size = usize::from(self.size.max(1));
+        let size = usize::from(self.size);
         let (Some(used), Some(avail)) = (
             memory.emulator(self.used, 4 + 8 * size),
             memory.emulator(self.avail, 4),
@@ -153,15 +156,19 @@ impl Ring {
         }
     }
 
-    fn has_next(&self, memory: &GuestMemory) -> Option<bool> {
-        let index = memory.emulator(self.avail, 4)?.wrapping_add(2);
-        let index = index.cast::<u16>();
+    /// Whether the ring runs, and the driver has published a chain. No driver publishes more than the ring has.
+    fn has_next(&self, memory: &GuestMemory) -> bool {
+        let is_runnable = self.is_enabled && self.kick.is_some() && self.taken.is_none();
+        let Some(avail) = memory.emulator(self.avail, 4).filter(|_| is_runnable) else {
+            return false;
+        };
+        let index = avail.wrapping_add(2).cast::<u16>();
         if !index.is_aligned() {
-            return None;
+            return false;
         }
         // SAFETY: `emulator` proved that these four bytes are mapped, and the address is aligned.
         let published = unsafe { AtomicU16::from_ptr(index) }.load(Ordering::Acquire);
-        Some(published != self.next)
+        (1..=self.size).contains(&published.wrapping_sub(self.next))
     }
 
     fn drain(&self) {

@@ -216,17 +216,37 @@ fn packets_reach_the_machine_in_frames_of_ethernet() {
 #[test]
 fn a_machine_that_ends_leaves_a_card_for_the_next_one() {
     let mut machine = Machine::start("next");
+    let mut lane = lane();
+    for at in [BUFFERS, BUFFERS + 2_048] {
+        machine.write(at, &frame(1));
+        machine.publish(1, at, frame(1).len() as u32, false);
+    }
+    // The second frame is in the card when the machine ends.
+    lane.step(&machine.card, Instant::ZERO, &mut |_| {})
+        .expect("it runs");
+    assert_eq!(machine.used(1), 1);
+    machine.write(RING_BYTES, &[0; RING_BYTES as usize]);
+    machine.published = [0; 4];
     machine.socket = UnixStream::connect(machine.directory.join("socket")).expect("it listens");
     machine.introduce();
     machine.write(BUFFERS, &frame(1));
     machine.publish(1, BUFFERS, frame(1).len() as u32, false);
-    let mut lane = lane();
     let later = Instant::ZERO + Duration::from_us(20);
-    lane.step(&machine.card, Instant::ZERO, &mut |_| {})
-        .expect("it runs");
     lane.step(&machine.card, later, &mut |_| {})
         .expect("it runs");
     assert_eq!(machine.used(1), 1);
+}
+
+#[test]
+fn a_ring_of_no_entries_ends_the_card_with_a_reason() {
+    let mut machine = Machine::start("none");
+    machine.send(8, 1, &1_u64.to_ne_bytes(), None);
+    assert_eq!(machine.socket.read(&mut [0]).expect("it is closed"), 0);
+    let error = machine
+        .card
+        .read(0, &mut [0; 100])
+        .expect_err("it says why");
+    assert!(error.to_string().contains("ring 1 of 0 entries"), "{error}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `isolane nic study --card vhost`: Linux' queueing disciplines, and Titan over each, in a virtual machine whose NIC this
 //! process is.
 
+use super::study::once;
 use crate::card_study::table;
 use crate::inputs::bad;
 use crate::output;
@@ -94,6 +95,7 @@ fn configs(named: &[String]) -> Result<Vec<String>> {
     if named.is_empty() {
         return Ok(every(&OURS[..OURS_BY_DEFAULT]));
     }
+    once("configs", named.iter())?;
     let known = every(&OURS);
     if let Some(name) = named.iter().find(|name| !known.contains(name)) {
         bail!(bad(format!(
