@@ -305,14 +305,7 @@ impl QueuePair {
     /// Handles a completion with this place's name and returns what the application should see. `qp_num` is the
     /// provider's value, or `None` if it has none.
     pub fn complete(&self, name: Name, qp_num: Option<u32>, status: ibv_wc_status) -> Option<Seen> {
-        let mut inner = self.inner.lock();
-        if inner.plan.is_none() || qp_num.is_some_and(|number| number != inner.number) {
-            return None;
-        }
-        let success = status == IBV_WC_SUCCESS;
-        inner.failed |= !success;
-        inner.end_replacements(name);
-        inner.ring.complete(name.sequence, name.private, success)
+        self.inner.lock().complete(name, qp_num, status)
     }
 
     /// Completes and delivers, for a completion that goes to the application now.
@@ -324,13 +317,7 @@ impl QueuePair {
         status: ibv_wc_status,
     ) -> Option<Seen> {
         let mut inner = self.inner.lock();
-        if inner.plan.is_none() || qp_num.is_some_and(|number| number != inner.number) {
-            return None;
-        }
-        let success = status == IBV_WC_SUCCESS;
-        inner.failed |= !success;
-        inner.end_replacements(name);
-        let seen = inner.ring.complete(name.sequence, name.private, success)?;
+        let seen = inner.complete(name, qp_num, status)?;
         let finished = inner.ring.deliver(&seen);
         inner.count_finished(finished.messages, finished.bytes);
         Some(seen)
@@ -446,6 +433,18 @@ impl Inner {
                 meter.charge(base, amounts);
             }
         }
+    }
+
+    /// Handles a completion of request `name` and returns what the application should see.
+    #[inline]
+    fn complete(&mut self, name: Name, qp_num: Option<u32>, status: ibv_wc_status) -> Option<Seen> {
+        if self.plan.is_none() || qp_num.is_some_and(|number| number != self.number) {
+            return None;
+        }
+        let success = status == IBV_WC_SUCCESS;
+        self.failed |= !success;
+        self.end_replacements(name);
+        self.ring.complete(name.sequence, name.private, success)
     }
 
     pub(crate) fn strike(&mut self, owner: &'static QueuePair, plan: &Plan) {

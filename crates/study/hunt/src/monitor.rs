@@ -139,23 +139,26 @@ mod tests {
     use crate::bounds::ServiceBound;
     use crate::space::benchmark::simple;
 
-    fn judged(
-        pause_ratio: f64,
-        gbps: f64,
-        packets_per_s: f64,
-        messages_per_s: f64,
-    ) -> Option<Symptom> {
+    fn bounds() -> Bounds {
         let service = ServiceBound {
             latency_us: 1.0,
             single_per_s: 1e7,
             listed_per_s: 1e7,
             packets_per_s: None,
         };
-        let bounds = Bounds {
+        Bounds {
             link_gbps: 100.0,
             packets_per_s: 1e8,
             services: vec![Some(service)],
-        };
+        }
+    }
+
+    fn judged(
+        pause_ratio: f64,
+        gbps: f64,
+        packets_per_s: f64,
+        messages_per_s: f64,
+    ) -> Option<Symptom> {
         let measured = Measured {
             pause_ratio,
             slowest: Arrived {
@@ -165,7 +168,7 @@ mod tests {
             messages_per_s,
             ..Measured::default()
         };
-        judge(&simple(0, 16, 1), &measured, &bounds).symptom
+        judge(&simple(0, 16, 1), &measured, &bounds()).symptom
     }
 
     #[test]
@@ -180,17 +183,7 @@ mod tests {
     /// A trickle of the first kind is all that it offers; the second kind, the other way, fills the link or does not.
     #[test]
     fn each_of_two_kinds_is_held_against_its_own_direction() {
-        let service = ServiceBound {
-            latency_us: 1.0,
-            single_per_s: 1e7,
-            listed_per_s: 1e7,
-            packets_per_s: None,
-        };
-        let bounds = Bounds {
-            link_gbps: 100.0,
-            packets_per_s: 1e8,
-            services: vec![Some(service)],
-        };
+        let bounds = bounds();
         let trickle = crate::space::Feature::Depth.set(&simple(0, 1, 1), 1);
         let point = Point {
             direction: crate::space::point::BIDIRECTIONAL,

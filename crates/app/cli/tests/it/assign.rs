@@ -326,7 +326,7 @@ fn the_cdi_specification_is_written_with_a_copy_of_the_library() {
     .env(isolane_rdma_session::environment::SHIM, at("shim.so"))
     .output()
     .unwrap();
-    crate::support::ended(output, 0);
+    crate::support::ended(&output, 0);
     let text = fs::read_to_string(at("cdi/isolane.dev-rdma.json")).unwrap();
     let specification: Value = serde_json::from_str(&text).unwrap();
     assert_eq!(specification["cdiVersion"], "0.5.0");

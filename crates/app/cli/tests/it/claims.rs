@@ -1,6 +1,7 @@
 //! `isolane claims` as a user calls it.
 #![allow(clippy::unwrap_used)]
 
+use crate::support::text;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Output};
@@ -11,10 +12,6 @@ fn claims(arguments: &[&str]) -> Output {
         .args(arguments)
         .output()
         .unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `isolane rdma emulate` as a user meets it. Programs that use the devices are in the tests of `rdma/emulator`.
 #![allow(clippy::unwrap_used)]
 
+use crate::support::text;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -18,10 +19,6 @@ fn run_with(library: &Path, directory: &Path, arguments: &[&str]) -> Output {
     command.env("LD_LIBRARY_PATH", "/nonexistent");
     command.env("TMPDIR", directory).current_dir(directory);
     command.output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! `isolane rpc misaligned` from the command line: exit codes, the table, and what it refuses.
 #![allow(clippy::unwrap_used)]
 
+use crate::support::outcome;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// A capture of raw IPv4: one segment of 5 bytes from port 40000 to port 443, with this code point.
 fn capture(folder: &Path, dscp: u8) -> PathBuf {
@@ -24,18 +24,8 @@ fn capture(folder: &Path, dscp: u8) -> PathBuf {
 }
 
 fn misaligned(file: &Path, more: &[&str]) -> (Option<i32>, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_isolane"))
-        .args(["rpc", "misaligned"])
-        .arg(file)
-        .args(more)
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (
-        output.status.code(),
-        text(output.stdout),
-        text(output.stderr),
-    )
+    let first = ["rpc", "misaligned", file.to_str().unwrap()];
+    outcome(&[first.as_slice(), more].concat())
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! `isolane edge` hands everything to a Python that has the package, and says how to get one.
 #![allow(clippy::unwrap_used)]
 
+use crate::support::text;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -13,10 +14,6 @@ fn isolane(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
         .envs(environment.iter().copied())
         .output()
         .unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 /// An interpreter that has every package, prints its arguments, and exits with 7.

@@ -1,6 +1,7 @@
 //! `isolane rpc quota` from the command line, and through a kill of the server.
 #![allow(clippy::unwrap_used)]
 
+use crate::support::text;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -14,10 +15,6 @@ fn isolane(arguments: &[&str]) -> Output {
         .args(arguments)
         .output();
     output.unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 /// A server, killed at the end.

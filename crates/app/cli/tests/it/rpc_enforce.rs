@@ -1,6 +1,7 @@
 //! `isolane rpc enforce` from the command line: what it refuses, and a view on a real kernel.
 #![allow(clippy::unwrap_used)]
 
+use crate::support::outcome;
 use isolane_common_linux::{Root, cgroup, namespaces};
 use std::path::Path;
 use std::process::Command;
@@ -9,18 +10,8 @@ const SETTINGS: &str = "[[class]]\nname = \"high\"\ndscp = 46\ntarget_per_mtu = 
                         [[class]]\nname = \"low\"\ndscp = 8\n";
 
 fn enforce(settings: &Path, more: &[&str]) -> (Option<i32>, String, String) {
-    let output = Command::new(env!("CARGO_BIN_EXE_isolane"))
-        .args(["rpc", "enforce"])
-        .arg(settings)
-        .args(more)
-        .output()
-        .unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    (
-        output.status.code(),
-        text(output.stdout),
-        text(output.stderr),
-    )
+    let first = ["rpc", "enforce", settings.to_str().unwrap()];
+    outcome(&[first.as_slice(), more].concat())
 }
 
 #[test]

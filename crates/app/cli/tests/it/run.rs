@@ -1,6 +1,7 @@
 //! `isolane rdma run` as a user meets it: on a machine without daemon or devices the program runs all the same.
 #![allow(clippy::unwrap_used)]
 
+use crate::support::text;
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -20,10 +21,6 @@ fn run(arguments: &[&str], environment: &[(&str, &str)]) -> Output {
     }
     command.envs(environment.iter().copied());
     command.output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 const NO_SHIM: (&str, &str) = ("ISOLANE_SHIM", "/nonexistent/libisolane_shim.so");

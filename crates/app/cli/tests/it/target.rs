@@ -20,7 +20,7 @@ fn command(arguments: &[&str]) -> Command {
 
 /// Demands `code` and one line on stderr with every one of `parts`.
 fn refuses(arguments: &[&str], code: i32, parts: &[&str]) {
-    let (stdout, stderr) = ended(command(arguments).output().unwrap(), code);
+    let (stdout, stderr) = ended(&command(arguments).output().unwrap(), code);
     assert_eq!(stdout, "");
     let last = stderr.lines().last().unwrap_or_default();
     support::has_all(last, parts);
@@ -90,7 +90,7 @@ fn ssh_is_the_program_that_the_environment_names() {
         .env("ISOLANE_SSH", &script)
         .output()
         .unwrap();
-    let (_, stderr) = ended(output, 3);
+    let (_, stderr) = ended(&output, 3);
     let call = "called with -T -o BatchMode=yes -- nodea isolane rdma agent --stdio";
     assert!(stderr.contains(call), "{stderr}");
 }
@@ -110,9 +110,9 @@ fn an_agent_greets_and_ends_with_its_input() {
         .unwrap()
         .write_all(hello.as_bytes())
         .unwrap();
-    let (stdout, stderr) = ended(child.wait_with_output().unwrap(), 0);
+    let (stdout, stderr) = ended(&child.wait_with_output().unwrap(), 0);
     assert!(stdout.contains("\"kind\":\"welcome\""), "{stdout}{stderr}");
-    let (_, stderr) = ended(command(&["rdma", "agent"]).output().unwrap(), 2);
+    let (_, stderr) = ended(&command(&["rdma", "agent"]).output().unwrap(), 2);
     assert!(stderr.contains("--stdio"), "{stderr}");
 }
 
@@ -130,7 +130,7 @@ fn an_authority_is_made_once_and_certificates_are_private() {
         "nodea",
         "--json",
     ];
-    let (stdout, _) = ended(command(&init).output().unwrap(), 0);
+    let (stdout, _) = ended(&command(&init).output().unwrap(), 0);
     let made: serde_json::Value = serde_json::from_str(&stdout).unwrap();
     assert_eq!(made["directories"].as_array().unwrap().len(), 2);
     let key = Path::new(place).join("nodea/key.pem");

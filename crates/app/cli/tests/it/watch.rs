@@ -1,6 +1,7 @@
 //! `isolane rdma watch` on a copy of a machine's `/sys`, and on this machine.
 #![allow(clippy::unwrap_used)]
 
+use crate::support::text;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -15,10 +16,6 @@ fn command(arguments: &[&str]) -> Command {
 
 fn watch(arguments: &[&str]) -> Output {
     command(arguments).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
 }
 
 /// A Broadcom card at rest, whose port has a rate of 25 Gb/s.

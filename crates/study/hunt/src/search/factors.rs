@@ -389,12 +389,7 @@ mod tests {
     #[test]
     fn isolation_shows_every_pair_of_topology_levels_and_every_factor_alone() {
         let space = Space::of(&profile("cx6-200g-roce"));
-        let ground = Ground {
-            space: &space,
-            known: &[],
-            counters: &[],
-            witnesses: &[],
-        };
+        let ground = Ground::unknown(&space);
         let mut factors = Factors::new(1, Stages::default());
         let points = factors.isolating(&ground);
         let mut pairs = BTreeSet::new();

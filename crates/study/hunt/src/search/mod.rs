@@ -54,6 +54,19 @@ pub struct Ground<'a> {
     pub witnesses: &'a [Point],
 }
 
+#[cfg(test)]
+impl<'a> Ground<'a> {
+    /// A space of which nothing is known.
+    fn unknown(space: &'a Space) -> Self {
+        Self {
+            space,
+            known: &[],
+            counters: &[],
+            witnesses: &[],
+        }
+    }
+}
+
 /// Which stages of `factors` take part; all of them unless an ablation leaves some out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stages {

@@ -281,12 +281,7 @@ mod tests {
     #[test]
     fn a_design_shows_more_combinations_than_chance() {
         let space = Space::of(&profile("cx6-200g-roce"));
-        let ground = Ground {
-            space: &space,
-            known: &[],
-            counters: &[],
-            witnesses: &[],
-        };
+        let ground = Ground::unknown(&space);
         let mut screen = Screen::new(1);
         let proposals = (0..12).flat_map(|_| screen.propose(&ground));
         // Without an archive and without witnesses all are designed.

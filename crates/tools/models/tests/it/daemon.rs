@@ -9,16 +9,7 @@ const FOUND_WITHIN: u64 = 100;
 
 #[test]
 fn the_daemon_keeps_its_promises_under_random_faults() {
-    let mut sum = Report::default();
-    for seed in 1..=SEEDS {
-        match run(seed, Defect::None) {
-            Ok(report) => sum.add(&report),
-            Err(broken) => panic!(
-                "{broken}\nrun it alone: cargo run -p isolane-tools-models --bin vopr -- --seed {seed}"
-            ),
-        }
-    }
-    println!("{SEEDS} seeds: {sum:?}");
+    let sum = crate::keeps(SEEDS, |seed| run(seed, Defect::None), Report::add);
     assert!(sum.kills > SEEDS && sum.stops > 0 && sum.leases > 100 * SEEDS);
     assert!(sum.enforcers > SEEDS && sum.limited > SEEDS);
 }

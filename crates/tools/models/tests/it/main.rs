@@ -17,6 +17,25 @@ use stateright::{Checker, Model};
 use std::fmt::{Debug, Display};
 use std::hash::Hash;
 
+/// Runs the product, without a defect, on seeds 1 to `seeds` and returns the sum of their reports.
+fn keeps<R, B>(seeds: u64, run: impl Fn(u64) -> Result<R, B>, add: fn(&mut R, &R)) -> R
+where
+    R: Debug + Default,
+    B: Display,
+{
+    let mut sum = R::default();
+    for seed in 1..=seeds {
+        match run(seed) {
+            Ok(report) => add(&mut sum, &report),
+            Err(broken) => panic!(
+                "{broken}\nrun it alone: cargo run -p isolane-tools-models --bin vopr -- --seed {seed}"
+            ),
+        }
+    }
+    println!("{seeds} seeds: {sum:?}");
+    sum
+}
+
 /// Runs seeds 1 to `within` with each planted defect until one fails, and requires that this seed, which `seed_of` reads from
 /// the failure, fails again in the same way.
 fn finds_planted<D, R, B>(

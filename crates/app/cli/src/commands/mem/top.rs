@@ -17,12 +17,13 @@ pub(crate) struct Arguments {
 
 pub(super) fn run(arguments: &Arguments) -> Result<Status> {
     let mut client = arguments.place.connect()?;
+    let mut screen = arguments.views.screen();
     loop {
         let status = match answer(client.ask(&Request::Status)?)? {
             Answer::Status(status) => status,
             answer => return Err(unexpected(&answer)),
         };
-        arguments.views.print(&status, &view::status(&status))?;
+        screen.print(&status, || view::status(&status))?;
         if arguments.views.once {
             return Ok(Status::Done);
         }

@@ -25,9 +25,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         fairness: Some(arguments.views.interval),
         cost: false,
     };
+    let mut screen = arguments.views.screen();
     loop {
         let report = report(&system, &arguments.place.device, asked)?;
-        arguments.views.print(&report, &view::text(&report, true))?;
+        screen.print(&report, || view::text(&report, true))?;
         if arguments.views.once {
             return Ok(Status::Done);
         }

@@ -10,14 +10,11 @@ use isolane_rpc::admission::Admission;
 use isolane_rpc::settings::Settings;
 use isolane_rpc_agent::rules::Rules;
 use isolane_rpc_agent::{Agent, Effect, Options};
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// Home, and clear what is below.
-const OVER: &str = "\x1b[H\x1b[J";
 /// Interval of checking the settings file.
 const RELOAD: Duration = Duration::from_secs(1);
 /// Longest wait between two checks of Ctrl-C and of the effect.
@@ -89,9 +86,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     admission
         .watch(RELOAD, output::note)
         .context("cannot start a thread that checks the settings")?;
-    let draw_over = std::io::stdout().is_terminal() && !arguments.json && arguments.count.is_none();
-    let mut views = 0;
-    while arguments.count.is_none_or(|count| views < count) {
+    let mut screen = output::Screen::new(arguments.json, arguments.count.is_none());
+    while arguments.count.is_none_or(|count| screen.shown() < count) {
         if !work(&mut agent, arguments.interval, &interrupted)? {
             return Ok(match arguments.count {
                 Some(_) => Status::Interrupted,
@@ -99,15 +95,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             });
         }
         let view = agent.view()?;
-        match arguments.json {
-            true => output::print(&output::compact_json(&view)?)?,
-            false => {
-                let over = if draw_over { OVER } else { "" };
-                let apart = if views > 0 && !draw_over { "\n" } else { "" };
-                output::print(&format!("{over}{apart}{}", view::text(&view)))?;
-            }
-        }
-        views += 1;
+        screen.print(&view, || view::text(&view))?;
     }
     Ok(Status::Done)
 }

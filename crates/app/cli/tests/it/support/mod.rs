@@ -17,9 +17,8 @@ pub(crate) fn command(arguments: &[&str]) -> Command {
 }
 
 /// Demands that what has ended ended with `code`; returns stdout and stderr.
-pub(crate) fn ended(output: Output, code: i32) -> (String, String) {
-    let stdout = String::from_utf8(output.stdout).unwrap();
-    let stderr = String::from_utf8(output.stderr).unwrap();
+pub(crate) fn ended(output: &Output, code: i32) -> (String, String) {
+    let (stdout, stderr) = (text(&output.stdout), text(&output.stderr));
     assert_eq!(output.status.code(), Some(code), "{stdout}\n{stderr}");
     (stdout, stderr)
 }
@@ -27,7 +26,7 @@ pub(crate) fn ended(output: Output, code: i32) -> (String, String) {
 /// Runs and demands `code`; returns stdout and stderr.
 pub(crate) fn check(arguments: &[&str], code: i32) -> (String, String) {
     eprintln!("isolane {}", arguments.join(" "));
-    ended(command(arguments).output().unwrap(), code)
+    ended(&command(arguments).output().unwrap(), code)
 }
 
 /// Demands exit code 2, nothing on stdout, and one line on stderr that has every part.
@@ -36,6 +35,21 @@ pub(crate) fn refuses(arguments: &[&str], parts: &[&str]) {
     let lines = stderr.lines().count();
     assert_eq!((stdout.as_str(), lines), ("", 1), "{arguments:?}: {stderr}");
     has_all(&stderr, parts);
+}
+
+/// What a program printed.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Exit code, stdout and stderr of the binary with these arguments.
+pub(crate) fn outcome(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = command(arguments).output().unwrap();
+    (
+        output.status.code(),
+        text(&output.stdout),
+        text(&output.stderr),
+    )
 }
 
 /// Demands every part in the text.

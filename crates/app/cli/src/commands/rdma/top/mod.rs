@@ -10,8 +10,7 @@ use crate::status::Status;
 use anyhow::{Context, Result, bail};
 use isolaned::settings::CONTROL_PATH;
 use isolaned::snapshot::Snapshot;
-use serde::Serialize;
-use std::io::{IsTerminal, Read, Write};
+use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -20,21 +19,12 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest answer: a full daemon's snapshot is a tenth of it.
 const ANSWER_MAX: u64 = 256 << 20;
-/// Home, and clear what is below.
-const OVER: &str = "\x1b[H\x1b[J";
 
 /// Arguments of `isolane rdma top`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Print one view and end
-    #[arg(long)]
-    once: bool,
-    /// Print snapshots as JSON, one line each
-    #[arg(long)]
-    json: bool,
-    /// Time between two views
-    #[arg(long, default_value = "1s", value_parser = crate::numbers::interval)]
-    interval: Duration,
+    #[command(flatten)]
+    views: Views,
     /// Leave out the queue pairs
     #[arg(long)]
     brief: bool,
@@ -58,44 +48,35 @@ pub(crate) struct Views {
 }
 
 impl Views {
-    /// Prints one view: JSON, or `text`, which a terminal shows in place of the view before.
-    pub(crate) fn print(&self, value: &impl Serialize, text: &str) -> Result<()> {
-        let draw_over = std::io::stdout().is_terminal() && !self.once;
-        match (self.json, draw_over) {
-            (true, _) => output::print(&output::compact_json(value)?),
-            (false, true) => output::print(&format!("{OVER}{text}")),
-            (false, false) => output::print(text),
-        }
+    /// Where to print them.
+    pub(crate) fn screen(&self) -> output::Screen {
+        output::Screen::new(self.json, !self.once)
     }
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
+    let Views {
+        once,
+        json,
+        interval,
+    } = arguments.views;
+    let mut screen = arguments.views.screen();
     let mut before = snapshot(&arguments.socket)?;
-    if arguments.json {
-        loop {
-            let line = serde_json::to_string(&before).context("cannot make JSON")?;
-            output::print(&(line + "\n"))?;
-            if arguments.once {
+    loop {
+        // A snapshot as JSON needs no second one.
+        if json {
+            screen.print(&before, String::new)?;
+            if once {
                 return Ok(Status::Done);
             }
-            std::thread::sleep(arguments.interval);
-            before = snapshot(&arguments.socket)?;
         }
-    }
-    let draw_over = std::io::stdout().is_terminal() && !arguments.once;
-    loop {
-        std::thread::sleep(arguments.interval);
+        std::thread::sleep(interval);
         let now = snapshot(&arguments.socket)?;
-        let text = view::text(&before, &now, arguments.brief);
-        match draw_over {
-            true => output::print(&format!("{OVER}{text}"))?,
-            false => output::print(&text)?,
-        }
-        if arguments.once {
-            return Ok(Status::Done);
-        }
-        if !draw_over {
-            output::print("\n")?;
+        if !json {
+            screen.print(&now, || view::text(&before, &now, arguments.brief))?;
+            if once {
+                return Ok(Status::Done);
+            }
         }
         before = now;
     }

@@ -12,13 +12,9 @@ use isolane_common_linux::{HostError, Root};
 use isolane_rdma_inventory::inventory::Inventory;
 use isolane_rdma_inventory::rdma::Connection;
 use isolane_rdma_inventory::watch::{Known, Reading, View, Wanted};
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
-
-/// Home, and clear what is below.
-const OVER: &str = "\x1b[H\x1b[J";
 
 /// What the help of the command ends with.
 const AFTER: &str = "\
@@ -69,10 +65,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         let _ = send.send(());
     })
     .context("cannot catch Ctrl-C")?;
-    let draw_over = std::io::stdout().is_terminal() && !arguments.json && arguments.count.is_none();
     let mut before = devices.read();
-    let mut views = 0;
-    while arguments.count.is_none_or(|count| views < count) {
+    let mut screen = output::Screen::new(arguments.json, arguments.count.is_none());
+    while arguments.count.is_none_or(|count| screen.shown() < count) {
         if waited(&interrupted, arguments.interval) {
             return Ok(match arguments.count {
                 Some(_) => Status::Interrupted,
@@ -85,15 +80,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         }
         let view = View::between(&devices.root, &before, &now, known.as_ref())
             .context("the steady clock did not advance")?;
-        match arguments.json {
-            true => output::print(&output::compact_json(&view)?)?,
-            false => {
-                let over = if draw_over { OVER } else { "" };
-                let apart = if views > 0 && !draw_over { "\n" } else { "" };
-                output::print(&format!("{over}{apart}{}", view::text(&view)))?;
-            }
-        }
-        views += 1;
+        screen.print(&view, || view::text(&view))?;
         before = now;
     }
     Ok(Status::Done)

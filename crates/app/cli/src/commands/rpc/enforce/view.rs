@@ -73,26 +73,25 @@ fn remarks(view: &View) -> String {
         let more = (view.rows.len() - SHOWN) as u64;
         let _ = writeln!(text, "{} more; --json has them all", counted(more, "row"));
     }
-    if view.connections_ipv4_over_ipv6 > 0 {
-        let _ = writeln!(
-            text,
-            "{} of IPv4 through sockets of IPv6 left alone: the kernel does not let BPF mark them",
-            counted(view.connections_ipv4_over_ipv6, "connection")
-        );
-    }
-    if view.messages_without_row > 0 {
-        let _ = writeln!(
-            text,
-            "{} to further destinations have no row",
-            counted(view.messages_without_row, "message")
-        );
-    }
-    if view.messages_lost > 0 {
-        let _ = writeln!(
-            text,
-            "{} lost since the start: this command was late, or their end was not seen",
-            counted(view.messages_lost, "message")
-        );
+    let remarks = [
+        (
+            view.connections_ipv4_over_ipv6,
+            "connection",
+            "of IPv4 through sockets of IPv6 left alone: the kernel does not let BPF mark them",
+        ),
+        (
+            view.messages_without_row,
+            "message",
+            "to further destinations have no row",
+        ),
+        (
+            view.messages_lost,
+            "message",
+            "lost since the start: this command was late, or their end was not seen",
+        ),
+    ];
+    for (count, thing, what) in remarks.into_iter().filter(|remark| remark.0 > 0) {
+        let _ = writeln!(text, "{} {what}", counted(count, thing));
     }
     if view.packets_with_other_code_point > 0 {
         let _ = writeln!(
