@@ -71,6 +71,12 @@ fn fits(cap: &ibv_qp_cap) -> bool {
         && cap.max_inline_data as usize <= INLINE_MAX
 }
 
+/// Inline bytes of a queue pair that fits. Devices round up to whole elements of a request, and programs rely on it.
+fn inline_of(cap: &ibv_qp_cap) -> u32 {
+    let whole = ELEMENT * cap.max_send_sge;
+    cap.max_inline_data.max(whole.min(INLINE_MAX as u32))
+}
+
 /// Bytes of a scatter-gather element in a work request.
 const ELEMENT: u32 = 16;
 
@@ -89,9 +95,7 @@ pub(crate) unsafe fn new(
     if !fits(&attr.cap) || attr.send_cq.is_null() || attr.recv_cq.is_null() {
         return null(libc::EINVAL);
     }
-    // Devices round up to whole elements of a request, and programs rely on it.
-    let whole = ELEMENT * attr.cap.max_send_sge;
-    attr.cap.max_inline_data = attr.cap.max_inline_data.max(whole.min(INLINE_MAX as u32));
+    attr.cap.max_inline_data = inline_of(&attr.cap);
     // SAFETY: the callers' promise.
     unsafe {
         let context = (*pd).context;
@@ -302,5 +306,22 @@ pub(crate) fn flags(pair: &Pair, flags: c_uint) -> u32 {
     match pair.signal_all {
         true => flags | IBV_SEND_SIGNALED,
         false => flags,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_pair_has_inline_room_for_its_elements() {
+        for (max_inline_data, max_send_sge, want) in [(0, 1, 16), (100, 2, 100), (0, 0, 0)] {
+            let cap = ibv_qp_cap {
+                max_inline_data,
+                max_send_sge,
+                ..ibv_qp_cap::default()
+            };
+            assert_eq!(inline_of(&cap), want);
+        }
     }
 }
