@@ -79,20 +79,21 @@ pub struct Pod<'a> {
 /// The pod of the cgroup at `path`: the outermost one, below the kubelet's own cgroup. A kubelet with `--cgroup-root` has
 /// its cgroup elsewhere, and its pods are not recognised.
 pub fn pod(path: &str) -> Option<Pod<'_>> {
-    let own = path.starts_with(KUBELET).then(|| responsible(path))?;
+    let first = path.split('/').nth(1)?;
+    let own = KUBELET.contains(&first).then(|| responsible(path))?;
     let part = own.rsplit('/').next()?;
     pod_of_part(part).map(|uid| Pod { path: own, uid })
 }
 
-/// Whether `text` can be the UID of a pod: 32 hexadecimal digits or more, and dashes.
+/// Whether `text` can be the UID of a pod: 32 lower-case hexadecimal digits, with four dashes or, for a static pod, without.
 pub fn is_pod_uid(text: &str) -> bool {
-    const DIGITS: std::ops::RangeInclusive<usize> = 32..=64;
-    let plain = |byte: u8| byte.is_ascii_hexdigit() || byte == b'-';
-    DIGITS.contains(&text.len()) && text.bytes().all(plain)
+    let (dashes, digits): (Vec<u8>, Vec<u8>) = text.bytes().partition(|byte| *byte == b'-');
+    let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    [0, 4].contains(&dashes.len()) && digits.len() == 32 && digits.iter().all(is_digit)
 }
 
-/// How the kubelet's own cgroup begins: `/kubepods`, or `/kubepods.slice` with systemd.
-pub const KUBELET: &str = "/kubepods";
+/// The kubelet's own cgroup; the second with systemd.
+const KUBELET: [&str; 2] = ["kubepods", "kubepods.slice"];
 
 /// The unit, container and pod in a cgroup's path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, schemars::JsonSchema)]

@@ -102,6 +102,10 @@ fn the_outermost_pod_and_container_count() {
             format!("/batch/pod{other}"),
             "unit - slice - container - pod -",
         ),
+        (
+            format!("/kubepods-batch/pod{other}"),
+            "unit - slice - container - pod -",
+        ),
     ] {
         assert_eq!(shown(&path), expected, "{path}");
     }
@@ -138,6 +142,22 @@ fn a_tenant_cannot_multiply_the_groups_that_count_for_it() {
     }
     let made = format!("/kubepods/burstable/pod{pod}/0123456789ab/own/1.scope");
     assert_eq!(responsible(&made), format!("/kubepods/burstable/pod{pod}"));
+}
+
+#[test]
+fn a_uid_has_32_digits() {
+    let long = UID.replace('-', "-0");
+    for (text, want) in [
+        (UID, true),
+        (&UID.replace('-', ""), true),
+        (&UID.to_uppercase(), false),
+        (&UID[..35], false),
+        (&long, false),
+        (&"-".repeat(32), false),
+        ("", false),
+    ] {
+        assert_eq!(is_pod_uid(text), want, "{text}");
+    }
 }
 
 #[test]

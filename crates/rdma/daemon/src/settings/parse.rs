@@ -331,7 +331,7 @@ pub(super) fn pod(table: &Table<'_>) -> Result<Option<String>> {
     match table.text("pod")? {
         Some(uid) if !is_pod_uid(uid) => Err(table.wrong(
             "pod",
-            "must be the pod's UID: 32 to 64 hexadecimal digits and dashes",
+            "must be the pod's UID: 32 lower-case hexadecimal digits and dashes",
         )),
         uid => Ok(uid.map(str::to_owned)),
     }

@@ -85,7 +85,9 @@ impl Wanted {
         if !is_pod_uid(identifier) {
             self.say(
                 pod,
-                &format!("uid {identifier:?} must have 32 to 64 hexadecimal digits and dashes"),
+                &format!(
+                    "uid {identifier:?} must have 32 lower-case hexadecimal digits and dashes"
+                ),
             );
             return;
         }
