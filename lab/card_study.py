@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -22,6 +23,8 @@ RECEIVER = "10.98.0.2"
 PEER_ADDRESS = "52:54:00:98:00:02"
 OPTIONS = {"titan": [], "isolane": ["--latency"]}
 PING_EVERY_S = 0.05
+# Python has no name for it.
+SO_TIMESTAMP = 29
 # Of each ring. Without this limit the kernel's own one grows on a busy host, whose emulated interrupts are late.
 RING_BYTES_MAX = 131072
 
@@ -32,6 +35,19 @@ def run(*words: str) -> str:
     if done.returncode:
         raise SystemExit(f"{' '.join(words)}: status {done.returncode}: {done.stderr.strip()}")
     return done.stdout
+
+
+def keep_patched() -> socket.socket:
+    """Keeps switches in the kernel's code on: an emulated kernel crashes when it patches them under traffic.
+
+    Pings switch the time stamps of packets on and off, and Titan's programs the filters of devices.
+    """
+    stamped = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    stamped.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMP, 1)
+    run("tc", "qdisc", "add", "dev", "lo", "clsact")
+    for direction in ("egress", "ingress"):
+        run("tc", "filter", "add", "dev", "lo", direction, "u32", "match", "u32", "0xffffffff", "0xffffffff")
+    return stamped
 
 
 def find_card() -> str:
@@ -103,7 +119,7 @@ def attached(isolane: str, device: str, ours: str) -> Iterator[None]:
 
 def measure(device: str, name: str, number: int, flows: int, warmup: float, seconds: float) -> None:
     """One run: flows, and pings beside them."""
-    words = ["iperf3", "-c", RECEIVER, "-P", str(flows), "-t", str(int(warmup + seconds + 3)), "-i", "0"]
+    words = ["iperf3", "-c", RECEIVER, "-P", str(flows), "-t", str(int(warmup + seconds + 1)), "-i", "0"]
     client = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     time.sleep(warmup)
     count = int(seconds / PING_EVERY_S)
@@ -133,6 +149,7 @@ def measure(device: str, name: str, number: int, flows: int, warmup: float, seco
 def main() -> None:
     """Rounds of all names."""
     isolane, flows, warmup, seconds, rounds, *names = sys.argv[1:]
+    stamped = keep_patched()
     device = find_card()
     for number in range(1, int(rounds) + 1):
         first = (number - 1) % len(names)
@@ -141,6 +158,7 @@ def main() -> None:
             set_discipline(device, kind)
             with attached(isolane, device, ours):
                 measure(device, name, number, int(flows), float(warmup), float(seconds))
+    stamped.close()
 
 
 if __name__ == "__main__":
