@@ -32,6 +32,8 @@ mod policy_kinds;
 mod progress;
 mod remarks;
 mod report;
+#[cfg(any(feature = "rdma-hosts", feature = "rpc"))]
+mod screen;
 mod status;
 mod target;
 mod text;

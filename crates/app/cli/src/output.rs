@@ -41,50 +41,6 @@ pub(crate) fn compact_json(value: &impl Serialize) -> Result<String> {
     Ok(text)
 }
 
-/// Home, and clear what is below.
-const OVER: &str = "\x1b[H\x1b[J";
-
-/// Where a command prints views of something that changes.
-pub(crate) struct Screen {
-    json: bool,
-    draw_over: bool,
-    shown: u64,
-}
-
-impl Screen {
-    /// On a terminal, endless views replace each other; a limited number is printed one below the other.
-    pub(crate) fn new(json: bool, endless: bool) -> Self {
-        Self {
-            json,
-            draw_over: endless && !json && io::stdout().is_terminal(),
-            shown: 0,
-        }
-    }
-
-    /// How many were printed.
-    pub(crate) fn shown(&self) -> u64 {
-        self.shown
-    }
-
-    /// Prints one: JSON on one line, or `text`.
-    pub(crate) fn print(
-        &mut self,
-        value: &impl Serialize,
-        text: impl FnOnce() -> String,
-    ) -> Result<()> {
-        let between = match (self.draw_over, self.shown) {
-            (true, _) => OVER,
-            (false, 0) => "",
-            (false, _) => "\n",
-        };
-        self.shown += 1;
-        match self.json {
-            true => print(&compact_json(value)?),
-            false => print(&format!("{between}{}", text())),
-        }
-    }
-}
-
 /// Says `line` on stderr. A closed stderr is no error.
 pub(crate) fn note(line: &str) {
     let _ = writeln!(io::stderr(), "{line}");

@@ -4,6 +4,7 @@ mod view;
 
 use crate::inputs::bad;
 use crate::output;
+use crate::screen::Screen;
 use crate::status::Status;
 use anyhow::{Context, Result};
 use isolane_rpc::admission::Admission;
@@ -86,7 +87,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     admission
         .watch(RELOAD, output::note)
         .context("cannot start a thread that checks the settings")?;
-    let mut screen = output::Screen::new(arguments.json, arguments.count.is_none());
+    let mut screen = Screen::new(arguments.json, arguments.count.is_none());
     while arguments.count.is_none_or(|count| screen.shown() < count) {
         if !work(&mut agent, arguments.interval, &interrupted)? {
             return Ok(match arguments.count {

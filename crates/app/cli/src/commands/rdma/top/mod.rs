@@ -5,7 +5,7 @@
 
 mod view;
 
-use crate::output;
+use crate::screen::Screen;
 use crate::status::Status;
 use anyhow::{Context, Result, bail};
 use isolaned::settings::CONTROL_PATH;
@@ -49,8 +49,8 @@ pub(crate) struct Views {
 
 impl Views {
     /// Where to print them.
-    pub(crate) fn screen(&self) -> output::Screen {
-        output::Screen::new(self.json, !self.once)
+    pub(crate) fn screen(&self) -> Screen {
+        Screen::new(self.json, !self.once)
     }
 }
 

@@ -5,7 +5,7 @@
 mod view;
 
 use crate::inputs::{self, bad};
-use crate::output;
+use crate::screen::Screen;
 use crate::status::Status;
 use anyhow::{Context, Result, bail};
 use isolane_common_linux::{HostError, Root};
@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     })
     .context("cannot catch Ctrl-C")?;
     let mut before = devices.read();
-    let mut screen = output::Screen::new(arguments.json, arguments.count.is_none());
+    let mut screen = Screen::new(arguments.json, arguments.count.is_none());
     while arguments.count.is_none_or(|count| screen.shown() < count) {
         if waited(&interrupted, arguments.interval) {
             return Ok(match arguments.count {
