@@ -59,8 +59,8 @@ pub(crate) fn ensure_clsact(ifindex: u32, added: &AtomicU32) -> io::Result<()> {
     }
 }
 
-/// Records before it adds: a kill between the two leaves a record too many, which `detach` corrects, and no clsact that
-/// nobody removes.
+/// Records before it adds. A kill between the two leaves a record without a clsact, which `detach` tolerates. In the other
+/// order a kill would leave a clsact without a record, and it would stay.
 fn record_and_add(added: &AtomicU32, add: impl FnOnce() -> io::Result<bool>) -> io::Result<()> {
     added.store(1, Relaxed);
     let outcome = add();

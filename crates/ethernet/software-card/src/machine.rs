@@ -26,7 +26,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 
 /// What a result says, with the reason, if the programs stepped aside in its run.
 const ASIDE: &str = "queue assignment: the programs stepped aside";
-/// Largest packet.
+/// Bytes of the largest IP packet on the wire.
 const MTU: u32 = 1_500;
 /// Least time between two deliveries.
 const INTERRUPT_US: u64 = 100;
@@ -38,7 +38,7 @@ const LOOK: std::time::Duration = std::time::Duration::from_millis(50);
 /// What is kept of the machine's words for an error.
 const WORDS_MAX: usize = 10;
 
-/// What is run.
+/// Which configurations run in the virtual machine, how often, and over which card.
 #[derive(Clone, Debug)]
 pub struct MachineStudy<'a> {
     /// The directory of `vm` and `card_study.py`.
@@ -47,17 +47,17 @@ pub struct MachineStudy<'a> {
     pub isolane: PathBuf,
     /// Queueing disciplines, also with `+titan` or `+isolane` behind them.
     pub configs: Vec<String>,
-    /// Long flows.
+    /// TCP flows of iperf3 that last as long as a run.
     pub flows: u32,
     /// Times that each configuration runs.
     pub rounds: u64,
-    /// Transmit queues.
+    /// Transmit queues of the card, at least 2.
     pub queues: u16,
-    /// Line rate.
+    /// Rate of the wire, with the overhead of Ethernet.
     pub rate: BitRate,
     /// Time before each measurement.
     pub warmup: Duration,
-    /// Measured time.
+    /// Time of each measurement, after the warm-up.
     pub duration: Duration,
     /// Set from outside to end the study.
     pub interrupted: &'a AtomicBool,

@@ -322,7 +322,7 @@ impl Server {
                     self.forget(ring);
                     ring.set_kick(file);
                 });
-                // Signals of the return path say that there are buffers, which nobody waits for.
+                // The card does not wait for buffers of the return path, so it needs no signals of those rings.
                 if let Some(kick) = rings.rings.get(ring).and_then(Ring::kick)
                     && ring % 2 == 1
                 {

@@ -100,7 +100,7 @@ impl Ring {
     ) -> Option<()> {
         pieces.clear();
         if !self.has_next(memory) {
-            // A signal that nobody reads would end every sleep.
+            // `poll` returns at once until the signal is read.
             self.drain();
             if !self.has_next(memory) {
                 return None;
