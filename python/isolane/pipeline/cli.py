@@ -46,16 +46,16 @@ def parser() -> argparse.ArgumentParser:
     top = Parser(prog="isolane edge", description="Runs what `isolane edge plan` decided.", epilog=ENDS, allow_abbrev=False)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="run a plan on its workload and say what became of each item", allow_abbrev=False)
+    run = commands.add_parser("run", help="run a plan on its workload; report the outcome of each item", epilog=ENDS, allow_abbrev=False)
     _plan(run)
     _running(run)
     run.add_argument("--items", type=int, default=150, help="items to send, of each source (150)")
     run.add_argument("--source", action="append", default=[], metavar="ADDRESS", help=f"{live.ADDRESSES}; instead of the workload; may be repeated")
-    run.add_argument("--set", action="append", default=[], metavar="OPERATOR.KNOB=VALUE@S", help="change a knob after S seconds")
-    run.add_argument("--move", action="append", default=[], metavar="OPERATOR=TIER@S", help="move an operator after S seconds")
-    run.add_argument("--records", type=pathlib.Path, metavar="FILE", help="also write each item's fate, one JSON line each")
+    run.add_argument("--set", action="append", default=[], metavar="OPERATOR.KNOB=VALUE@S", help="change a knob S seconds after the start")
+    run.add_argument("--move", action="append", default=[], metavar="OPERATOR=TIER@S", help="move an operator S seconds after the start")
+    run.add_argument("--records", type=pathlib.Path, metavar="FILE", help="also write the outcome of each item, one JSON line per item")
 
-    watch = commands.add_parser("watch", help="run a plan and let it follow its conditions", allow_abbrev=False)
+    watch = commands.add_parser("watch", help="run a plan and adapt it to changed conditions", epilog=ENDS, allow_abbrev=False)
     _plan(watch)
     _running(watch)
     watch.add_argument("--query", type=pathlib.Path, required=True, help="the query that was planned (YAML)")
@@ -66,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     watch.add_argument("--source", metavar="ADDRESS", help=f"{live.ADDRESSES}; instead of the workload")
     watch.add_argument("--cut", action="append", default=[], metavar="LINK=FACTOR@S", help="slow a link FACTOR times after S seconds")
 
-    trial = commands.add_parser("lab", help="plan, run and disturb queries in network namespaces", allow_abbrev=False)
+    trial = commands.add_parser("lab", help="plan, run and disturb queries in network namespaces", epilog=ENDS, allow_abbrev=False)
     trial.add_argument("queries", nargs="+", type=pathlib.Path, help="query files (YAML)")
     trial.add_argument("--infra", type=pathlib.Path, required=True, help="tiers and links (YAML)")
     trial.add_argument("--profile-data", type=pathlib.Path, metavar="DIR", help="folder of profiles (beside the queries)")
@@ -88,7 +88,7 @@ def parser() -> argparse.ArgumentParser:
     _plan(serve)
     serve.add_argument("--gpus", action="store_true", help="gpu operators reserve a part of one")
     serve.add_argument("--local-tiers", action="store_true", help="start a local Ray that has all tiers")
-    serve.add_argument("--host", default="127.0.0.1", help="address that takes items; who reaches it may send them (127.0.0.1)")
+    serve.add_argument("--host", default="127.0.0.1", help="address that takes items; every program that reaches it may send items (127.0.0.1)")
     serve.add_argument("--port", type=int, default=8000, help="its port (8000)")
     serve.add_argument("--token-file", type=pathlib.Path, metavar="FILE", help="a file of mode 600 with the token that knob changes need; without it, knobs cannot be changed")
     return top
@@ -114,9 +114,9 @@ def _running(command: argparse.ArgumentParser) -> None:
     usual = Options()
     command.add_argument("--tiers", choices=("namespaces", "local"), default="namespaces", help="where tiers are (namespaces)")
     command.add_argument("--rate", type=float, metavar="PER_S", help="items per second (the plan's)")
-    command.add_argument("--window", type=int, default=usual.window, help=f"items on the way at most ({usual.window})")
-    command.add_argument("--deadline-s", type=float, default=usual.deadline_s, help=f"an item's time ({usual.deadline_s:g})")
-    command.add_argument("--hang-s", type=float, default=usual.hang_s, help=f"an operator's time ({usual.hang_s:g})")
+    command.add_argument("--window", type=int, default=usual.window, help=f"largest number of items in flight ({usual.window})")
+    command.add_argument("--deadline-s", type=float, default=usual.deadline_s, help=f"seconds after which an item fails ({usual.deadline_s:g})")
+    command.add_argument("--hang-s", type=float, default=usual.hang_s, help=f"seconds for one item, after which the operator is restarted ({usual.hang_s:g})")
     command.add_argument("--json", action="store_true", help="results as JSON")
 
 
@@ -352,7 +352,7 @@ def text_of(deployment: Deployment, summary: Summary, verdict: Verdict | None, d
         note = f"; {verdict.unjudged}" if verdict.unjudged else ""
         lines.append(f"accuracy: {known} (at least {deployment.accuracy_min:g} wanted{note})")
     lines.append(
-        f"{'operator':16} {'tier':10} {'items':>6} {'passed':>6} {'way ms':>8} {'wait ms':>8} {'work ms':>8} {'core ms':>8} {'idle ms':>8} "
+        f"{'operator':16} {'tier':10} {'items':>6} {'passed':>6} {'net ms':>8} {'wait ms':>8} {'work ms':>8} {'core ms':>8} {'idle ms':>8} "
         f"{'bytes out':>10}"
     )
     for hop in summary.hops:

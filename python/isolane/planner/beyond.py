@@ -30,8 +30,8 @@ VERSION = 1
 def add_options(command: argparse.ArgumentParser) -> None:
     """Options of these parts."""
     several = command.add_argument_group("several queries")
-    several.add_argument("--running", metavar="NAME,...", default="", help="queries that run already and must not suffer")
-    several.add_argument("--preempt", action="store_true", help="a newcomer's higher priority may push out what runs")
+    several.add_argument("--running", metavar="NAME,...", default="", help="queries that run already and continue to meet their objectives")
+    several.add_argument("--preempt", action="store_true", help="admit by priority: a running query can be rejected")
     beyond = command.add_argument_group("uncertainty and money")
     beyond.add_argument(
         "--uncertain", metavar="RANGES", help="plan for factors, as in bandwidth=0.5..1,compute=0.8..1,load=1..2"

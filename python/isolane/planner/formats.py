@@ -239,7 +239,7 @@ def parse_plan(text: str, file: str) -> tuple[Plan, dict[str, Any]]:
     try:
         data = json.loads(text)
     except json.JSONDecodeError as error:
-        raise PlanError(f"{file}:{error.lineno}: not valid JSON: {error.msg}") from error
+        raise PlanError(f"{file}:{error.lineno}: not valid JSON: {error.msg}; name a file that `isolane edge plan --out` wrote") from error
     except (ValueError, RecursionError) as error:
         raise PlanError(f"{file}: not valid JSON: {error}") from error
     several = {"isolane-joint-plan": "a joint plan of several queries", "isolane-offers": "a list of plans by price"}
