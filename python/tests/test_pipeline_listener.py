@@ -394,7 +394,7 @@ def test_metrics_say_what_a_listener_did() -> None:
             await until(lambda: host.server.counts()["open"] == 3, "they are open")
             text = bytes((await request("GET", addresses[0], "/metrics")).body).decode()
             assert 'isolane_listener_open{operator="x",tier=""} 4' in text
-            assert 'isolane_listener_accepted{operator="x",tier=""} 4' in text
+            assert 'isolane_listener_accepted_total{operator="x",tier=""} 4' in text
 
     with_host(Settings("x", PASS, ("http://127.0.0.1:0",), (), ("http://127.0.0.1:0",)), body)
 

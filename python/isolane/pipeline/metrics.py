@@ -73,12 +73,12 @@ _HELP = {
 
 
 _LISTENER = {
-    "accepted": ("counter", "connections accepted"),
-    "shed": ("counter", "connections closed because another one needed their place"),
-    "late": ("counter", "connections closed because a part of an exchange took too long"),
-    "unproven": ("counter", "connections closed before TLS was done"),
-    "refused": ("counter", "connections of other users to a Unix socket"),
-    "starved": ("counter", "times that no descriptor or memory was left for a connection"),
+    "accepted_total": ("counter", "connections accepted"),
+    "shed_total": ("counter", "connections closed because another one needed their place"),
+    "late_total": ("counter", "connections closed because a part of an exchange took too long"),
+    "unproven_total": ("counter", "connections closed before TLS was done"),
+    "refused_total": ("counter", "connections of other users to a Unix socket"),
+    "starved_total": ("counter", "times that no descriptor or memory was left for a connection"),
     "open": ("gauge", "connections that can send requests"),
     "entering": ("gauge", "connections before TLS is done"),
     "body_bytes": ("gauge", "bytes of bodies that are received or not answered"),
@@ -95,7 +95,9 @@ def prometheus(document: dict[str, Any]) -> str:
         full = f"isolane_link_{name}"
         kind = "gauge" if name == "unanswered" else "counter"
         lines += [f"# TYPE {full} {kind}", f'{full}{{{labels},target="{_escape(link["target"])}"}} {link[name]}']
-    lines.append(prometheus_of("isolane_listener", _LISTENER, named, document.get("listener") or {}))
+    listener: dict[str, Any] = document.get("listener") or {}
+    counted = {name: listener.get(name.removesuffix("_total")) for name in _LISTENER}
+    lines.append(prometheus_of("isolane_listener", _LISTENER, named, counted))
     return "\n".join(filter(None, lines)) + "\n"
 
 

@@ -2,13 +2,15 @@
 //!
 //! Problem: a service has a limited number of places (connections, sessions, listeners). Every local process may
 //! connect, and a user id does not identify a tenant: containers share user 0, and one user may open thousands of
-//! connections. Method: an [`Account`] is user, responsible cgroup and user namespace. [`Places`] has three bounds:
-//! each account has at most `per_account` places; all user namespaces of one user and cgroup together have twice as
-//! many, because an unprivileged user can make user namespaces at will; and the last `reserve` places go only to
-//! accounts that hold fewer than `few`. An account that holds many therefore cannot take the last place from one that
-//! holds few. Limits: a person with many users or containers has as many accounts.
+//! connections. Method: an [`Account`] is user, responsible cgroup and user namespace, or an address of the network.
+//! [`Places`] has three bounds: each account has at most `per_account` places; all user namespaces of one user and
+//! cgroup together have twice as many, because an unprivileged user can make user namespaces at will; and the last
+//! `reserve` places go only to accounts that hold fewer than `few`. An account that holds many therefore cannot take
+//! the last place from one that holds few. [`Waiting`] sheds members of such places for newcomers. Limits: a person
+//! with many users, containers or addresses has as many accounts.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv6Addr};
 
 /// The account that places are counted for.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -19,6 +21,8 @@ pub struct Account {
     pub group: String,
     /// Inode of the user namespace; 0 if unknown.
     pub user_namespace: u64,
+    /// The network's address, whose user, cgroup and namespace are unknown; `None` for a process of this machine.
+    pub address: Option<IpAddr>,
 }
 
 impl Account {
@@ -29,13 +33,31 @@ impl Account {
             ..Self::default()
         }
     }
+
+    /// The account of an address. One host has 2^64 IPv6 addresses, so the first 64 bits count.
+    pub fn of_address(address: IpAddr) -> Self {
+        let address = match address.to_canonical() {
+            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+            address => address,
+        };
+        Self {
+            address: Some(address),
+            ..Self::of_user(u32::MAX)
+        }
+    }
+
+    /// Whether both have one owner: they differ in the user namespace at most.
+    pub fn has_owner_of(&self, other: &Self) -> bool {
+        owner(self) == owner(other)
+    }
 }
 
 impl std::fmt::Display for Account {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self.group.as_str() {
-            "" => write!(f, "user {}", self.user),
-            group => write!(f, "user {} in {group}", self.user),
+        match (self.address, self.group.as_str()) {
+            (Some(address), _) => write!(f, "address {address}"),
+            (None, "") => write!(f, "user {}", self.user),
+            (None, group) => write!(f, "user {} in {group}", self.user),
         }
     }
 }
@@ -75,8 +97,8 @@ pub enum NoPlace {
 pub struct Places {
     used: usize,
     by_account: BTreeMap<Account, usize>,
-    /// Taken places by user and cgroup, over all user namespaces.
-    by_owner: BTreeMap<(u32, String), usize>,
+    /// Taken places by owner, over all user namespaces.
+    by_owner: BTreeMap<Owner, usize>,
 }
 
 impl Places {
@@ -140,8 +162,85 @@ impl Places {
     }
 }
 
-fn owner(account: &Account) -> (u32, String) {
-    (account.user, account.group.clone())
+/// Address, user and cgroup.
+type Owner = (Option<IpAddr>, u32, String);
+
+fn owner(account: &Account) -> Owner {
+    (account.address, account.user, account.group.clone())
+}
+
+/// Members of places that newcomers displace, such as connections before authentication; the least `K` is the oldest.
+#[derive(Clone, Debug)]
+pub struct Waiting<K> {
+    limits: PlaceLimits,
+    places: Places,
+    members: BTreeMap<K, Account>,
+}
+
+impl<K: Ord + Copy> Waiting<K> {
+    /// No members.
+    pub fn new(limits: PlaceLimits) -> Self {
+        Self {
+            limits,
+            places: Places::default(),
+            members: BTreeMap::new(),
+        }
+    }
+
+    /// The member that must be removed before one of `account` is added; `None` if there is room. It is the oldest of
+    /// the account that has too many: the newcomer's own if it has all its places, otherwise that with most.
+    pub fn in_the_way(&self, account: &Account) -> Option<K> {
+        match self.places.check(&self.limits, account) {
+            Ok(()) => None,
+            Err(NoPlace::Account { .. }) => self.oldest(|other| other.has_owner_of(account)),
+            Err(NoPlace::Reserved { .. }) => self.of_greediest(),
+        }
+    }
+
+    /// The oldest member of the owner that has most.
+    pub fn of_greediest(&self) -> Option<K> {
+        let greediest = self.places.greediest(self.members.values())?;
+        self.oldest(|other| other.has_owner_of(greediest))
+    }
+
+    fn oldest(&self, of: impl Fn(&Account) -> bool) -> Option<K> {
+        let mut members = self.members.iter();
+        members
+            .find(|(_, account)| of(account))
+            .map(|(key, _)| *key)
+    }
+
+    /// Adds a member under a key that no other member has. Returns false if there is no room.
+    pub fn add(&mut self, key: K, account: Account) -> bool {
+        let is_taken = self.places.take(&self.limits, &account).is_ok();
+        if is_taken {
+            let other = self.members.insert(key, account);
+            assert!(other.is_none(), "a key of its own");
+        }
+        is_taken
+    }
+
+    /// Removes a member. Returns its account, or `None` if there was none.
+    pub fn remove(&mut self, key: K) -> Option<Account> {
+        let account = self.members.remove(&key)?;
+        self.places.give_back(&account);
+        Some(account)
+    }
+
+    /// The oldest member.
+    pub fn first(&self) -> Option<K> {
+        self.members.first_key_value().map(|(key, _)| *key)
+    }
+
+    /// Number of members.
+    pub fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.members.is_empty()
+    }
 }
 
 fn less<K: Ord>(counts: &mut BTreeMap<K, usize>, key: &K) {
@@ -169,6 +268,7 @@ mod tests {
             user,
             group: group.to_owned(),
             user_namespace,
+            address: None,
         }
     }
 
@@ -206,6 +306,41 @@ mod tests {
             })
             .count();
         assert_eq!(taken, 8, "a hundred user namespaces of one user");
+    }
+
+    #[test]
+    fn the_addresses_of_one_host_are_one_account() {
+        let of = |text: &str| Account::of_address(text.parse().unwrap());
+        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:2"));
+        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
+        assert_eq!(of("::ffff:10.0.0.1"), of("10.0.0.1"));
+        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
+        assert_eq!(of("2001:db8::1").to_string(), "address 2001:db8::");
+    }
+
+    #[test]
+    fn a_newcomer_displaces_its_own_oldest_or_the_greediests() {
+        let mut waiting = Waiting::new(LIMITS);
+        let mut next = 0;
+        let mut come = |waiting: &mut Waiting<u32>, account: &Account| {
+            let gone = waiting.in_the_way(account);
+            gone.into_iter().for_each(|key| drop(waiting.remove(key)));
+            next += 1;
+            assert!(waiting.add(next, account.clone()));
+            gone
+        };
+        let (pod_a, pod_b) = (account(0, "/pod-a", 1), account(0, "/pod-b", 1));
+        for _ in 0..LIMITS.per_account {
+            assert_eq!(come(&mut waiting, &pod_a), None);
+        }
+        assert_eq!(come(&mut waiting, &pod_a), Some(1), "its own oldest");
+        assert_eq!(come(&mut waiting, &pod_b), None);
+        for user in 0..400 {
+            come(&mut waiting, &account(user, "/c", 1));
+        }
+        assert!(waiting.len() <= LIMITS.total);
+        assert!(waiting.places.of(&pod_a) < LIMITS.per_account);
+        assert_eq!(waiting.remove(1), None);
     }
 
     #[test]

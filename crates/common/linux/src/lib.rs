@@ -8,13 +8,15 @@
 //! * [`cgroup`] - cgroup membership, container names, the rdma controller;
 //! * [`key`] - keys that machines share, in files;
 //! * [`peer`] - the process at the peer end of a Unix socket, and its authority;
+//! * [`listener`] - the listening sockets of every service, and which connections they take;
+//! * [`pool`] - places and memory of connections, and which one is dropped when all are taken;
 //! * [`account`] - accounts of clients, and how many places each may hold;
-//! * [`pool`] - places of connections, and which one is dropped when all are taken;
+//! * [`stream`] - streams of sockets, with a deadline;
+//! * [`tally`] - counters of each service;
 //! * [`private`] - a directory of journals that only its owner may write to;
 //! * [`notify`] - messages to the service manager;
 //! * [`open_files`] - the limit of open files;
 //! * [`socket`] - files of Unix sockets and their folders;
-//! * [`timed`] - TCP streams with a deadline;
 //! * [`events`] - waits for events of descriptors;
 //! * [`command`] - runs `ip`, `tc` and similar programs;
 //! * [`namespaces`] - network namespaces for tests and labs.
@@ -29,6 +31,7 @@ pub mod command;
 pub mod error;
 pub mod events;
 pub mod key;
+pub mod listener;
 pub mod namespaces;
 pub mod netlink;
 pub mod notify;
@@ -39,7 +42,8 @@ pub mod private;
 pub mod process;
 pub mod root;
 pub mod socket;
-pub mod timed;
+pub mod stream;
+pub mod tally;
 
 pub use error::HostError;
 pub use root::Root;

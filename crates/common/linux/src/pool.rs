@@ -1,273 +1,551 @@
-//! Places for connections: unauthenticated connections (*strangers*) apart from *sessions*.
+//! Places and memory of connections: unauthenticated connections (*strangers*) apart from *sessions*.
 //!
 //! Problem: if all connections count alike, silent connections can block a service. Method: a connection starts as a
-//! stranger and becomes a session when it is authenticated; only then it takes a session's place. When the strangers'
-//! places are all taken, a newcomer replaces the oldest stranger of the address that has most of them. A client that
-//! authenticates at once is therefore never blocked, however many silent connections wait. Units: connections. Limits:
-//! the service itself ends a connection that takes too long; a dropped stranger sees its connection closed.
+//! stranger and becomes a session when it is authenticated; only then it takes a session's place. A newcomer without a
+//! stranger's place replaces the oldest stranger of its account, or of the account that has most ([`Waiting`]); a
+//! stranger that has sent a whole request counts as younger than all that have not. A client that authenticates at once
+//! is therefore never blocked, however many silent connections wait. Memory is counted before it is taken
+//! ([`Entry::hold`]); when none is left, the connection that holds most is shed. Units: connections, bytes. Limits: the
+//! service itself ends a connection that takes too long; a connection that is shed sees its end.
 
-use std::cmp::Reverse;
+use crate::account::{Account, NoPlace, PlaceLimits, Places, Waiting};
+use crate::stream::Stream;
+use crate::tally::{Refusal, Shed, Tally};
 use std::collections::BTreeMap;
-use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
-/// Largest numbers of connections.
+/// Largest numbers of connections, and what they may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolLimits {
-    /// Largest number of unauthenticated connections.
-    pub strangers: usize,
-    /// Largest number of authenticated connections.
-    pub sessions: usize,
+    /// Unauthenticated connections.
+    pub strangers: PlaceLimits,
+    /// How long a stranger keeps its place at least. If all have newer places, a newcomer waits in the kernel.
+    pub grace: Duration,
+    /// Authenticated connections.
+    pub sessions: PlaceLimits,
+    /// Memory of requests and answers, bytes.
+    pub memory_bytes: u64,
 }
 
-/// Counters since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PoolFigures {
-    /// Unauthenticated connections at this moment.
-    pub strangers: usize,
-    /// Sessions at this moment.
-    pub sessions: usize,
-    /// Connections since the start.
-    pub entered_total: u64,
-    /// Strangers dropped for a newcomer.
-    pub shed_total: u64,
-    /// Authenticated connections that were rejected because all sessions were taken.
-    pub refused_total: u64,
-}
-
-/// All sessions are taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{sessions} sessions are under way, which is the most; try again later")]
-pub struct PoolFull {
-    /// Number of sessions.
-    pub sessions: usize,
-}
-
-/// The place that a newcomer takes among `held`; each entry is its peer and a value that orders places, the least
-/// first. It is the first place of the peer that holds most; of several such peers, of the one whose first place comes
-/// first.
-pub fn place_to_free<P: Ord, T: Ord + Copy>(held: impl Iterator<Item = (P, T)>) -> Option<T> {
-    let mut by_peer: BTreeMap<P, (usize, T)> = BTreeMap::new();
-    for (peer, place) in held {
-        let (count, first) = by_peer.entry(peer).or_insert((0, place));
-        *count += 1;
-        *first = place.min(*first);
+impl PoolLimits {
+    /// Places for `total` connections. A newcomer replaces one of the account with most of them.
+    pub const fn shared(total: usize) -> PlaceLimits {
+        PlaceLimits {
+            total,
+            per_account: total,
+            reserve: 0,
+            few: 0,
+        }
     }
-    let most = by_peer.into_values();
-    let most = most.max_by_key(|&(count, first)| (count, Reverse(first)));
-    most.map(|(_, first)| first)
+
+    /// Places for `total` sessions, of which one account takes three quarters at most: it gets none of the rest.
+    pub const fn reserved(total: usize) -> PlaceLimits {
+        PlaceLimits {
+            total,
+            per_account: total - total / 4,
+            reserve: total / 4,
+            few: 2,
+        }
+    }
 }
 
-/// Closes a connection from another thread; called at most once.
-type HangUp = Box<dyn FnOnce() + Send>;
-
-struct Stranger {
-    peer: Option<IpAddr>,
-    hang_up: HangUp,
+/// Why a connection gets no session, or no memory.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// No session is free.
+    #[error("too many clients at once: {0}; try again later")]
+    Sessions(#[from] NoPlace),
+    /// No memory is free.
+    #[error(
+        "all requests together hold {held_bytes} of {most_bytes} bytes, and {bytes} more are needed; try again later"
+    )]
+    Memory {
+        /// Bytes that are held.
+        held_bytes: u64,
+        /// Bytes that may be held.
+        most_bytes: u64,
+        /// Bytes that are missing.
+        bytes: u64,
+    },
 }
 
-#[derive(Default)]
+/// A stranger: whether it has sent a request, and the number that orders these.
+type Key = (bool, u64);
+
+struct One {
+    account: Account,
+    stream: Arc<Stream>,
+    since: Instant,
+    /// `None`: a session, or a stranger that was shed.
+    key: Option<Key>,
+    is_session: bool,
+    held_bytes: u64,
+    is_shed: bool,
+}
+
 struct State {
     next: u64,
-    /// By number, so in the order of arrival.
-    strangers: BTreeMap<u64, Stranger>,
-    figures: PoolFigures,
+    ones: BTreeMap<u64, One>,
+    /// Number of the connection of each stranger.
+    strangers: BTreeMap<Key, u64>,
+    waiting: Waiting<Key>,
+    sessions: Places,
+    held_bytes: u64,
+}
+
+struct Shared {
+    limits: PoolLimits,
+    hang_up: fn(&Stream),
+    tally: Tally,
+    state: Mutex<State>,
+    freed: Condvar,
 }
 
 /// The places; see the module.
 #[derive(Clone)]
-pub struct Pool {
-    limits: PoolLimits,
-    state: Arc<Mutex<State>>,
-}
+pub struct Pool(Arc<Shared>);
 
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pool")
-            .field("limits", &self.limits)
-            .field("figures", &self.figures())
+            .field("limits", &self.0.limits)
+            .field("figures", &self.0.tally.figures())
             .finish()
     }
 }
 
 impl Pool {
-    /// Makes an empty pool. Panics if a limit is zero.
-    pub fn new(limits: PoolLimits) -> Self {
-        assert!(limits.strangers > 0 && limits.sessions > 0, "{limits:?}");
-        Self {
-            limits,
-            state: Arc::default(),
-        }
+    /// Makes an empty pool of a service. Panics if a limit is zero.
+    pub fn new(service: &'static str, limits: PoolLimits) -> Self {
+        Self::with_hang_up(service, limits, Stream::hang_up)
     }
 
-    /// Adds a connection from `peer` (`None`: a Unix socket). `hang_up` must close it, even while a thread waits for
-    /// it.
-    pub fn enter(&self, peer: Option<IpAddr>, hang_up: impl FnOnce() + Send + 'static) -> Entry {
-        let mut state = self.lock();
-        let shed = match state.strangers.len() >= self.limits.strangers {
-            true => state.shed(),
-            false => None,
-        };
+    /// As [`Pool::new`]. `hang_up` must close a connection that is shed, even while a thread waits for it.
+    pub fn with_hang_up(service: &'static str, limits: PoolLimits, hang_up: fn(&Stream)) -> Self {
+        assert!(
+            limits.strangers.total > 0 && limits.sessions.total > 0,
+            "{limits:?}"
+        );
+        Self(Arc::new(Shared {
+            limits,
+            hang_up,
+            tally: Tally::of(service),
+            state: Mutex::new(State {
+                next: 0,
+                ones: BTreeMap::new(),
+                strangers: BTreeMap::new(),
+                waiting: Waiting::new(limits.strangers),
+                sessions: Places::default(),
+                held_bytes: 0,
+            }),
+            freed: Condvar::new(),
+        }))
+    }
+
+    /// Adds a connection. A stranger that is in its way loses its place.
+    pub fn enter(&self, account: Account, stream: Arc<Stream>) -> Entry {
+        let mut shed = Vec::new();
+        let mut state = self.0.lock();
+        while let Some(key) = state.waiting.in_the_way(&account) {
+            shed.push(state.shed(key));
+        }
         let number = state.next;
         state.next += 1;
-        state.figures.entered_total += 1;
-        let hang_up = Box::new(hang_up);
-        state.strangers.insert(number, Stranger { peer, hang_up });
-        drop(state);
-        if let Some(stranger) = shed {
-            (stranger.hang_up)();
+        let key = (false, number);
+        state.waiting.add(key, account.clone());
+        state.strangers.insert(key, number);
+        let one = One {
+            account,
+            stream,
+            since: Instant::now(),
+            key: Some(key),
+            is_session: false,
+            held_bytes: 0,
+            is_shed: false,
+        };
+        state.ones.insert(number, one);
+        self.0.tally.count(|figures| figures.accepted_total += 1);
+        self.0.publish(state);
+        for stream in shed {
+            self.0.tally.shed(Shed::Place);
+            (self.0.hang_up)(&stream);
         }
         Entry {
-            pool: self.clone(),
+            shared: Arc::clone(&self.0),
             number,
-            is_session: false,
         }
     }
 
-    /// Counters.
-    pub fn figures(&self) -> PoolFigures {
-        let state = self.lock();
-        PoolFigures {
-            strangers: state.strangers.len(),
-            ..state.figures
+    /// The time before which no newcomer finds a place; `None`: one does now.
+    pub fn full_until(&self) -> Option<Instant> {
+        let state = self.0.lock();
+        if state.waiting.len() < self.0.limits.strangers.total {
+            return None;
+        }
+        let number = state.strangers[&state.waiting.of_greediest()?];
+        let until = state.ones[&number].since + self.0.limits.grace;
+        (until > Instant::now()).then_some(until)
+    }
+
+    /// Drops a stranger for its descriptors, if there is one.
+    pub fn shed_for_descriptors(&self) {
+        let mut state = self.0.lock();
+        let shed = state.waiting.of_greediest().map(|key| state.shed(key));
+        self.0.publish(state);
+        if let Some(stream) = shed {
+            self.0.tally.shed(Shed::Descriptor);
+            stream.hang_up();
         }
     }
 
+    /// Hangs up every connection, for the end of the service.
+    pub fn hang_up_all(&self) {
+        let state = self.0.lock();
+        state.ones.values().for_each(|one| one.stream.hang_up());
+    }
+
+    /// The service's counters.
+    pub fn tally(&self) -> &Tally {
+        &self.0.tally
+    }
+}
+
+impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Copies the numbers of this moment to the counters.
+    fn publish(&self, state: MutexGuard<'_, State>) {
+        let served = state.strangers.keys().filter(|(served, _)| *served).count();
+        self.tally.count(|figures| {
+            figures.open = state.sessions.used() + served;
+            figures.entering = state.waiting.len() - served;
+            figures.body_bytes = state.held_bytes;
+        });
     }
 }
 
 impl State {
-    /// Drops the oldest unauthenticated connection of the address that has most of them.
-    fn shed(&mut self) -> Option<Stranger> {
-        let held = self.strangers.iter();
-        let number = place_to_free(held.map(|(&number, stranger)| (stranger.peer, number)))?;
-        self.figures.shed_total += 1;
-        self.strangers.remove(&number)
+    /// Takes a stranger's place. The connection stays until its entry is dropped.
+    fn shed(&mut self, key: Key) -> Arc<Stream> {
+        self.waiting.remove(key);
+        let number = self.strangers.remove(&key).expect("each key has a number");
+        let one = self.ones.get_mut(&number).expect("it has not left");
+        (one.key, one.is_shed) = (None, true);
+        Arc::clone(&one.stream)
+    }
+
+    fn forget(&mut self, key: Key) {
+        self.waiting.remove(key);
+        self.strangers.remove(&key);
+    }
+
+    /// The connection that holds most, of the owner that holds most, unless it is `asking`.
+    fn holds_most(&self, asking: u64) -> Option<u64> {
+        let mut by_account: BTreeMap<&Account, u64> = BTreeMap::new();
+        for one in self.ones.values() {
+            *by_account.entry(&one.account).or_default() += one.held_bytes;
+        }
+        let candidates = self.ones.iter().filter(|(_, one)| !one.is_shed);
+        let most = candidates.max_by_key(|(_, one)| (by_account[&one.account], one.held_bytes));
+        let (number, one) = most?;
+        (*number != asking && one.held_bytes > 0).then_some(*number)
     }
 }
 
-/// The place of one connection; returned on drop.
-#[derive(Debug)]
+/// The place and the memory of one connection; returned on drop.
 pub struct Entry {
-    pool: Pool,
+    shared: Arc<Shared>,
     number: u64,
-    is_session: bool,
+}
+
+impl std::fmt::Debug for Entry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Entry").field(&self.number).finish()
+    }
 }
 
 impl Entry {
     /// Makes the connection a session. Repeating the call has no effect. Fails if all sessions are taken.
-    pub fn authenticated(&mut self) -> Result<(), PoolFull> {
-        if self.is_session {
+    pub fn authenticated(&mut self) -> Result<(), Refused> {
+        let mut state = self.shared.lock();
+        let State { ones, sessions, .. } = &mut *state;
+        let one = ones.get_mut(&self.number).expect("it is there until drop");
+        if one.is_session {
             return Ok(());
         }
-        let mut state = self.pool.lock();
-        let sessions = state.figures.sessions;
-        if sessions >= self.pool.limits.sessions {
-            state.figures.refused_total += 1;
-            return Err(PoolFull { sessions });
+        if let Err(full) = sessions.take(&self.shared.limits.sessions, &one.account) {
+            self.shared.tally.refused(Refusal::Sessions);
+            return Err(full.into());
         }
-        state.strangers.remove(&self.number);
-        state.figures.sessions += 1;
-        self.is_session = true;
+        one.is_session = true;
+        if let Some(key) = one.key.take() {
+            state.forget(key);
+        }
+        self.shared.publish(state);
         Ok(())
+    }
+
+    /// The connection has sent a whole request just now: a stranger without one is shed earlier.
+    pub fn served(&mut self) {
+        let mut state = self.shared.lock();
+        let key = (true, state.next);
+        state.next += 1;
+        let one = state.ones.get_mut(&self.number);
+        let one = one.expect("it is there until drop");
+        if let Some(old) = one.key.replace(key) {
+            let account = one.account.clone();
+            state.forget(old);
+            state.waiting.add(key, account);
+            state.strangers.insert(key, self.number);
+        } else {
+            one.key = None;
+        }
+        self.shared.publish(state);
+    }
+
+    /// Counts memory before it is taken. If too little is left, the connection that holds most is shed, and this call
+    /// waits until `until` for its memory. Fails if this connection itself holds most, or the time is over.
+    pub fn hold(&mut self, bytes: u64, until: Instant) -> Result<(), Refused> {
+        let most_bytes = self.shared.limits.memory_bytes;
+        let mut state = self.shared.lock();
+        loop {
+            let held_bytes = state.held_bytes;
+            if held_bytes.saturating_add(bytes) <= most_bytes {
+                state.held_bytes += bytes;
+                let one = state.ones.get_mut(&self.number);
+                one.expect("it is there until drop").held_bytes += bytes;
+                self.shared.publish(state);
+                return Ok(());
+            }
+            let refused = Refused::Memory {
+                held_bytes,
+                most_bytes,
+                bytes,
+            };
+            let left = until.saturating_duration_since(Instant::now());
+            let mut others = state
+                .ones
+                .iter()
+                .filter(|(number, _)| **number != self.number);
+            let mut is_freed = others.any(|(_, one)| one.is_shed && one.held_bytes > 0);
+            if !is_freed && let Some(greedy) = state.holds_most(self.number) {
+                let one = state.ones.get_mut(&greedy).expect("it was found");
+                one.is_shed = true;
+                one.stream.hang_up();
+                self.shared.tally.shed(Shed::Memory);
+                is_freed = true;
+            }
+            if !is_freed || left.is_zero() {
+                self.shared.tally.refused(Refusal::Memory);
+                return Err(refused);
+            }
+            let waited = self.shared.freed.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Returns so much memory, at most all that the connection holds.
+    pub fn release(&mut self, bytes: u64) {
+        let mut state = self.shared.lock();
+        let one = state.ones.get_mut(&self.number);
+        let held_bytes = &mut one.expect("it is there until drop").held_bytes;
+        let freed = bytes.min(*held_bytes);
+        *held_bytes -= freed;
+        state.held_bytes -= freed;
+        self.shared.publish(state);
+        self.shared.freed.notify_all();
+    }
+
+    /// The service's counters.
+    pub fn tally(&self) -> &Tally {
+        &self.shared.tally
     }
 }
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        let mut state = self.pool.lock();
-        match self.is_session {
-            true => state.figures.sessions -= 1,
-            // A dropped stranger is no longer in the list.
-            false => drop(state.strangers.remove(&self.number)),
+        let mut state = self.shared.lock();
+        let one = state.ones.remove(&self.number).expect("it entered");
+        state.held_bytes -= one.held_bytes;
+        if one.is_session {
+            state.sessions.give_back(&one.account);
         }
+        if let Some(key) = one.key {
+            state.forget(key);
+        }
+        self.shared.publish(state);
+        self.shared.freed.notify_all();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::mpsc::{Receiver, channel};
+    use std::io::{ErrorKind, Read};
+    use std::os::unix::net::UnixStream;
 
-    struct Bench {
-        pool: Pool,
-        hung_up: Receiver<u32>,
-        sender: std::sync::mpsc::Sender<u32>,
+    struct Bench(Pool);
+
+    /// A connection and the peer's end of it.
+    struct Came(Entry, Stream);
+
+    impl Came {
+        fn is_hung_up(&self) -> bool {
+            match (&self.1).read(&mut [0]) {
+                Ok(count) => count == 0,
+                Err(error) => {
+                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
+                    false
+                }
+            }
+        }
     }
 
     impl Bench {
         fn new(strangers: usize, sessions: usize) -> Self {
-            let (sender, hung_up) = channel();
-            Self {
-                pool: Pool::new(PoolLimits {
-                    strangers,
-                    sessions,
-                }),
-                hung_up,
-                sender,
-            }
+            Self(Pool::new(
+                "pool-test",
+                PoolLimits {
+                    strangers: PoolLimits::shared(strangers),
+                    grace: Duration::ZERO,
+                    sessions: PoolLimits::shared(sessions),
+                    memory_bytes: 100,
+                },
+            ))
         }
 
-        /// A connection that is called `name`, from the address 10.0.0.`peer`.
-        fn enter(&self, peer: u8, name: u32) -> Entry {
-            let sender = self.sender.clone();
-            let peer = IpAddr::from([10, 0, 0, peer]);
-            self.pool.enter(Some(peer), move || {
-                let _ = sender.send(name);
-            })
-        }
-
-        fn shed(&self) -> Vec<u32> {
-            self.hung_up.try_iter().collect()
+        /// A connection from the address 10.0.0.`peer`.
+        fn enter(&self, peer: u8) -> Came {
+            let (near, far) = UnixStream::pair().unwrap();
+            let account = Account::of_address([10, 0, 0, peer].into());
+            let entry = self.0.enter(account, Arc::new(Stream::new(near)));
+            Came(entry, Stream::new(far))
         }
     }
 
     #[test]
     fn silent_strangers_exclude_no_client() {
         let bench = Bench::new(4, 2);
-        let silent: Vec<Entry> = (0..100).map(|name| bench.enter(1, name)).collect();
-        let mut honest = bench.enter(1, 1_000);
-        assert_eq!(honest.authenticated(), Ok(()));
-        assert_eq!(bench.shed(), (0..97).collect::<Vec<_>>());
+        let silent: Vec<Came> = (0..100).map(|_| bench.enter(1)).collect();
+        let mut honest = bench.enter(1);
+        assert_eq!(honest.0.authenticated(), Ok(()));
+        let shed: Vec<bool> = silent.iter().map(Came::is_hung_up).collect();
+        assert!(shed[..97].iter().all(|shed| *shed) && !shed[97..].contains(&true));
         drop(silent);
-        let figures = bench.pool.figures();
-        assert_eq!((figures.strangers, figures.sessions), (0, 1));
-        assert_eq!((figures.entered_total, figures.shed_total), (101, 97));
-    }
-
-    #[test]
-    fn the_peer_with_most_places_frees_the_first_of_them() {
-        let free = |held: &[(char, u32)]| place_to_free(held.iter().copied());
-        assert_eq!(free(&[]), None);
-        assert_eq!(free(&[('a', 1), ('b', 3), ('b', 2)]), Some(2));
-        assert_eq!(free(&[('b', 2), ('a', 1)]), Some(1));
+        let figures = bench.0.tally().figures();
+        assert_eq!((figures.entering, figures.open), (0, 1));
+        assert_eq!((figures.accepted_total, figures.shed_total[0]), (101, 97));
     }
 
     #[test]
     fn the_address_with_most_strangers_loses_one() {
         let bench = Bench::new(4, 2);
-        let slow = bench.enter(1, 0);
-        let flood: Vec<Entry> = (1..50).map(|name| bench.enter(2, name)).collect();
-        assert!(!bench.shed().contains(&0));
+        let slow = bench.enter(1);
+        let flood: Vec<Came> = (1..50).map(|_| bench.enter(2)).collect();
+        assert!(!slow.is_hung_up());
         drop((slow, flood));
-        assert_eq!(bench.pool.figures().strangers, 0);
+        assert_eq!(bench.0.tally().figures().entering, 0);
+    }
+
+    #[test]
+    fn a_stranger_that_was_served_outlives_silent_ones() {
+        let bench = Bench::new(3, 1);
+        let mut served = bench.enter(1);
+        served.0.served();
+        assert_eq!(bench.0.tally().figures().open, 1);
+        let silent: Vec<Came> = (0..9).map(|_| bench.enter(1)).collect();
+        assert!(!served.is_hung_up() && silent[0].is_hung_up());
+        let more: Vec<Came> = (0..3)
+            .map(|_| {
+                let mut other = bench.enter(1);
+                other.0.served();
+                other
+            })
+            .collect();
+        assert!(served.is_hung_up(), "its request is the oldest one");
+        drop((silent, more));
     }
 
     #[test]
     fn sessions_have_places_of_their_own_and_give_them_back() {
         let bench = Bench::new(2, 2);
-        let mut sessions: Vec<Entry> = (0..3).map(|name| bench.enter(1, name)).collect();
-        assert_eq!(bench.shed(), [0], "no client had authenticated");
-        assert_eq!(sessions[1].authenticated(), Ok(()));
-        assert_eq!(sessions[1].authenticated(), Ok(()));
-        assert_eq!(sessions[2].authenticated(), Ok(()));
-        let mut third = bench.enter(1, 3);
-        assert_eq!(third.authenticated(), Err(PoolFull { sessions: 2 }));
+        let mut sessions: Vec<Came> = (0..3).map(|_| bench.enter(1)).collect();
+        assert!(sessions[0].is_hung_up(), "no client had authenticated");
+        assert_eq!(sessions[1].0.authenticated(), Ok(()));
+        assert_eq!(sessions[1].0.authenticated(), Ok(()));
+        assert_eq!(sessions[2].0.authenticated(), Ok(()));
+        let mut third = bench.enter(1);
+        assert!(third.0.authenticated().is_err());
         sessions.remove(1);
-        assert_eq!(third.authenticated(), Ok(()));
-        assert_eq!(bench.pool.figures().refused_total, 1);
-        assert!(bench.shed().is_empty());
+        assert_eq!(third.0.authenticated(), Ok(()));
+        assert_eq!(bench.0.tally().figures().refused_total[0], 1);
+        assert!(!third.is_hung_up());
+    }
+
+    #[test]
+    fn one_account_leaves_sessions_to_others() {
+        let bench = Pool::new(
+            "pool-test",
+            PoolLimits {
+                sessions: PoolLimits::reserved(8),
+                ..Bench::new(64, 1).0.0.limits
+            },
+        );
+        let bench = Bench(bench);
+        let mut greedy: Vec<Came> = (0..8).map(|_| bench.enter(1)).collect();
+        let taken = |came: &mut Came| came.0.authenticated().is_ok();
+        assert_eq!(
+            greedy
+                .iter_mut()
+                .filter_map(|one| taken(one).then_some(()))
+                .count(),
+            6
+        );
+        let mut other = bench.enter(2);
+        assert!(taken(&mut other));
+    }
+
+    #[test]
+    fn no_newcomer_is_taken_before_a_place_is_old_enough() {
+        let grace = Duration::from_secs(3_600);
+        let limits = PoolLimits {
+            grace,
+            ..Bench::new(2, 1).0.0.limits
+        };
+        let bench = Bench(Pool::new("pool-test", limits));
+        let one = bench.enter(1);
+        assert_eq!(bench.0.full_until(), None);
+        let two = bench.enter(1);
+        assert!(bench.0.full_until().is_some());
+        drop(one);
+        assert_eq!(bench.0.full_until(), None);
+        assert!(!two.is_hung_up());
+    }
+
+    #[test]
+    fn the_connection_that_holds_most_gives_its_memory_to_another() {
+        let bench = Bench::new(8, 1);
+        let now = Instant::now();
+        let (mut greedy, mut honest) = (bench.enter(1), bench.enter(1));
+        assert_eq!(honest.0.hold(20, now), Ok(()));
+        assert_eq!(greedy.0.hold(70, now), Ok(()));
+        assert!(greedy.0.hold(40, now).is_err(), "it holds most itself");
+        assert!(!greedy.is_hung_up() && !honest.is_hung_up());
+        assert!(honest.0.hold(30, now).is_err(), "none is free yet");
+        assert!(greedy.is_hung_up());
+        let hour = now + Duration::from_secs(3_600);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| honest.0.hold(30, hour));
+            drop(greedy);
+            assert_eq!(waits.join().unwrap(), Ok(()));
+        });
+        let figures = bench.0.tally().figures();
+        assert_eq!((figures.body_bytes, figures.refused_total[1]), (50, 2));
+        assert_eq!(figures.shed_total, [0, 1, 0]);
+        honest.0.release(u64::MAX);
+        assert_eq!(bench.0.tally().figures().body_bytes, 0);
     }
 }

@@ -15,6 +15,7 @@ use crate::fabric::Fabric;
 use crate::facts;
 use crate::faults::{Chances, Faults};
 use crate::memory::{Span, read};
+use isolane_common_linux::listener::PAUSE;
 use isolane_common_linux::peer::Peer;
 use isolane_common_linux::socket::listen_at;
 use isolane_common_quantities::units::Instant;
@@ -45,8 +46,6 @@ pub const CLIENTS_MAX: usize = 128;
 pub const OPEN_TIME: Duration = Duration::from_secs(10);
 /// Messages of one client in one round of the loop: more than fit in the buffer of its socket.
 const MESSAGES_PER_ROUND: usize = 512;
-/// Pause after a failed accept.
-const PAUSE: Duration = Duration::from_millis(100);
 /// The mode of the socket's file.
 const MODE: u32 = 0o600;
 /// Reports between two looks at the sockets.

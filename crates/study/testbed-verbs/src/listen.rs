@@ -4,15 +4,16 @@
 //! end of a local socket: one session cannot touch another, and the end of the listening process ends them all.
 //!
 //! Limits: [`ListenOptions::sessions`] sessions at once; further ones are closed after the handshake. A connection without a handshake has one
-//! of `STRANGERS_MAX` places of its own ([`isolane_common_linux::pool`]), so that silent ones keep no controller out.
+//! of `STRANGERS_MAX` places of its own ([`isolane_common_linux::listener`]), so that silent ones keep no controller out.
 
 use crate::identity::{self, CONTROLLER, IdentityError};
 use crate::message::{Event, Message};
-use crate::secure::{handshake, pump};
-use isolane_common_linux::pool::{Entry, Pool, PoolLimits};
-use rustls::{Connection, ServerConfig, ServerConnection};
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use crate::secure::{PATIENCE, handshake, pump};
+use isolane_common_linux::listener::{Connection, Listener as Bounded};
+use isolane_common_linux::pool::{Pool, PoolLimits};
+use rustls::{ServerConfig, ServerConnection};
+use std::io::{self, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -49,9 +50,6 @@ pub enum ListenError {
 
 /// How long a session's process may take to end after its connection.
 const ENDING: Duration = Duration::from_secs(10);
-/// Pause after a failed accept, so that a full table of files does not spin.
-const PAUSE: Duration = Duration::from_millis(100);
-
 /// Connections that have shown no certificate: more than controllers that connect at the same moment.
 const STRANGERS_MAX: usize = 64;
 
@@ -61,92 +59,76 @@ const DRAINING: Duration = Duration::from_secs(5);
 /// A listening agent.
 #[derive(Debug)]
 pub struct Listener {
-    socket: TcpListener,
+    socket: Bounded,
     config: Arc<ServerConfig>,
     options: ListenOptions,
-    pool: Pool,
 }
 
 impl Listener {
     /// Binds the address.
     pub fn bind(options: ListenOptions) -> Result<Self, ListenError> {
         let config = identity::server(&options.identity)?;
-        let socket =
-            TcpListener::bind(&options.address).map_err(|source| ListenError::Address {
+        let limits = PoolLimits {
+            strangers: PoolLimits::shared(STRANGERS_MAX),
+            grace: Duration::ZERO,
+            sessions: PoolLimits::shared(options.sessions.max(1)),
+            // The memory of a connection is that of its TLS records, which do not grow.
+            memory_bytes: 0,
+        };
+        let socket = TcpListener::bind(&options.address)
+            .and_then(|socket| Bounded::new(socket, Pool::new("agent", limits)))
+            .map_err(|source| ListenError::Address {
                 address: options.address.clone(),
                 source,
             })?;
-        let pool = Pool::new(PoolLimits {
-            strangers: STRANGERS_MAX,
-            sessions: options.sessions.max(1),
-        });
         Ok(Self {
             socket,
             config,
             options,
-            pool,
         })
     }
 
     /// The address that it listens on, with the port that the system chose for port 0.
-    pub fn address(&self) -> io::Result<std::net::SocketAddr> {
-        self.socket.local_addr()
+    pub fn address(&self) -> SocketAddr {
+        self.socket.address().expect("a TCP socket has one")
     }
 
     /// Serves forever and reports each connect and disconnect to `log`.
     pub fn serve(&self, log: &(dyn Fn(&str) + Sync)) {
         thread::scope(|scope| {
-            loop {
-                let (tcp, peer) = match self.socket.accept() {
-                    Ok(accepted) => accepted,
-                    Err(error) => {
-                        log(&format!("cannot accept a connection: {error}"));
-                        thread::sleep(PAUSE);
-                        continue;
-                    }
+            let begin = |connection: Connection| {
+                let peer = connection
+                    .from
+                    .map_or_else(String::new, |from| from.to_string());
+                let session = move || match self.session(connection, &peer, log) {
+                    Ok(()) => log(&format!("{peer}: session ended")),
+                    Err(error) => log(&format!("{peer}: {error}")),
                 };
-                let other = match tcp.try_clone() {
-                    Ok(other) => other,
-                    Err(error) => {
-                        log(&format!("{peer}: refused: {error}"));
-                        thread::sleep(PAUSE);
-                        continue;
-                    }
-                };
-                let entry = self.pool.enter(Some(peer.ip()), move || {
-                    // One that has ended meanwhile is no loss.
-                    let _ = other.shutdown(Shutdown::Both);
-                });
-                scope.spawn(
-                    move || match self.session(tcp, &peer.to_string(), entry, log) {
-                        Ok(()) => log(&format!("{peer}: session ended")),
-                        Err(error) => log(&format!("{peer}: {error}")),
-                    },
-                );
-            }
+                thread::Builder::new()
+                    .spawn_scoped(scope, session)
+                    .map(drop)
+            };
+            self.socket.serve(None, begin, log);
         });
     }
 
-    fn session(
-        &self,
-        mut tcp: TcpStream,
-        peer: &str,
-        mut entry: Entry,
-        log: &dyn Fn(&str),
-    ) -> io::Result<()> {
-        let connection = ServerConnection::new(Arc::clone(&self.config));
-        let mut connection = Connection::Server(connection.map_err(io::Error::other)?);
-        let shaken = handshake(&mut connection, &mut tcp);
+    fn session(&self, mut accepted: Connection, peer: &str, log: &dyn Fn(&str)) -> io::Result<()> {
+        let tls = ServerConnection::new(Arc::clone(&self.config));
+        let mut tls = rustls::Connection::Server(tls.map_err(io::Error::other)?);
+        let mut timed = accepted.timed(PATIENCE);
+        let shaken = handshake(&mut tls, &mut timed);
         if shaken.is_err() {
             // The TLS alert with the reason may still be unsent.
-            let _ = connection.write_tls(&mut tcp);
-            drain(&tcp);
+            let _ = tls.write_tls(&mut timed);
+            accepted.drain(DRAINING);
             shaken?;
         }
-        if !identity::is_controller(connection.peer_certificates()) {
-            return refuse(&mut connection, &mut tcp);
+        if !identity::is_controller(tls.peer_certificates()) {
+            let refused = refuse(&mut tls, &mut timed);
+            accepted.drain(DRAINING);
+            return refused;
         }
-        entry.authenticated().map_err(io::Error::other)?;
+        accepted.place.authenticated().map_err(io::Error::other)?;
         log(&format!("{peer}: session began"));
         let (ours, theirs) = UnixStream::pair()?;
         let input: OwnedFd = theirs.try_clone()?.into();
@@ -157,40 +139,29 @@ impl Listener {
             .stdin(input)
             .stdout(output)
             .spawn()?;
-        let moved = pump(connection, &tcp, &ours);
+        let moved = pump(tls, &accepted.stream, &ours);
         // The end of its input ends the session's process; errors mean that the ends are closed already.
         let _ = ours.shutdown(Shutdown::Both);
-        let _ = tcp.shutdown(Shutdown::Both);
+        accepted.stream.hang_up();
         reap(child);
         moved
     }
 }
 
 /// Sends the reason to a peer with the certificate of a machine, which gets no session.
-fn refuse(connection: &mut Connection, tcp: &mut TcpStream) -> io::Result<()> {
+fn refuse(tls: &mut rustls::Connection, stream: &mut impl Write) -> io::Result<()> {
     let reason = format!(
         "the certificate is not for the name {CONTROLLER:?}; make one with `isolane rdma agent init DIR {CONTROLLER}`"
     );
     let answer = Event::Failed {
         reason: reason.clone(),
     };
-    connection.writer().write_all(answer.encode().as_bytes())?;
-    connection.send_close_notify();
-    while connection.wants_write() {
-        connection.write_tls(tcp)?;
+    tls.writer().write_all(answer.encode().as_bytes())?;
+    tls.send_close_notify();
+    while tls.wants_write() {
+        tls.write_tls(stream)?;
     }
-    drain(tcp);
     Err(io::Error::new(io::ErrorKind::PermissionDenied, reason))
-}
-
-/// Reads away what is on its way: closing a socket with unread bytes resets the connection, and the peer would never
-/// see the alert.
-fn drain(mut tcp: &TcpStream) {
-    let until = Instant::now() + DRAINING;
-    let _ = tcp.shutdown(Shutdown::Write);
-    let _ = tcp.set_read_timeout(Some(DRAINING));
-    let mut buffer = [0; 4096];
-    while Instant::now() < until && matches!(tcp.read(&mut buffer), Ok(count) if count > 0) {}
 }
 
 /// Waits for `child`, and kills it when that takes too long.

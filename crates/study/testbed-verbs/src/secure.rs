@@ -10,6 +10,7 @@ use crate::error::VerbsError;
 use crate::identity;
 use crate::link::PORT;
 use crate::target::Machine;
+use isolane_common_linux::stream::{Stream, Timed};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt;
 use rustls::pki_types::ServerName;
@@ -23,7 +24,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Longest time for a connection and its handshake.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 /// TCP keepalive: silence before the first probe, time between probes, and number of probes.
 const KEEPALIVE: (Duration, Duration, u32) = (Duration::from_secs(10), Duration::from_secs(5), 4);
 /// Bytes moved at once: a TLS record.
@@ -65,16 +66,17 @@ pub(crate) fn connect(
     let connection = connection.map_err(|error| unreachable(error.to_string()))?;
     let opened = open(address).and_then(|tcp| {
         let (ours, theirs) = UnixStream::pair()?;
-        Ok((tcp, ours, theirs))
+        Ok((Arc::new(Stream::new(tcp)), ours, theirs))
     });
-    let (mut tcp, ours, theirs) = opened.map_err(|error| {
+    let (tcp, ours, theirs) = opened.map_err(|error| {
         unreachable(format!(
             "{error} (port {}); is `isolane rdma agent --listen` running there?",
             address.1
         ))
     })?;
     let mut connection = Connection::Client(connection);
-    handshake(&mut connection, &mut tcp).map_err(|error| unreachable(error.to_string()))?;
+    let mut timed = Timed::new(Arc::clone(&tcp), Instant::now(), PATIENCE);
+    handshake(&mut connection, &mut timed).map_err(|error| unreachable(error.to_string()))?;
     let fate = Fate::default();
     let failure = fate.clone();
     thread::spawn(move || {
@@ -98,40 +100,30 @@ fn open(address: (&str, u16)) -> io::Result<TcpStream> {
     Err(last)
 }
 
-/// The handshake of `connection` over `tcp`, within [`PATIENCE`].
-pub(crate) fn handshake(connection: &mut Connection, tcp: &mut TcpStream) -> io::Result<()> {
+/// The handshake of `connection` over `tcp`, until its deadline.
+pub(crate) fn handshake(
+    connection: &mut Connection,
+    tcp: &mut Timed<Arc<Stream>>,
+) -> io::Result<()> {
     let (idle, interval, count) = KEEPALIVE;
-    sockopt::set_socket_keepalive(&*tcp, true)?;
-    sockopt::set_tcp_keepidle(&*tcp, idle)?;
-    sockopt::set_tcp_keepintvl(&*tcp, interval)?;
-    sockopt::set_tcp_keepcnt(&*tcp, count)?;
-    tcp.set_nodelay(true)?;
-    let until = Instant::now() + PATIENCE;
+    let socket = tcp.socket();
+    sockopt::set_socket_keepalive(socket, true)?;
+    sockopt::set_tcp_keepidle(socket, idle)?;
+    sockopt::set_tcp_keepintvl(socket, interval)?;
+    sockopt::set_tcp_keepcnt(socket, count)?;
+    sockopt::set_tcp_nodelay(socket, true)?;
     while connection.is_handshaking() {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::Error::new(
-                ErrorKind::TimedOut,
-                "no TLS handshake within 10 s",
-            ));
-        }
-        tcp.set_read_timeout(Some(left))?;
-        tcp.set_write_timeout(Some(left))?;
-        match connection.complete_io(tcp) {
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                return Err(io::Error::new(
-                    ErrorKind::TimedOut,
-                    "no TLS handshake within 10 s",
-                ));
+        let done = connection.complete_io(tcp);
+        done.map_err(|error| match error.kind() {
+            ErrorKind::TimedOut => {
+                io::Error::new(ErrorKind::TimedOut, "no TLS handshake within 10 s")
             }
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => {
-                return Err(io::Error::new(
-                    ErrorKind::UnexpectedEof,
-                    "the other side closed the connection during the TLS handshake",
-                ));
-            }
-            other => other?,
-        };
+            ErrorKind::UnexpectedEof => io::Error::new(
+                ErrorKind::UnexpectedEof,
+                "the other side closed the connection during the TLS handshake",
+            ),
+            _ => error,
+        })?;
     }
     Ok(())
 }
@@ -173,10 +165,9 @@ fn take(connection: &mut Connection, buffer: &mut [u8], inward: &mut Vec<u8>) ->
 /// Moves bytes between `tcp` and `local` until either ends.
 pub(crate) fn pump(
     mut connection: Connection,
-    mut tcp: &TcpStream,
+    mut tcp: &Stream,
     mut local: &UnixStream,
 ) -> io::Result<()> {
-    tcp.set_nonblocking(true)?;
     local.set_nonblocking(true)?;
     let mut inward: Vec<u8> = Vec::new();
     let mut buffer = vec![0_u8; CHUNK];

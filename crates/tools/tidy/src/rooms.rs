@@ -13,7 +13,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room(
         "common/linux",
         Unsafe,
-        "netlink, cgroups, processes, namespaces, commands, keys in files, peers of Unix sockets, pools of connections",
+        "netlink, cgroups, processes, namespaces, commands, keys in files, peers of Unix sockets, the bounded listener of every service",
         &[],
     ),
     room("common/journal", Plain, "append-only files of lines that stay valid after a kill of the program or a full disk", &[]),

@@ -1,21 +1,21 @@
 //! The extender over HTTP: one request per connection, bounded in size, time, number and memory.
 //!
 //! Problem: clients of the port may be slow, many or hostile, and the scheduler waits for its answer. Method: a thread
-//! per connection, at most [`CONNECTIONS_MAX`]; one exchange takes `EXCHANGE` at most, however its bytes trickle in.
-//! When all places are taken, the oldest exchange beyond `GRACE` loses its place to the next one. All requests together
-//! hold [`HELD_MAX`] bytes at most, and their answers about as much, as nodes are not copied before they are written.
-//! When the kernel refuses a connection or a thread, nothing is tried for a moment. Units: bytes. Limits: HTTP/1.0 and
-//! 1.1 with `Content-Length`, no TLS: it belongs beside the scheduler, on this machine.
+//! per connection behind a bounded listener ([`isolane_common_linux::listener`]) with [`CONNECTIONS_MAX`] places; one
+//! exchange takes `EXCHANGE` at most, however its bytes trickle in. When all places are taken, the oldest exchange
+//! beyond `GRACE` loses its place to the next one, first one without a whole request. All requests together hold
+//! [`HELD_MAX`] bytes at most, and their answers about as much, as nodes are not copied before they are written. A
+//! request without memory gets that of the connection that holds most. Units: bytes. Limits: HTTP/1.0 and 1.1 with
+//! `Content-Length`, no TLS: it belongs beside the scheduler, on this machine.
 
 use super::extender::{Answer, answer};
-use isolane_common_linux::timed::Timed;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use isolane_common_linux::listener::{Connection, Listener};
+use isolane_common_linux::pool::{Pool, PoolLimits};
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread::{Builder, Scope};
-use std::time::{Duration, Instant, SystemTime};
+use std::net::TcpListener;
+use std::sync::atomic::AtomicBool;
+use std::thread::Builder;
+use std::time::{Duration, SystemTime};
 
 /// Connections at a time.
 pub const CONNECTIONS_MAX: usize = 64;
@@ -29,155 +29,72 @@ const HEAD_MAX: u64 = 16 << 10;
 const EXCHANGE: Duration = Duration::from_secs(5);
 /// How long an exchange keeps its place while others wait.
 const GRACE: Duration = Duration::from_millis(500);
-/// How often `stop` is looked at: every 50 ms.
-const GLANCE: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 50_000_000,
-};
-/// Pause before a full server looks for a place again; twice this when the kernel refused a connection.
-const REST: Duration = Duration::from_millis(50);
 
-/// An exchange under way.
-struct Open {
-    since: Instant,
-    stream: TcpStream,
-    is_over: Arc<AtomicBool>,
-}
-
-/// What all exchanges share.
-struct Shared<'a> {
-    held: AtomicU64,
-    log: &'a (dyn Fn(&str) + Sync),
-}
+/// How long a client whose request was refused may take to read why.
+const DRAINING: Duration = Duration::from_secs(1);
 
 /// Serves until `stop` is set; failed exchanges go to `log`. Fails if the listener cannot be used at all.
 pub fn serve(
-    listener: &TcpListener,
+    listener: TcpListener,
     stop: &AtomicBool,
     log: &(dyn Fn(&str) + Sync),
 ) -> io::Result<()> {
-    listener.set_nonblocking(true)?;
-    let shared = Shared {
-        held: AtomicU64::new(0),
-        log,
+    let limits = PoolLimits {
+        strangers: PoolLimits::shared(CONNECTIONS_MAX),
+        grace: GRACE,
+        // An exchange never needs a session.
+        sessions: PoolLimits::shared(1),
+        memory_bytes: HELD_MAX,
     };
-    let mut open: Vec<Open> = Vec::new();
-    let mut is_short = false;
+    let listener = Listener::new(listener, Pool::new("extender", limits))?;
     std::thread::scope(|scope| {
-        while !stop.load(Ordering::Relaxed) {
-            open.retain(|one| !one.is_over.load(Ordering::Relaxed));
-            if open.len() >= CONNECTIONS_MAX {
-                make_room(&open);
-                std::thread::sleep(REST);
-                continue;
-            }
-            match listener.accept() {
-                Ok((stream, _)) => match begin(scope, stream, &shared) {
-                    Ok(one) => {
-                        open.push(one);
-                        is_short = false;
-                    }
-                    Err(error) => rest(&error, &mut is_short, log),
-                },
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    let mut arrivals = [PollFd::new(listener, PollFlags::IN)];
-                    // An error is one of the listener, which the next `accept` returns.
-                    let _ = poll(&mut arrivals, Some(&GLANCE));
+        let begin = |connection| {
+            let thread = Builder::new().spawn_scoped(scope, move || {
+                if let Err(error) = exchange(connection) {
+                    log(&format!("an exchange failed: {error}"));
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => rest(&error, &mut is_short, log),
-            }
-        }
-        // Their threads end with their connections.
-        for one in &open {
-            let _ = one.stream.shutdown(Shutdown::Both);
-        }
+            });
+            thread.map(drop)
+        };
+        listener.serve(Some(stop), begin, log);
     });
     Ok(())
 }
 
-/// No descriptors, no memory or no threads: said once, and nothing is tried for a moment, as what waits stays waiting.
-fn rest(error: &io::Error, is_short: &mut bool, log: &(dyn Fn(&str) + Sync)) {
-    if !*is_short {
-        log(&format!(
-            "no more connections for now: {error}; raise the limit of open files (ulimit -n) if that lasts"
-        ));
-    }
-    *is_short = true;
-    std::thread::sleep(2 * REST);
-}
-
-/// The oldest exchange that had its time loses its place.
-fn make_room(open: &[Open]) {
-    let oldest = open.iter().min_by_key(|one| one.since);
-    if let Some(oldest) = oldest.filter(|one| one.since.elapsed() > GRACE) {
-        // One that has ended meanwhile is no loss.
-        let _ = oldest.stream.shutdown(Shutdown::Both);
-    }
-}
-
-/// Starts an exchange on a thread of its own.
-fn begin<'scope, 'env: 'scope>(
-    scope: &'scope Scope<'scope, 'env>,
-    stream: TcpStream,
-    shared: &'env Shared<'env>,
-) -> io::Result<Open> {
-    let since = Instant::now();
-    let one = Open {
-        since,
-        stream: stream.try_clone()?,
-        is_over: Arc::default(),
-    };
-    let is_over = Arc::clone(&one.is_over);
-    Builder::new().spawn_scoped(scope, move || {
-        if let Err(error) = exchange(&stream, since, shared) {
-            (shared.log)(&format!("an exchange failed: {error}"));
-        }
-        // The loop holds the connection for a moment; the client need not wait for it. The client may be gone.
-        let _ = stream.shutdown(Shutdown::Write);
-        is_over.store(true, Ordering::Relaxed);
-    })?;
-    Ok(one)
-}
-
-/// Bytes of one request, counted among those of all.
-struct Held<'a> {
-    all: &'a AtomicU64,
-    own: u64,
-}
-
-impl Held<'_> {
-    /// Counts more; false where that is too much.
-    fn add(&mut self, bytes: u64) -> bool {
-        self.own += bytes;
-        self.all.fetch_add(bytes, Ordering::Relaxed) + bytes <= HELD_MAX
-    }
-}
-
-impl Drop for Held<'_> {
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.own, Ordering::Relaxed);
-    }
-}
-
 /// One request and its answer.
-fn exchange(stream: &TcpStream, since: Instant, shared: &Shared<'_>) -> io::Result<()> {
-    stream.set_nonblocking(false)?;
-    let mut timed = Timed::new(stream, since, EXCHANGE);
+fn exchange(mut connection: Connection) -> io::Result<()> {
+    let mut timed = connection.timed(EXCHANGE);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let now = now.map_or(0, |since| since.as_secs());
-    let reply = respond(&mut timed, &shared.held, now)?;
-    write(timed, &reply)
+    let until = connection.since() + EXCHANGE;
+    let place = &mut connection.place;
+    let request = read(&mut timed, |bytes| {
+        place.hold(bytes, until).map_err(|full| full.to_string())
+    })?;
+    place.served();
+    let answer = judge(request, now);
+    write(timed, &answer)?;
+    if answer.status != 200 {
+        connection.drain(DRAINING);
+    }
+    Ok(())
 }
 
-/// Reads one request from `stream` and makes its answer; `held` counts the bytes of all requests at this moment, and
-/// `now_unix_s` judges how old summaries are.
-pub fn respond(stream: impl Read, held: &AtomicU64, now_unix_s: u64) -> io::Result<Answer> {
-    let mut held = Held { all: held, own: 0 };
-    Ok(match read(stream, &mut held)? {
+/// Reads one request from `stream` and makes its answer. `hold` is called before memory for a part of the body is
+/// taken, with its bytes; its error is the reason against it. `now_unix_s` judges how old summaries are.
+pub fn respond(
+    stream: impl Read,
+    hold: impl FnMut(u64) -> Result<(), String>,
+    now_unix_s: u64,
+) -> io::Result<Answer> {
+    Ok(judge(read(stream, hold)?, now_unix_s))
+}
+
+fn judge(request: Result<Request, Answer>, now_unix_s: u64) -> Answer {
+    match request {
         Ok(request) => answer(&request.method, &request.path, &request.body, now_unix_s),
         Err(refused) => refused,
-    })
+    }
 }
 
 #[derive(Debug)]
@@ -188,7 +105,10 @@ struct Request {
 }
 
 /// Reads a request, or says what is wrong with it.
-fn read(stream: impl Read, held: &mut Held<'_>) -> io::Result<Result<Request, Answer>> {
+fn read(
+    stream: impl Read,
+    mut hold: impl FnMut(u64) -> Result<(), String>,
+) -> io::Result<Result<Request, Answer>> {
     let mut reader = BufReader::new(stream);
     let mut head = (&mut reader).take(HEAD_MAX);
     let first = line(&mut head)?.unwrap_or_default();
@@ -228,16 +148,16 @@ fn read(stream: impl Read, held: &mut Held<'_>) -> io::Result<Result<Request, An
     loop {
         match rest.read(&mut piece) {
             Ok(0) => break,
-            // What has come is counted, not what is announced: announcing costs nothing.
-            Ok(count) if held.add(count as u64) => {
-                grow(&mut body, count, length);
+            // Memory grows with what has come, not with what is announced: announcing costs nothing.
+            Ok(count) => {
+                let more = growth(&body, count, length);
+                if more > 0
+                    && let Err(full) = hold(more as u64)
+                {
+                    return Ok(Err(refused(503, &full)));
+                }
+                body.reserve_exact(body.capacity() - body.len() + more);
                 body.extend_from_slice(&piece[..count]);
-            }
-            Ok(_) => {
-                return Ok(Err(refused(
-                    503,
-                    "too many large requests at a time: try again",
-                )));
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
@@ -249,13 +169,15 @@ fn read(stream: impl Read, held: &mut Held<'_>) -> io::Result<Result<Request, An
     Ok(Ok(Request { method, path, body }))
 }
 
-/// Makes room for `more` bytes: twice what there is, and never more than was announced.
-fn grow(body: &mut Vec<u8>, more: usize, announced: u64) {
-    if body.capacity() - body.len() < more {
-        let announced = usize::try_from(announced).unwrap_or(usize::MAX);
-        let room = (2 * body.capacity()).min(announced).max(body.len() + more);
-        body.reserve_exact(room - body.len());
+/// Bytes by which the body's memory grows for `more` bytes, 0 if they fit: to twice its size, and never beyond what
+/// was announced.
+fn growth(body: &Vec<u8>, more: usize, announced: u64) -> usize {
+    if body.capacity() - body.len() >= more {
+        return 0;
     }
+    let announced = usize::try_from(announced).unwrap_or(usize::MAX);
+    let room = (2 * body.capacity()).min(announced).max(body.len() + more);
+    room - body.capacity()
 }
 
 /// The next line of a head without its end; none where the head ends before it. What is no text is replaced.
@@ -295,9 +217,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn ask(text: &[u8]) -> Result<(String, String, usize), u16> {
-        let all = AtomicU64::new(0);
-        let mut held = Held { all: &all, own: 0 };
-        match read(text, &mut held).unwrap() {
+        match read(text, |_| Ok(())).unwrap() {
             Ok(request) => Ok((request.method, request.path, request.body.len())),
             Err(refused) => Err(refused.status),
         }
@@ -329,14 +249,28 @@ mod tests {
     }
 
     #[test]
-    fn what_all_requests_hold_is_bounded_and_given_back() {
-        let all = AtomicU64::new(HELD_MAX - 2);
-        let text = b"POST / HTTP/1.1\r\nContent-Length: 3\r\n\r\nabc";
-        let mut held = Held { all: &all, own: 0 };
-        let status = read(&text[..], &mut held).unwrap().unwrap_err().status;
-        assert_eq!(status, 503);
-        drop(held);
-        assert_eq!(all.load(Ordering::Relaxed), HELD_MAX - 2);
+    fn memory_is_counted_before_it_is_taken_and_follows_what_comes() {
+        let text = |announced: usize, sent: usize| {
+            let head = format!("POST / HTTP/1.1\r\nContent-Length: {announced}\r\n\r\n");
+            [head.into_bytes(), vec![b'x'; sent]].concat()
+        };
+        let mut held = 0;
+        let count = |bytes| {
+            held += bytes;
+            Ok(())
+        };
+        let request = read(&text(1 << 20, 1 << 20)[..], count).unwrap().unwrap();
+        assert_eq!((held, request.body.len()), (1 << 20, 1 << 20));
+        let mut held = 0;
+        let count = |bytes| {
+            held += bytes;
+            Ok(())
+        };
+        read(&text(1 << 20, 3)[..], count).unwrap().unwrap_err();
+        assert_eq!(held, 3);
+        let none = |_| Err("none is left".to_owned());
+        let refused = read(&text(3, 3)[..], none).unwrap().unwrap_err();
+        assert_eq!(refused.status, 503);
     }
 
     proptest! {

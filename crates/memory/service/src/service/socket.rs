@@ -1,24 +1,27 @@
 //! Connections within bounds: few, with short requests, and none waits for another.
 //!
 //! Problem: readers and writers may be slow, many, broken or hostile, and none may slow the loop or make it grow.
-//! Method: sockets never block. At most [`CONNECTIONS_MAX`] connections; one line of each is answered per turn, and
-//! nothing more is read of one that has an answer waiting. A connection that does not finish a request or take its
-//! answer within [`PATIENCE`], or sends no request for [`IDLE`], is closed. When all places are taken, a newcomer gets that of the
-//! user who holds most, and of that user's a connection without a request so far, or else the one whose last request is longest ago ([`place_to_free`]).
+//! Method: a bounded listener ([`isolane_common_linux::listener`]) whose sockets never block. At most
+//! [`CONNECTIONS_MAX`] connections, whose lines and answers hold [`MEMORY_MAX`] bytes; one line of each is answered per
+//! turn, and nothing more is read of one that has an answer waiting. A connection that does not finish a request or take
+//! its answer within [`PATIENCE`], or sends no request for [`IDLE`], is closed. When all places are taken, a newcomer
+//! gets that of the account that holds most, and of that account's a connection without a request so far, or else the
+//! one whose last request is longest ago.
 
 use crate::protocol::REQUEST_MAX;
 use crate::protocol::line::Lines;
-use isolane_common_linux::pool::place_to_free;
+use isolane_common_linux::listener::{Connection as Accepted, Listener};
+use isolane_common_linux::pool::{Pool, PoolLimits};
 use isolane_common_linux::socket::{listen_for_streams, make_client_folder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt;
 use std::io::{ErrorKind, Read, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 pub(super) const CONNECTIONS_MAX: usize = 64;
+/// Memory of all lines and answers, bytes: each connection holds a piece that is read, a request and an answer.
+const MEMORY_MAX: u64 = 32 << 20;
 /// Connections that one turn takes: what has come is served before it can lose its place.
 const ACCEPTED_MAX: usize = CONNECTIONS_MAX / 4;
 /// How long a request or an answer may take.
@@ -41,7 +44,7 @@ pub struct DoorError {
 /// The listening socket; its file goes with it.
 #[derive(Debug)]
 pub struct Door {
-    listener: UnixListener,
+    listener: Listener,
     path: PathBuf,
 }
 
@@ -74,14 +77,22 @@ impl Drop for Door {
     }
 }
 
-fn listen(path: &Path, mode: u32) -> std::io::Result<UnixListener> {
+fn listen(path: &Path, mode: u32) -> std::io::Result<Listener> {
     if let Some(folder) = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())
     {
         make_client_folder(folder)?;
     }
-    listen_for_streams(path, mode, BACKLOG)
+    let limits = PoolLimits {
+        strangers: PoolLimits::shared(CONNECTIONS_MAX),
+        grace: Duration::ZERO,
+        // Every local process may send requests, so no connection has a session.
+        sessions: PoolLimits::shared(1),
+        memory_bytes: MEMORY_MAX,
+    };
+    let socket = listen_for_streams(path, mode, BACKLOG)?;
+    Listener::new(socket, Pool::new("memory", limits))
 }
 
 #[derive(Debug)]
@@ -98,22 +109,11 @@ pub(super) struct Connections {
     all: Vec<Connection>,
     /// Who is ready after the last wait: the door, then each connection.
     ready: Vec<bool>,
-    /// No connection is accepted until this time, after the kernel had no descriptor for one.
-    closed_until: Option<Instant>,
 }
-
-/// How long the door stays closed then: what waits would wake us at once otherwise.
-const CLOSED: Duration = Duration::from_millis(100);
 
 #[derive(Debug)]
 struct Connection {
-    stream: UnixStream,
-    process: Option<u32>,
-    /// The kernel's word; none where it says nothing.
-    user: Option<u32>,
-    came: Instant,
-    /// When its last request came.
-    asked: Option<Instant>,
+    accepted: Accepted,
     lines: Lines,
     answer: Vec<u8>,
     written: usize,
@@ -130,7 +130,6 @@ impl Connections {
             door,
             all: Vec::new(),
             ready: Vec::new(),
-            closed_until: None,
         }
     }
 
@@ -142,9 +141,9 @@ impl Connections {
             .iter()
             .map(|connection| connection.until.saturating_duration_since(now));
         let mut left = until.min().map_or(left, |until| until.min(left));
-        self.closed_until = self.closed_until.filter(|until| *until > now);
-        if let Some(until) = self.closed_until {
-            left = left.min(until - now);
+        let closed = self.door.listener.closed_until();
+        if let Some(until) = closed {
+            left = left.min(until.saturating_duration_since(now));
         }
         if self
             .all
@@ -160,7 +159,7 @@ impl Connections {
             tv_nsec: left.subsec_nanos().into(),
         };
         let mut wanted = vec![PollFd::new(stop, PollFlags::IN)];
-        let door = match self.closed_until.is_none() {
+        let door = match closed.is_none() {
             true => PollFlags::IN,
             false => PollFlags::empty(),
         };
@@ -192,44 +191,19 @@ impl Connections {
         self.all = kept;
         let come = if is_somebody_there { ACCEPTED_MAX } else { 0 };
         for _ in 0..come {
-            let stream = match self.door.listener.accept() {
-                Ok((stream, _)) => stream,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
-                Err(_) => {
-                    self.closed_until = Some(now + CLOSED);
-                    return;
-                }
+            // A failure is counted, and the listener rests.
+            let Ok(Some(accepted)) = self.door.listener.take() else {
+                return;
             };
-            if stream.set_nonblocking(true).is_ok() {
-                self.make_room();
-                self.all.push(Connection::new(stream, now));
-            }
-        }
-    }
-
-    /// Frees a place if all are taken.
-    fn make_room(&mut self) {
-        let held = self.all.iter().enumerate();
-        // Those that never sent a request come first.
-        let held = held.map(|(place, one)| (one.user, (one.asked, one.came, place)));
-        if self.all.len() >= CONNECTIONS_MAX
-            && let Some((_, _, place)) = place_to_free(held)
-        {
-            self.all.remove(place);
+            self.all.push(Connection::new(accepted, now));
         }
     }
 }
 
 impl Connection {
-    fn new(stream: UnixStream, now: Instant) -> Self {
-        let peer = sockopt::socket_peercred(&stream).ok();
-        let process = peer.map(|peer| peer.pid.as_raw_nonzero().get());
+    fn new(accepted: Accepted, now: Instant) -> Self {
         Self {
-            process: process.and_then(|process| u32::try_from(process).ok()),
-            user: peer.map(|peer| peer.uid.as_raw()),
-            came: now,
-            asked: None,
-            stream,
+            accepted,
             lines: Lines::new(REQUEST_MAX),
             answer: Vec::new(),
             written: 0,
@@ -245,8 +219,7 @@ impl Connection {
             (true, true) => PollFlags::empty(),
             (true, false) => PollFlags::IN,
         };
-        let fd: BorrowedFd<'_> = self.stream.as_fd();
-        PollFd::from_borrowed_fd(fd, flags)
+        PollFd::from_borrowed_fd(self.accepted.stream.as_fd(), flags)
     }
 
     /// False: done with it.
@@ -257,6 +230,7 @@ impl Connection {
         answer: &mut impl FnMut(Wanted) -> Vec<u8>,
     ) -> bool {
         if now >= self.until {
+            self.accepted.late();
             return false;
         }
         if self.answer.is_empty() {
@@ -265,8 +239,13 @@ impl Connection {
             }
             match self.lines.next_line() {
                 Ok(Some(line)) => {
-                    self.asked = Some(now);
-                    self.answer = answer(Wanted::Line(line, self.process));
+                    let place = &mut self.accepted.place;
+                    place.served();
+                    place.release(line.len() as u64 + 1);
+                    self.answer = answer(Wanted::Line(line, self.accepted.process));
+                    if place.hold(self.answer.len() as u64, now).is_err() {
+                        return false;
+                    }
                     self.is_pending = true;
                     self.until = now + PATIENCE;
                 }
@@ -280,6 +259,7 @@ impl Connection {
                     self.answer = answer(Wanted::Nonsense(error.to_string()));
                     (self.is_pending, self.is_last) = (false, true);
                     self.lines = Lines::new(0);
+                    self.accepted.place.release(u64::MAX);
                     self.until = now + PATIENCE;
                 }
             }
@@ -289,11 +269,15 @@ impl Connection {
 
     fn read(&mut self) -> bool {
         let mut bytes = [0; 16 << 10];
-        match self.stream.read(&mut bytes) {
+        match (&*self.accepted.stream).read(&mut bytes) {
             Ok(0) => self.is_last = true,
             Ok(count) => {
+                let now = Instant::now();
                 if !self.lines.is_partial() {
-                    self.until = Instant::now() + PATIENCE;
+                    self.until = now + PATIENCE;
+                }
+                if self.accepted.place.hold(count as u64, now).is_err() {
+                    return false;
                 }
                 self.lines.push(&bytes[..count]);
             }
@@ -306,7 +290,7 @@ impl Connection {
 
     fn write(&mut self, now: Instant) -> bool {
         while self.written < self.answer.len() {
-            match self.stream.write(&self.answer[self.written..]) {
+            match (&*self.accepted.stream).write(&self.answer[self.written..]) {
                 Ok(0) => return false,
                 Ok(count) => self.written += count,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -314,6 +298,7 @@ impl Connection {
             }
         }
         if !self.answer.is_empty() {
+            self.accepted.place.release(self.answer.len() as u64);
             (self.answer, self.written) = (Vec::new(), 0);
             self.until = now + IDLE;
         }

@@ -11,13 +11,14 @@ use super::flow::{Command, Event, Handle};
 use super::handshake::{Endpoint, HandshakeError, answer, call};
 use super::port::{LINKS_MAX, Link};
 use isolane_common_linux::key::Key;
-use isolane_common_linux::pool::{Entry, Pool, PoolLimits};
-use isolane_common_linux::timed::Timed;
+use isolane_common_linux::listener::{Connection, Listener};
+use isolane_common_linux::pool::{Pool, PoolLimits};
+use isolane_common_linux::stream::Timed;
 use rustix::net::sockopt::{
     set_socket_keepalive, set_tcp_keepcnt, set_tcp_keepidle, set_tcp_keepintvl, set_tcp_nodelay,
 };
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::OwnedFd;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -109,7 +110,7 @@ pub(super) fn keep_there(
             let theirs = call(&mut timed, &key, &link.endpoint(&wanted))?;
             link.connect(theirs)?;
             link.carries_reference = true;
-            watched(&ours, link, stream)
+            watched(&ours, link, stream.into())
         });
     })
 }
@@ -121,58 +122,50 @@ pub(super) fn answer_all(
     key: Key,
     notes: Notes,
 ) -> std::io::Result<()> {
-    let pool = Pool::new(PoolLimits {
-        strangers: STRANGERS_MAX,
-        sessions: CALLERS_MAX,
-    });
+    let limits = PoolLimits {
+        strangers: PoolLimits::shared(STRANGERS_MAX),
+        grace: Duration::ZERO,
+        sessions: PoolLimits::shared(CALLERS_MAX),
+        // A handshake's messages have a fixed length.
+        memory_bytes: 0,
+    };
+    let listener = Listener::new(listener, Pool::new("peers", limits))?;
     let failures = Arc::new(Mutex::new(Failures::default()));
+    let device = handles.first().map_or(0, |(device, _)| *device);
+    let short = notes.clone();
     spawn("peering", move || {
-        loop {
-            let Ok((stream, from)) = listener.accept() else {
-                // Probably no descriptor is left; retry after others have closed theirs.
-                std::thread::sleep(RETRY_MIN);
-                continue;
-            };
-            let Ok(other) = stream.try_clone() else {
-                std::thread::sleep(RETRY_MIN);
-                continue;
-            };
-            let mut entry = pool.enter(Some(from.ip()), move || {
-                // The connection may have ended already.
-                let _ = other.shutdown(Shutdown::Both);
-            });
+        let begin = |connection: Connection| {
             let (handles, key, notes) = (handles.clone(), key.clone(), notes.clone());
             let failures = Arc::clone(&failures);
-            let serve = move || {
-                let device = handles.first().map_or(0, |(device, _)| *device);
-                match answer_one(stream, &handles, &key, &mut entry) {
-                    Ok(kept) => kept.wait(),
-                    Err(error) => {
-                        let text = format!("the call from {from} failed: {error}");
-                        let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
-                        let line = failures.line(Instant::now(), from.ip(), &text);
-                        if let Some(line) = line {
-                            notes.say(device, line);
-                        }
+            spawn("peer", move || {
+                let from = connection.from;
+                if let Err(error) = answer_one(connection, &handles, &key)
+                    && let Some(from) = from
+                {
+                    let text = format!("the call from {from} failed: {error}");
+                    let mut failures = failures.lock().unwrap_or_else(PoisonError::into_inner);
+                    let line = failures.line(Instant::now(), from.ip(), &text);
+                    if let Some(line) = line {
+                        notes.say(device, line);
                     }
                 }
-            };
-            // Without a thread the connection and its place are dropped, and the peer retries.
-            let _ = spawn("peer", serve);
-        }
+            })
+        };
+        listener.serve(None, begin, |line| short.say(device, line.to_owned()));
     })
 }
 
+/// Answers a call, and keeps its link until it ends.
 fn answer_one(
-    stream: TcpStream,
+    mut connection: Connection,
     handles: &[(usize, Handle)],
     key: &Key,
-    entry: &mut Entry,
-) -> Result<Kept, HandshakeError> {
-    prepare(&stream)?;
-    let mut timed = Timed::new(&stream, Instant::now(), PATIENCE);
+) -> Result<(), HandshakeError> {
+    prepare(&connection.stream)?;
+    let mut timed = connection.timed(PATIENCE);
+    let place = &mut connection.place;
     let (_, (handle, link)) = answer(&mut timed, key, |theirs: &Endpoint| {
-        entry.authenticated().map_err(|full| full.to_string())?;
+        place.authenticated().map_err(|full| full.to_string())?;
         let handle = handles
             .iter()
             .find(|(_, handle)| handle.port.name() == theirs.wanted);
@@ -184,23 +177,24 @@ fn answer_one(
             .map_err(|error| error.to_string())?;
         Ok((ours, (handle.clone(), link)))
     })?;
-    watched(&handle, link, stream)
+    let stream = connection.stream.as_fd().try_clone_to_owned()?;
+    watched(&handle, link, stream)?.wait();
+    Ok(())
 }
 
 /// Ties the link and its stream together: when one ends, the other ends too.
-fn watched(handle: &Handle, mut link: Link, stream: TcpStream) -> Result<Kept, HandshakeError> {
-    stream.set_read_timeout(None)?;
-    link.alive = Some(stream.try_clone()?.into());
+fn watched(handle: &Handle, mut link: Link, stream: OwnedFd) -> Result<Kept, HandshakeError> {
+    link.alive = Some(stream.try_clone()?);
     let number = link.number;
     handle.tell(Command::Add(Box::new(link)));
     let handle = handle.clone();
     Ok(Kept {
-        stream: stream.into(),
+        stream,
         ended: Box::new(move || handle.tell(Command::Remove(number))),
     })
 }
 
-fn prepare(stream: &TcpStream) -> std::io::Result<()> {
+fn prepare(stream: impl AsFd + Copy) -> std::io::Result<()> {
     set_tcp_nodelay(stream, true)?;
     set_socket_keepalive(stream, true)?;
     set_tcp_keepidle(stream, Duration::from_secs(ALIVE_S))?;

@@ -26,7 +26,8 @@ impl Server {
         link.say(&ToShim::Heeded)
             .map_err(|error| error.to_string())?;
         link.trust();
-        self.guests.remove((token.index, token.epoch));
+        let guest = (link.since_ns, (token.index, token.epoch));
+        self.guests.remove(guest);
         self.governor.lift_limits();
         self.enforcer = Some(token);
         Ok(())

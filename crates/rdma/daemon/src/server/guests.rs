@@ -1,11 +1,12 @@
 //! Guests: connections that have not sent `Hello`. Their number per account and their time are bounded.
 //!
 //! Method: an account without free places loses its oldest guest when it connects again. When all places are taken, the
-//! account that holds most loses a guest. Silent guests therefore never block another account's process.
+//! account that holds most loses a guest ([`Waiting`]). Silent guests therefore never block another account's process.
+//! The counters are those of every listening service ([`Tally`]).
 
 use crate::session::GUEST_NS;
-use isolane_common_linux::account::{Account, NoPlace, PlaceLimits, Places};
-use std::collections::{BTreeMap, VecDeque};
+use isolane_common_linux::account::{Account, PlaceLimits, Waiting};
+use isolane_common_linux::tally::Tally;
 
 /// Largest number of guests.
 pub(super) const GUESTS: PlaceLimits = PlaceLimits {
@@ -15,68 +16,58 @@ pub(super) const GUESTS: PlaceLimits = PlaceLimits {
     few: 8,
 };
 
-/// A link's place and how many links used it before.
-type Place = (u32, u32);
+/// When a guest came, its link's place, and how many links used this place before.
+pub(super) type Guest = (u64, (u32, u32));
 
 /// The guests by time of arrival.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Guests {
-    accounts: BTreeMap<Place, Account>,
-    places: Places,
-    waiting: VecDeque<(u64, Place)>,
+    waiting: Waiting<Guest>,
+    pub(super) tally: Tally,
+}
+
+impl Default for Guests {
+    fn default() -> Self {
+        Self {
+            waiting: Waiting::new(GUESTS),
+            tally: Tally::of("sessions"),
+        }
+    }
 }
 
 impl Guests {
     /// The guest that must be dropped to admit one of `account`; `None` if there is room.
-    pub(super) fn in_the_way(&self, account: &Account) -> Option<Place> {
-        let oldest_of = |of: &dyn Fn(&Account) -> bool| {
-            let mut waiting = self.waiting.iter().map(|(_, place)| place);
-            waiting
-                .find(|place| self.accounts.get(place).is_some_and(of))
-                .copied()
-        };
-        match self.places.check(&GUESTS, account) {
-            Ok(()) => None,
-            Err(NoPlace::Account { .. }) => {
-                oldest_of(&|other| (other.user, &other.group) == (account.user, &account.group))
-            }
-            Err(NoPlace::Reserved { .. }) => {
-                let greediest = self.places.greediest(self.accounts.values());
-                oldest_of(&|other| Some(other) == greediest)
-            }
-        }
+    pub(super) fn in_the_way(&self, account: &Account) -> Option<Guest> {
+        self.waiting.in_the_way(account)
     }
 
     /// Adds a guest. Returns false if there is no room.
-    pub(super) fn add(&mut self, now_ns: u64, place: Place, account: Account) -> bool {
-        let taken = self.places.take(&GUESTS, &account).is_ok();
-        if taken {
-            self.accounts.insert(place, account);
-            self.waiting.push_back((now_ns + GUEST_NS, place));
-        }
-        taken
+    pub(super) fn add(&mut self, guest: Guest, account: Account) -> bool {
+        let is_added = self.waiting.add(guest, account);
+        self.tally
+            .count(|figures| figures.entering = self.waiting.len());
+        is_added
     }
 
     /// Removes a guest that ended or became a session. Returns false if there was none.
-    pub(super) fn remove(&mut self, place: Place) -> bool {
-        let account = self.accounts.remove(&place);
-        if let Some(account) = &account {
-            self.places.give_back(account);
-            // Search from both ends: guests that greet at once are the newest, late ones the oldest.
-            self.waiting.retain(|(_, other)| *other != place);
-        }
-        account.is_some()
+    pub(super) fn remove(&mut self, guest: Guest) -> bool {
+        let is_removed = self.waiting.remove(guest).is_some();
+        self.tally
+            .count(|figures| figures.entering = self.waiting.len());
+        is_removed
     }
 
     /// The next guest whose time has passed.
-    pub(super) fn next_late(&self, now_ns: u64) -> Option<Place> {
-        let (until, place) = *self.waiting.front()?;
-        (until <= now_ns).then_some(place)
+    pub(super) fn next_late(&self, now_ns: u64) -> Option<Guest> {
+        let guest = self.waiting.first()?;
+        (self.next_ns()? <= now_ns).then_some(guest)
     }
 
     /// When the next guest's time passes.
     pub(super) fn next_ns(&self) -> Option<u64> {
-        self.waiting.front().map(|(until, _)| *until)
+        self.waiting
+            .first()
+            .map(|(since_ns, _)| since_ns + GUEST_NS)
     }
 }
 
@@ -84,50 +75,14 @@ impl Guests {
 mod tests {
     use super::*;
 
-    fn account(user: u32, group: &str) -> Account {
-        Account {
-            user,
-            group: group.to_owned(),
-            user_namespace: 1,
-        }
-    }
-
-    #[test]
-    fn guests_of_one_container_never_block_another() {
-        let mut guests = Guests::default();
-        let mut next = 0;
-        let mut come = |guests: &mut Guests, account: &Account| {
-            let gone = guests.in_the_way(account);
-            if let Some(place) = gone {
-                assert!(guests.remove(place));
-            }
-            next += 1;
-            assert!(guests.add(0, (next, 0), account.clone()));
-            gone
-        };
-        let (pod_a, pod_b) = (account(0, "/pod-a"), account(0, "/pod-b"));
-        for _ in 0..GUESTS.per_account {
-            assert_eq!(come(&mut guests, &pod_a), None);
-        }
-        assert_eq!(come(&mut guests, &pod_a), Some((1, 0)), "its own oldest");
-        assert_eq!(come(&mut guests, &pod_b), None);
-        for user in 0..4_000 {
-            come(&mut guests, &account(user, "/c"));
-        }
-        assert!(guests.places.used() <= GUESTS.total);
-        assert!(
-            guests.places.of(&pod_a) < GUESTS.per_account,
-            "the greediest"
-        );
-    }
-
     #[test]
     fn late_guests_are_named_until_they_are_removed() {
         let mut guests = Guests::default();
-        assert!(guests.add(5, (1, 0), account(1, "/a")));
+        let guest = (5, (1, 0));
+        assert!(guests.add(guest, Account::of_user(1)));
         assert_eq!(guests.next_late(GUEST_NS), None);
-        assert_eq!(guests.next_late(GUEST_NS + 5), Some((1, 0)));
-        assert!(guests.remove((1, 0)) && !guests.remove((1, 0)));
-        assert_eq!((guests.next_ns(), guests.places.used()), (None, 0));
+        assert_eq!(guests.next_late(GUEST_NS + 5), Some(guest));
+        assert!(guests.remove(guest) && !guests.remove(guest));
+        assert_eq!((guests.next_ns(), guests.waiting.len()), (None, 0));
     }
 }

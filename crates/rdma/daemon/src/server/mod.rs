@@ -13,9 +13,10 @@ mod socket;
 use crate::attachment::Attachment;
 use crate::governor::{Governor, SessionKey};
 use crate::session::{DEAF_NS, Heard, Link};
-use guests::{GUESTS, Guests};
+use guests::{GUESTS, Guest, Guests};
 use isolane_common_linux::account::{Account, NoPlace};
 use isolane_common_linux::events;
+use isolane_common_linux::tally::{Refusal, Shed};
 use isolane_rdma_session::message::{ToDaemon, ToShim};
 use isolane_rdma_session::region::REGION_BYTES;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -223,8 +224,9 @@ impl Server {
     /// Handles due work, orders and looks, and sets the next timer.
     fn finish(&mut self, now_ns: u64) -> Result<(), ServerError> {
         self.resume_wakeups(now_ns);
-        while let Some(place) = self.guests.next_late(now_ns) {
-            self.drop_guest(place, now_ns, "no Hello within 2 s of the connection");
+        while let Some(guest) = self.guests.next_late(now_ns) {
+            self.guests.tally.count(|figures| figures.late_total += 1);
+            self.drop_guest(guest, now_ns, "no Hello within 2 s of the connection");
         }
         for attachment in &mut self.attachments {
             if attachment.deadline_ns().is_some_and(|due| due <= now_ns) {
@@ -292,6 +294,9 @@ impl Server {
 
     /// Once in ten seconds, so that connections do not fill the log.
     fn say_full(&mut self, now_ns: u64) {
+        self.guests
+            .tally
+            .count(|figures| figures.starved_total += 1);
         if now_ns >= self.full_next_ns {
             self.full_next_ns = now_ns + 10_000_000_000;
             eprintln!(
@@ -305,8 +310,12 @@ impl Server {
         let Ok(link) = Link::new(socket, now_ns) else {
             return;
         };
-        while let Some(place) = self.guests.in_the_way(&link.account) {
-            self.drop_guest(place, now_ns, "too many processes connect at once; retry");
+        self.guests
+            .tally
+            .count(|figures| figures.accepted_total += 1);
+        while let Some(guest) = self.guests.in_the_way(&link.account) {
+            self.guests.tally.shed(Shed::Place);
+            self.drop_guest(guest, now_ns, "too many processes connect at once; retry");
         }
         let index = self.links_free.pop().unwrap_or_else(|| {
             self.links.push((0, None));
@@ -331,14 +340,15 @@ impl Server {
             return;
         }
         self.guests
-            .add(now_ns, (index, epoch), link.account.clone());
+            .add((now_ns, (index, epoch)), link.account.clone());
         self.links[index as usize].1 = Some(link);
         // If its `Hello` has already arrived, it needs no guest place.
         self.hear(token(SOCKET), now_ns);
     }
 
     /// Ends a guest's connection.
-    fn drop_guest(&mut self, (index, epoch): (u32, u32), now_ns: u64, reason: &str) {
+    fn drop_guest(&mut self, guest: Guest, now_ns: u64, reason: &str) {
+        let (_, (index, epoch)) = guest;
         let token = Token {
             kind: SOCKET,
             index,
@@ -346,7 +356,7 @@ impl Server {
         };
         self.disconnect(token, now_ns, Some(reason.to_owned()));
         // There is nothing left to remove, unless the link was removed already.
-        self.guests.remove((index, epoch));
+        self.guests.remove(guest);
     }
 
     fn hear(&mut self, token: Token, now_ns: u64) {
@@ -395,6 +405,7 @@ impl Server {
     fn greet(&mut self, token: Token, hello: ToDaemon, now_ns: u64) -> Result<(), String> {
         let link = self.link_mut(token).expect("it spoke");
         let who = link.who(hello).expect("it is a greeting");
+        let guest = (link.since_ns, (token.index, token.epoch));
         while let Err(refusal) = self.governor.check_place(&who.account) {
             // Sessions that opened no device are dropped first.
             let Some(silent) = self.silent_session(&who.account, &refusal) else {
@@ -404,8 +415,12 @@ impl Server {
             self.disconnect(silent, now_ns, Some(reason.to_owned()));
         }
         let begun = self.governor.arrive(now_ns, who);
-        let begun = begun.map_err(|refusal| refusal.to_string())?;
-        self.guests.remove((token.index, token.epoch));
+        let begun = begun.map_err(|refusal| {
+            self.guests.tally.refused(Refusal::Sessions);
+            refusal.to_string()
+        })?;
+        self.guests.remove(guest);
+        self.count_sessions();
         let key = begun.key;
         let welcome = ToShim::Welcome {
             session: begun.session,
@@ -452,9 +467,7 @@ impl Server {
             oldest.map(|(_, token)| token)
         };
         match refusal {
-            NoPlace::Account { .. } => {
-                oldest_of(&|other| (other.user, &other.group) == (account.user, &account.group))
-            }
+            NoPlace::Account { .. } => oldest_of(&|other| other.has_owner_of(account)),
             NoPlace::Reserved { .. } => {
                 let places = self.governor.places();
                 let greediest = places.greediest(silent().map(|(link, _)| &link.account))?;
@@ -520,10 +533,14 @@ impl Server {
             let _ = link.say(&ToShim::Refused { reason });
         }
         match link.key {
-            Some(key) => self.governor.depart(now_ns, key),
+            Some(key) => {
+                self.governor.depart(now_ns, key);
+                self.count_sessions();
+            }
             None if enforced => self.unheed(),
             None => {
-                self.guests.remove((token.index, token.epoch));
+                let place = (token.index, token.epoch);
+                self.guests.remove((link.since_ns, place));
             }
         }
         // The process may hold copies of the counter, so epoll would watch it beyond our close.
@@ -536,6 +553,11 @@ impl Server {
             // Fails only for a descriptor that was never watched.
             let _ = epoll::delete(&self.epoll, file);
         }
+    }
+
+    fn count_sessions(&self) {
+        let open = self.governor.places().used();
+        self.guests.tally.count(|figures| figures.open = open);
     }
 
     fn close(&mut self) {

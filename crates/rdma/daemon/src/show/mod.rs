@@ -6,5 +6,6 @@
 //! the text itself ([`openmetrics`]).
 
 pub mod exporter;
+mod listeners;
 pub mod openmetrics;
 pub mod server;

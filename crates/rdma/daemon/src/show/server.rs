@@ -1,27 +1,29 @@
 //! A small HTTP server for metrics and snapshots, on a thread of its own.
 //!
-//! Problem: readers may be slow, many, broken or hostile and must not slow the event loop. Method: sockets never block.
-//! Each listener has at most [`CONNECTIONS_MAX`] connections, a request at most [`REQUEST_MAX`] bytes, and an exchange
-//! at most [`PATIENCE`]; then the connection is closed. When a listener's places are taken, a newcomer replaces a
-//! connection of the peer that holds most ([`place_to_free`]). One `GET` per connection. The snapshot of an answer is
-//! at most [`FRESH`] old, so a reader in a tight loop costs the event loop ten snapshots a second. Limits: HTTP/1.0 and
-//! 1.1 requests without a body; no TLS. TCP therefore listens on this machine only, unless the operator configures
-//! otherwise.
+//! Problem: readers may be slow, many, broken or hostile and must not slow the event loop. Method: bounded listeners
+//! ([`isolane_common_linux::listener`]) whose sockets never block. Each has at most [`CONNECTIONS_MAX`] connections, a
+//! request at most [`REQUEST_MAX`] bytes, all answers [`ANSWERS_MAX`], and an exchange at most [`PATIENCE`]; then the
+//! connection is closed. When a listener's places are taken, a newcomer replaces a connection of the account that holds
+//! most. One `GET` per connection. The snapshot of an answer is at most [`FRESH`] old, so a reader in a tight loop costs
+//! the event loop ten snapshots a second. Limits: HTTP/1.0 and 1.1 requests without a body; no TLS. TCP therefore
+//! listens on this machine only, unless the operator configures otherwise.
 
 use super::openmetrics;
 use crate::settings::Listen;
 use crate::snapshot::Snapshot;
-use isolane_common_linux::pool::place_to_free;
+use isolane_common_linux::listener::{Connection as Accepted, Listener as Bounded};
+use isolane_common_linux::pool::{Pool, PoolLimits};
 use isolane_common_linux::socket::listen_for_streams;
+use isolane_common_linux::stream::timespec;
+use isolane_common_linux::tally;
 use isolane_common_text_output::openmetrics::CONTENT_TYPE;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt::socket_peercred;
+use rustix::event::{PollFd, PollFlags, poll};
 use std::fs::DirBuilder;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{IpAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,8 +44,8 @@ const SOCKET_MODE: u32 = 0o660;
 
 /// Mode of a folder that is made for a socket.
 const FOLDER_MODE: u32 = 0o700;
-/// Pause after a failed accept: a descriptor may become free.
-const PAUSE: Duration = Duration::from_millis(100);
+/// Memory of all answers of one listener, bytes. A thousand sessions take about 4 MiB.
+pub const ANSWERS_MAX: u64 = 64 << 20;
 /// Connections that the kernel queues before they are accepted.
 const BACKLOG: i32 = 128;
 
@@ -84,46 +86,28 @@ pub struct Server<S> {
     connections: Vec<Connection>,
     source: S,
     latest: Option<(Instant, Arc<Snapshot>)>,
-    /// Nothing is accepted earlier: no descriptor was left.
-    accepts_from: Option<Instant>,
     stop: OwnedFd,
 }
 
 struct Listener {
-    socket: Socket,
+    bounded: Bounded,
     shown: Shown,
     /// Path of a Unix socket, removed when the server ends.
     path: Option<PathBuf>,
 }
 
-enum Socket {
-    Unix(UnixListener),
-    Tcp(TcpListener),
-}
-
-enum Stream {
-    Unix(UnixStream),
-    Tcp(TcpStream),
-}
-
-/// The owner of a connection, for limits.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Peer {
-    User(u32),
-    Address(IpAddr),
-    Unknown,
-}
-
 struct Connection {
-    stream: Stream,
-    /// Index of the listener.
-    listener: usize,
-    peer: Peer,
+    accepted: Accepted,
     shown: Shown,
-    until: Instant,
     request: Vec<u8>,
     answer: Vec<u8>,
     written: usize,
+}
+
+impl Connection {
+    fn until(&self) -> Instant {
+        self.accepted.since() + PATIENCE
+    }
 }
 
 impl<S: Source> Server<S> {
@@ -134,44 +118,46 @@ impl<S: Source> Server<S> {
             connections: Vec::new(),
             source,
             latest: None,
-            accepts_from: None,
             stop,
         }
     }
 
     /// Listens at `place`. Replaces a Unix socket without a listener. Fails if the address is taken or not permitted.
     pub fn listen(&mut self, place: &Listen, shown: Shown) -> Result<(), ServerError> {
-        let (socket, path) = match place {
-            Listen::Unix(path) => {
-                let failed = |error| failed(path.display().to_string(), error);
-                (
-                    Socket::Unix(unix(path).map_err(failed)?),
-                    Some(path.clone()),
-                )
-            }
+        let (socket, name) = match place {
+            Listen::Unix(path) => (unix(path).map(OwnedFd::from), path.display().to_string()),
             Listen::Tcp(address) => {
-                let listener = TcpListener::bind(address)
-                    .and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
-                let failed = |error| failed(address.to_string(), error);
-                (Socket::Tcp(listener.map_err(failed)?), None)
+                let listener = TcpListener::bind(address);
+                (listener.map(OwnedFd::from), address.to_string())
             }
         };
+        let service = match shown {
+            Shown::Metrics => "metrics",
+            Shown::Everything => "control",
+        };
+        let limits = PoolLimits {
+            strangers: PoolLimits::shared(CONNECTIONS_MAX),
+            grace: Duration::ZERO,
+            // An exchange never needs a session.
+            sessions: PoolLimits::shared(1),
+            memory_bytes: ANSWERS_MAX,
+        };
+        let bounded = socket.and_then(|socket| Bounded::new(socket, Pool::new(service, limits)));
         self.listeners.push(Listener {
-            socket,
+            bounded: bounded.map_err(|error| failed(name, error))?,
             shown,
-            path,
+            path: match place {
+                Listen::Unix(path) => Some(path.clone()),
+                Listen::Tcp(_) => None,
+            },
         });
         Ok(())
     }
 
     /// Address of the first TCP listener, for tests that let the kernel choose the port.
     pub fn address(&self) -> Option<std::net::SocketAddr> {
-        self.listeners
-            .iter()
-            .find_map(|listener| match &listener.socket {
-                Socket::Tcp(socket) => socket.local_addr().ok(),
-                Socket::Unix(_) => None,
-            })
+        let mut listeners = self.listeners.iter();
+        listeners.find_map(|listener| listener.bounded.address())
     }
 
     /// Serves until the stop descriptor is readable.
@@ -187,84 +173,71 @@ impl<S: Source> Server<S> {
 
     /// Waits for one round of events and handles it. False means stop.
     fn turn(&mut self) -> bool {
-        let (stopped, ready) = {
-            let mut wanted = vec![PollFd::new(&self.stop, PollFlags::IN)];
-            for connection in &self.connections {
-                let flags = match connection.answer.is_empty() {
-                    true => PollFlags::IN,
-                    false => PollFlags::OUT,
-                };
-                wanted.push(PollFd::from_borrowed_fd(connection.stream.as_fd(), flags));
-            }
-            if self.accepts_from.is_none() {
-                let sockets = self.listeners.iter().map(|one| one.socket.as_fd());
-                wanted
-                    .extend(sockets.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
-            }
-            let connections = self.connections.iter().map(|connection| connection.until);
-            let until = connections.chain(self.accepts_from).min();
-            let timeout = until.map(|until| {
-                let left =
-                    until.saturating_duration_since(Instant::now()) + Duration::from_millis(1);
-                Timespec {
-                    tv_sec: left.as_secs().cast_signed(),
-                    tv_nsec: left.subsec_nanos().into(),
-                }
-            });
-            if poll(&mut wanted, timeout.as_ref()).is_err() {
-                return true;
-            }
-            let ready: Vec<bool> = wanted
-                .iter()
-                .map(|wanted| !wanted.revents().is_empty())
-                .collect();
-            (ready[0], ready)
-        };
-        if stopped {
+        let mut wanted = vec![PollFd::new(&self.stop, PollFlags::IN)];
+        let mut until = None;
+        for connection in &self.connections {
+            let flags = match connection.answer.is_empty() {
+                true => PollFlags::IN,
+                false => PollFlags::OUT,
+            };
+            wanted.push(PollFd::from_borrowed_fd(
+                connection.accepted.stream.as_fd(),
+                flags,
+            ));
+            until = earliest(until, Some(connection.until()));
+        }
+        for listener in &self.listeners {
+            let closed = listener.bounded.closed_until();
+            let flags = match closed {
+                None => PollFlags::IN,
+                Some(_) => PollFlags::empty(),
+            };
+            wanted.push(PollFd::from_borrowed_fd(listener.bounded.as_fd(), flags));
+            until = earliest(until, closed);
+        }
+        let left = until.map(|until| until.saturating_duration_since(Instant::now()));
+        if poll(&mut wanted, left.map(timespec).as_ref()).is_err() {
+            return true;
+        }
+        let ready: Vec<bool> = wanted.iter().map(|one| !one.revents().is_empty()).collect();
+        drop(wanted);
+        if ready[0] {
             return false;
         }
         let (connections, listeners) = ready[1..].split_at(self.connections.len());
-        let now = Instant::now();
-        self.accepts_from = self.accepts_from.filter(|until| now < *until);
-        let mut kept = Vec::with_capacity(self.connections.len());
-        for (mut connection, ready) in std::mem::take(&mut self.connections)
-            .into_iter()
-            .zip(connections)
-        {
-            let alive = now < connection.until && (!ready || self.serve(&mut connection, now));
-            if alive {
-                kept.push(connection);
-            }
-        }
-        self.connections = kept;
+        self.serve_all(connections);
         for (index, ready) in listeners.iter().enumerate() {
             if *ready {
-                self.accept(index, now);
+                self.accept(index);
             }
         }
         true
     }
 
-    fn accept(&mut self, index: usize, now: Instant) {
+    fn serve_all(&mut self, ready: &[bool]) {
+        let now = Instant::now();
+        let mut kept = Vec::with_capacity(self.connections.len());
+        for (mut connection, ready) in std::mem::take(&mut self.connections).into_iter().zip(ready)
+        {
+            if now >= connection.until() {
+                connection.accepted.late();
+            } else if !ready || self.serve(&mut connection, now) {
+                kept.push(connection);
+            }
+        }
+        self.connections = kept;
+    }
+
+    fn accept(&mut self, index: usize) {
+        let listener = &self.listeners[index];
         for _ in 0..ACCEPTED_MAX {
-            let listener = &self.listeners[index];
-            let (stream, peer) = match listener.socket.accept() {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    // Waiting again at once would compute without pause.
-                    let empty = error.kind() == ErrorKind::WouldBlock;
-                    self.accepts_from = (!empty).then(|| now + PAUSE);
-                    return;
-                }
+            // A failure is counted, and the listener rests.
+            let Ok(Some(accepted)) = listener.bounded.take() else {
+                return;
             };
-            let shown = listener.shown;
-            self.make_room(index);
             self.connections.push(Connection {
-                stream,
-                listener: index,
-                peer,
-                shown,
-                until: now + PATIENCE,
+                accepted,
+                shown: listener.shown,
                 request: Vec::new(),
                 answer: Vec::new(),
                 written: 0,
@@ -272,46 +245,36 @@ impl<S: Source> Server<S> {
         }
     }
 
-    /// Frees a place of this listener if all are taken.
-    fn make_room(&mut self, listener: usize) {
-        let all = self.connections.iter().enumerate();
-        let held: Vec<(Peer, usize)> = all
-            .filter(|(_, connection)| connection.listener == listener)
-            .map(|(place, connection)| (connection.peer, place))
-            .collect();
-        if held.len() >= CONNECTIONS_MAX
-            && let Some(place) = place_to_free(held.into_iter())
-        {
-            self.connections.remove(place);
-        }
-    }
-
     /// Reads or writes as much as possible. False means that the connection is finished.
     fn serve(&mut self, connection: &mut Connection, now: Instant) -> bool {
         if connection.answer.is_empty() {
             let mut bytes = [0; 1024];
-            match connection.stream.read(&mut bytes) {
+            match (&*connection.accepted.stream).read(&mut bytes) {
                 Ok(0) => return false,
                 Ok(count) => connection.request.extend(&bytes[..count]),
                 Err(error) => return error.kind() == ErrorKind::WouldBlock,
             }
-            match request(&connection.request) {
+            connection.answer = match request(&connection.request) {
                 Asked::More => return true,
-                Asked::Refused(status) => connection.answer = answer(status, "text/plain", status),
-                Asked::Path(path) => connection.answer = self.answer(&path, connection.shown, now),
+                Asked::Refused(status) => answer(status, "text/plain", status),
+                Asked::Path(path) => self.answer(&path, connection.shown, now),
+            };
+            let place = &mut connection.accepted.place;
+            place.served();
+            if let Err(full) = place.hold(connection.answer.len() as u64, now) {
+                let reason = format!("{full}\n");
+                connection.answer = answer("503 Service Unavailable", "text/plain", &reason);
             }
         }
         loop {
-            match connection
-                .stream
-                .write(&connection.answer[connection.written..])
-            {
+            let rest = &connection.answer[connection.written..];
+            match (&*connection.accepted.stream).write(rest) {
                 Ok(0) => return false,
                 Ok(count) => connection.written += count,
                 Err(error) => return error.kind() == ErrorKind::WouldBlock,
             }
             if connection.written == connection.answer.len() {
-                connection.stream.finish();
+                connection.accepted.stream.finish();
                 return false;
             }
         }
@@ -434,70 +397,17 @@ fn answer(status: &str, kind: &str, body: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}").into_bytes()
 }
 
-impl Socket {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Unix(socket) => socket.as_fd(),
-            Self::Tcp(socket) => socket.as_fd(),
-        }
-    }
-
-    fn accept(&self) -> std::io::Result<(Stream, Peer)> {
-        match self {
-            Self::Unix(socket) => {
-                let (stream, _) = socket.accept()?;
-                stream.set_nonblocking(true)?;
-                let peer = socket_peercred(&stream);
-                let peer = peer.map_or(Peer::Unknown, |peer| Peer::User(peer.uid.as_raw()));
-                Ok((Stream::Unix(stream), peer))
-            }
-            Self::Tcp(socket) => {
-                let (stream, from) = socket.accept()?;
-                stream.set_nonblocking(true)?;
-                Ok((Stream::Tcp(stream), Peer::Address(from.ip())))
-            }
-        }
-    }
+fn earliest(one: Option<Instant>, other: Option<Instant>) -> Option<Instant> {
+    one.into_iter().chain(other).min()
 }
 
-impl Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        match self {
-            Self::Unix(stream) => stream.as_fd(),
-            Self::Tcp(stream) => stream.as_fd(),
-        }
-    }
-
-    fn read(&mut self, bytes: &mut [u8]) -> std::io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.read(bytes),
-            Self::Tcp(stream) => stream.read(bytes),
-        }
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        match self {
-            Self::Unix(stream) => stream.write(bytes),
-            Self::Tcp(stream) => stream.write(bytes),
-        }
-    }
-
-    /// Closes the sending side. A failure means that the reader has closed.
-    fn finish(&self) {
-        let both = std::net::Shutdown::Write;
-        let _ = match self {
-            Self::Unix(stream) => stream.shutdown(both),
-            Self::Tcp(stream) => stream.shutdown(both),
-        };
-    }
-}
-
-/// Metrics of Titan's attachments on this machine, empty if there are none or the permission is missing; and of this
-/// process's memory service, if it runs.
+/// Metrics of Titan's attachments on this machine, empty if there are none or the permission is missing; of this
+/// process's memory service, if it runs; and of every socket on which this process listens.
 fn others() -> String {
     let system = isolane_ethernet_attach::System::machine();
     let cards = isolane_ethernet_attach::openmetrics::families(&system).unwrap_or_default();
-    cards + &isolane_memory_service::service::metrics::latest()
+    let memory = isolane_memory_service::service::metrics::latest();
+    cards + &memory + &super::listeners::families(&tally::figures())
 }
 
 #[cfg(test)]

@@ -3,12 +3,12 @@
 //! Problem: any local user may connect and send nothing. Method: a sender whose complete message is already in the
 //! socket takes no place. The others share [`SENDERS`] places with a limit per account. When an account's places are
 //! full, its oldest sender is dropped. When all places are full, the oldest sender of the account that holds most is
-//! dropped. Silent senders therefore never block another account's sender. Limits: [`PATIENCE`] for a message;
+//! dropped ([`Waiting`]). Silent senders therefore never block another account's sender. Limits: [`PATIENCE`] for a message;
 //! [`PLAIN_BYTES_MAX`] bytes from a sender without authority, which has no container to describe.
 
 use crate::arrival::{BYTES_MAX, is_whole};
 use crate::handoff;
-use isolane_common_linux::account::{Account, NoPlace, PlaceLimits, Places};
+use isolane_common_linux::account::{Account, PlaceLimits, Waiting};
 use isolane_common_linux::peer::Peer;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -91,35 +91,34 @@ impl Sender {
 }
 
 /// The unfinished senders, oldest first; see the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Senders {
-    waiting: Vec<Sender>,
-    places: Places,
+    /// Each with its number, in the order of arrival.
+    waiting: Vec<(u64, Sender)>,
+    places: Waiting<u64>,
+    next: u64,
+}
+
+impl Default for Senders {
+    fn default() -> Self {
+        Self {
+            waiting: Vec::new(),
+            places: Waiting::new(SENDERS),
+            next: 0,
+        }
+    }
 }
 
 impl Senders {
-    /// Adds a sender; drops another one where no place is left.
+    /// Adds a sender; drops others for which no place is left.
     pub(super) fn add(&mut self, sender: Sender) {
-        loop {
-            let oldest_of = |of: &dyn Fn(&Account) -> bool| {
-                self.waiting.iter().position(|other| of(&other.account))
-            };
-            let victim = match self.places.take(&SENDERS, &sender.account) {
-                Ok(()) => return self.waiting.push(sender),
-                Err(NoPlace::Account { account, .. }) => {
-                    oldest_of(&|other| (other.user, &other.group) == (account.user, &account.group))
-                }
-                Err(NoPlace::Reserved { .. }) => {
-                    let accounts = self.waiting.iter().map(|other| &other.account);
-                    let greediest = self.places.greediest(accounts).cloned();
-                    oldest_of(&|other| Some(other) == greediest.as_ref())
-                }
-            };
-            match victim {
-                Some(victim) => drop(self.remove(victim)),
-                None => return,
-            }
+        while let Some(number) = self.places.in_the_way(&sender.account) {
+            self.places.remove(number);
+            self.waiting.retain(|(other, _)| *other != number);
         }
+        self.places.add(self.next, sender.account.clone());
+        self.waiting.push((self.next, sender));
+        self.next += 1;
     }
 
     /// Reads the senders marked in `ready` and returns those whose message is complete. Drops senders that took too
@@ -127,7 +126,7 @@ impl Senders {
     pub(super) fn hear(&mut self, ready: &[bool], now: Instant) -> Vec<Sender> {
         let mut whole = Vec::new();
         for at in (0..self.waiting.len()).rev() {
-            let sender = &mut self.waiting[at];
+            let (_, sender) = &mut self.waiting[at];
             let is_late = now - sender.since > PATIENCE;
             let heard = match ready.get(at) {
                 Some(true) => sender.hear(),
@@ -144,7 +143,7 @@ impl Senders {
     }
 
     pub(super) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.waiting.iter().map(|sender| sender.socket.as_fd())
+        self.waiting.iter().map(|(_, sender)| sender.socket.as_fd())
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -152,8 +151,8 @@ impl Senders {
     }
 
     fn remove(&mut self, at: usize) -> Sender {
-        let sender = self.waiting.remove(at);
-        self.places.give_back(&sender.account);
+        let (number, sender) = self.waiting.remove(at);
+        self.places.remove(number);
         sender
     }
 }

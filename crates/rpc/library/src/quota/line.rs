@@ -6,13 +6,17 @@
 use super::protocol::{Answer, Request};
 use super::seal::{self, End, Seals};
 use isolane_common_linux::key::Key;
-use rustix::net::{self, sockopt};
+use isolane_common_linux::listener::Connection;
+use isolane_common_linux::pool::{Entry, Refused};
+use isolane_common_linux::stream::{Stream, Timed};
+use rustix::net::sockopt::set_tcp_nodelay;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Longest wait for the peer.
@@ -26,6 +30,9 @@ const HELLO_MAX: u64 = 256;
 
 /// Longest time from a line's first byte to its last.
 const EXCHANGE: Duration = PATIENCE;
+
+/// Longest time in which the peer must read an answer, however long it is.
+const ANSWERING: Duration = Duration::from_secs(10);
 
 /// Longest answer, bytes: the state of some hundred thousand tenants.
 pub const ANSWER_MAX: u64 = 64 << 20;
@@ -74,69 +81,60 @@ impl Address {
     }
 }
 
-/// A socket that is connected.
-trait Stream: Read + Write + AsFd + Send {}
-
-impl<T: Read + Write + AsFd + Send> Stream for T {}
-
-/// Ends a connection, so that its reads return.
-pub type HangUp = Box<dyn FnOnce() + Send>;
-
 /// A connection that is read line by line.
 pub struct Line {
-    stream: BufReader<Box<dyn Stream>>,
+    stream: BufReader<Timed<Arc<Stream>>>,
     seals: Option<Seals>,
-    peer: Option<IpAddr>,
+    /// The place of a server's connection.
+    place: Option<Entry>,
 }
 
 impl Line {
-    fn new(stream: Box<dyn Stream>) -> Self {
+    fn new(stream: Timed<Arc<Stream>>, place: Option<Entry>) -> Self {
         Self {
             stream: BufReader::new(stream),
             seals: None,
-            peer: None,
+            place,
         }
     }
 
-    /// The peer's address; `None` for a Unix socket.
-    pub fn peer(&self) -> Option<IpAddr> {
-        self.peer
+    /// The server's end of a connection.
+    pub fn of(connection: Connection) -> io::Result<Self> {
+        if connection.from.is_some() {
+            set_tcp_nodelay(&connection.stream, true)?;
+        }
+        let stream = connection.timed(PATIENCE);
+        Ok(Self::new(stream, Some(connection.place)))
     }
 
-    /// A function that ends the connection from another thread. Fails if no descriptor is left.
-    pub fn hang_up(&self) -> io::Result<HangUp> {
-        let socket = self.stream.get_ref().as_fd().try_clone_to_owned()?;
-        Ok(Box::new(move || {
-            // The connection may have ended already.
-            let _ = net::shutdown(&socket, net::Shutdown::Both);
-        }))
+    /// Makes the server's connection a session. Fails if all sessions are taken.
+    pub fn authenticated(&mut self) -> Result<(), Refused> {
+        self.place.as_mut().map_or(Ok(()), Entry::authenticated)
     }
 
-    /// Sets the longest wait of a read.
-    fn set_patience(&self, patience: Duration) -> io::Result<()> {
-        let socket = self.stream.get_ref();
-        Ok(sockopt::set_socket_timeout(
-            socket,
-            sockopt::Timeout::Recv,
-            Some(patience),
-        )?)
+    /// Counts memory of a server before it is taken.
+    fn hold(&mut self, bytes: usize) -> io::Result<()> {
+        let until = Instant::now() + PATIENCE;
+        let held = self
+            .place
+            .as_mut()
+            .map(|place| place.hold(bytes as u64, until));
+        held.unwrap_or(Ok(())).map_err(io::Error::other)
     }
 
     /// Connects. With a key, connects only to a server that proves the same key. Fails if no server answers in time, or
     /// it violates the protocol. A rejection by the server is an answer, not an error.
     pub fn connect(address: &Address, key: Option<&Key>) -> io::Result<Result<Self, Answer>> {
-        let stream: Box<dyn Stream> = match address {
-            Address::Unix(path) => {
-                let stream = UnixStream::connect(path)?;
-                stream.set_write_timeout(Some(PATIENCE))?;
-                Box::new(stream)
-            }
+        let socket: OwnedFd = match address {
+            Address::Unix(path) => UnixStream::connect(path)?.into(),
             Address::Tcp(address) => {
-                Box::new(patient(TcpStream::connect_timeout(address, PATIENCE)?)?)
+                let stream = TcpStream::connect_timeout(address, PATIENCE)?;
+                stream.set_nodelay(true)?;
+                stream.into()
             }
         };
-        let mut line = Self::new(stream);
-        line.set_patience(PATIENCE)?;
+        let stream = Arc::new(Stream::new(socket));
+        let mut line = Self::new(Timed::new(stream, Instant::now(), PATIENCE), None);
         let Some(key) = key else {
             return Ok(Ok(line));
         };
@@ -205,10 +203,8 @@ impl Line {
     /// Reads a line that begins within `idle` and then ends within [`EXCHANGE`], even if its bytes arrive slowly.
     /// Memory grows with the received bytes.
     fn read_in_time(&mut self, max: u64, idle: Duration) -> io::Result<Option<String>> {
-        let late = || io::Error::new(io::ErrorKind::TimedOut, "a line that takes too long");
-        self.set_patience(idle)?;
+        self.stream.get_mut().allow(idle);
         let mut line = Vec::new();
-        let mut until = None;
         loop {
             let here = self.stream.fill_buf()?;
             if here.is_empty() {
@@ -222,18 +218,16 @@ impl Line {
             if (line.len() + count) as u64 > max {
                 return Err(io::Error::other(format!("a line of more than {max} bytes")));
             }
-            line.extend_from_slice(&here[..count]);
+            if line.is_empty() {
+                self.stream.get_mut().allow(EXCHANGE);
+            }
+            self.hold(count)?;
+            line.extend_from_slice(&self.stream.buffer()[..count]);
             self.stream.consume(count);
             if end.is_some() {
                 let text = String::from_utf8(line);
                 return text.map(Some).map_err(io::Error::other);
             }
-            let until = *until.get_or_insert_with(|| Instant::now() + EXCHANGE);
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(late());
-            }
-            self.set_patience(left)?;
         }
     }
 
@@ -258,15 +252,23 @@ impl Line {
             line = seals.seal(&line);
         }
         line.push('\n');
+        self.hold(line.len())?;
         let stream = self.stream.get_mut();
+        stream.allow(ANSWERING);
         stream.write_all(line.as_bytes())?;
-        stream.flush()
+        if let Some(place) = &mut self.place {
+            place.release(u64::MAX);
+        }
+        Ok(())
     }
 
     /// Sends a request and waits for the answer. A rejection needs no seal, because a server without the key cannot
     /// make one. Fails if no answer comes in time, or its seal is wrong.
     pub fn ask(&mut self, request: &Request) -> io::Result<Answer> {
         self.write(request)?;
+        self.stream.get_mut().allow(PATIENCE);
+        self.stream.fill_buf()?;
+        self.stream.get_mut().allow(ANSWERING);
         let end = || io::Error::from(io::ErrorKind::UnexpectedEof);
         let line = self.read_up_to(ANSWER_MAX)?.ok_or_else(end)?;
         let line = line.trim_end_matches('\n');
@@ -283,76 +285,27 @@ impl Line {
     }
 }
 
-fn patient(stream: TcpStream) -> io::Result<TcpStream> {
-    stream.set_write_timeout(Some(PATIENCE))?;
-    stream.set_nodelay(true)?;
-    Ok(stream)
-}
-
 fn is_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket())
 }
 
-/// A listening socket.
-#[derive(Debug)]
-pub enum Listener {
-    /// On a Unix socket.
-    Unix(UnixListener),
-    /// On a TCP address.
-    Tcp(TcpListener),
-}
-
-impl Listener {
-    /// Listens at `address`. Replaces a Unix socket without a server, and no other file. Its permissions become `mode`.
-    /// Fails if another server or a file that is not a socket has the address, or the permissions cannot be set.
-    pub fn bind(address: &Address, mode: Option<u32>) -> io::Result<Self> {
-        match address {
-            Address::Tcp(address) => TcpListener::bind(address).map(Self::Tcp),
-            Address::Unix(path) => {
-                if is_socket(path)
-                    && UnixStream::connect(path)
-                        .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
-                {
-                    std::fs::remove_file(path)?;
-                }
-                let listener = UnixListener::bind(path)?;
-                if let Some(mode) = mode {
-                    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-                }
-                Ok(Self::Unix(listener))
+/// Listens at `address`. Replaces a Unix socket without a server, and no other file. Its permissions become `mode`. Fails
+/// if another server or a file that is not a socket has the address, or the permissions cannot be set.
+pub fn listen(address: &Address, mode: Option<u32>) -> io::Result<OwnedFd> {
+    match address {
+        Address::Tcp(address) => Ok(TcpListener::bind(address)?.into()),
+        Address::Unix(path) => {
+            if is_socket(path)
+                && UnixStream::connect(path)
+                    .is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+            {
+                std::fs::remove_file(path)?;
             }
-        }
-    }
-
-    /// The address of the socket.
-    pub fn address(&self) -> io::Result<Address> {
-        match self {
-            Self::Tcp(listener) => listener.local_addr().map(Address::Tcp),
-            Self::Unix(listener) => {
-                let address = listener.local_addr()?;
-                let path = address
-                    .as_pathname()
-                    .ok_or_else(|| io::Error::other("no path"))?;
-                Ok(Address::Unix(path.to_owned()))
+            let listener = UnixListener::bind(path)?;
+            if let Some(mode) = mode {
+                std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
             }
-        }
-    }
-
-    /// Accepts the next connection. Fails if no descriptor is left.
-    pub fn accept(&self) -> io::Result<Line> {
-        match self {
-            Self::Tcp(listener) => {
-                let (stream, peer) = listener.accept()?;
-                Ok(Line {
-                    peer: Some(peer.ip()),
-                    ..Line::new(Box::new(patient(stream)?))
-                })
-            }
-            Self::Unix(listener) => {
-                let stream = listener.accept()?.0;
-                stream.set_write_timeout(Some(PATIENCE))?;
-                Ok(Line::new(Box::new(stream)))
-            }
+            Ok(listener.into())
         }
     }
 }
@@ -360,19 +313,43 @@ impl Listener {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isolane_common_linux::listener::Listener;
+    use isolane_common_linux::pool::{Pool, PoolLimits};
+
+    fn serving(socket: OwnedFd) -> Listener {
+        let limits = PoolLimits {
+            strangers: PoolLimits::shared(1),
+            grace: Duration::ZERO,
+            sessions: PoolLimits::shared(1),
+            memory_bytes: 4 * LINE_MAX,
+        };
+        Listener::new(socket, Pool::new("line-test", limits)).unwrap()
+    }
+
+    /// A server at a free port.
+    fn at_a_port() -> (Listener, Address) {
+        let any = "127.0.0.1:0".parse().unwrap();
+        let listener = serving(listen(&any, None).unwrap());
+        let address = Address::Tcp(listener.address().unwrap());
+        (listener, address)
+    }
+
+    fn accept(listener: &Listener) -> io::Result<Line> {
+        Line::of(listener.accept()?)
+    }
 
     #[test]
     fn only_a_socket_without_a_server_is_replaced() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("precious");
         std::fs::write(&file, "data").unwrap();
-        assert!(Listener::bind(&Address::Unix(file.clone()), None).is_err());
+        assert!(listen(&Address::Unix(file.clone()), None).is_err());
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "data");
         let socket = Address::Unix(folder.path().join("socket"));
-        let first = Listener::bind(&socket, None).unwrap();
-        assert!(Listener::bind(&socket, None).is_err(), "it is served");
+        let first = listen(&socket, None).unwrap();
+        assert!(listen(&socket, None).is_err(), "it is served");
         drop(first);
-        let second = Listener::bind(&socket, Some(0o640));
+        let second = listen(&socket, Some(0o640));
         assert!(second.is_ok(), "left over");
         let path = folder.path().join("socket");
         let mode = std::fs::metadata(path).unwrap().permissions().mode();
@@ -383,11 +360,11 @@ mod tests {
     fn answers_may_be_longer_than_requests() {
         let folder = tempfile::tempdir().unwrap();
         let address = Address::Unix(folder.path().join("socket"));
-        let listener = Listener::bind(&address, None).unwrap();
+        let listener = serving(listen(&address, None).unwrap());
         let long = "x".repeat(2 * LINE_MAX as usize);
         let answer = Answer::Error(long.clone());
         let server = std::thread::spawn(move || {
-            let mut line = listener.accept().unwrap();
+            let mut line = accept(&listener).unwrap();
             assert_eq!(line.read(PATIENCE).unwrap().unwrap(), Ok(Request::Show));
             line.write(&answer).unwrap();
             line.read(PATIENCE).unwrap_err().to_string()
@@ -420,10 +397,9 @@ mod tests {
     fn only_ends_with_the_same_key_talk() {
         let ask = |server: Option<u8>, client: Option<u8>| {
             let key = |byte: u8| Key::new(vec![byte; 32]);
-            let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), None).unwrap();
-            let address = listener.address().unwrap();
+            let (listener, address) = at_a_port();
             let serve = std::thread::spawn(move || -> io::Result<()> {
-                let mut line = listener.accept()?;
+                let mut line = accept(&listener)?;
                 if let Some(byte) = server {
                     line.challenge(&key(byte))?;
                 }
@@ -453,10 +429,9 @@ mod tests {
     #[test]
     fn a_false_server_is_not_believed() {
         for echo in [false, true] {
-            let listener = Listener::bind(&"127.0.0.1:0".parse().unwrap(), None).unwrap();
-            let address = listener.address().unwrap();
+            let (listener, address) = at_a_port();
             let serve = std::thread::spawn(move || {
-                let mut line = listener.accept().unwrap();
+                let mut line = accept(&listener).unwrap();
                 let Some(Ok(Request::Hello { nonce })) = line.read(PATIENCE).unwrap() else {
                     panic!("no greeting");
                 };

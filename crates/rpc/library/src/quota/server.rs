@@ -3,22 +3,23 @@
 //! Method: time is the kernel's clock since boot, which counts suspension and cannot be set; it is counted from the server's start. The promise is stored
 //! before its answer is sent. If the file names a key, clients must prove it before their requests are read
 //! ([`super::seal`]). Limits: promises do not expire in a server that runs for
-//! more than 213 days; at most [`CLIENTS_MAX`] clients at a time; further connections are closed at once, and
-//! the clients retry. A connection becomes a client with its first request (under a key, its first sealed one). Before
-//! that it has one of [`STRANGERS_MAX`] places ([`isolane_common_linux::pool`]) and [`PATIENCE`] for each line. Memory:
-//! per connection a line of at most 1 MiB, a stack of 256 KiB and three descriptors, so unauthenticated connections
-//! hold 80 MiB at most.
+//! more than 213 days; at most [`CLIENTS_MAX`] clients at a time, three quarters of them of one address or local account;
+//! further connections are closed at once, and the clients retry. A connection becomes a client with its first request
+//! (under a key, its first sealed one). Before that it has one of [`STRANGERS_MAX`] places
+//! ([`isolane_common_linux::listener`]) and [`PATIENCE`] for each line. Memory: all lines and answers together hold
+//! [`MEMORY_MAX`] bytes at most; a connection has a stack of 256 KiB and one descriptor.
 
 use super::book::BookError;
 use super::ledger::Ledger;
-use super::line::{Line, Listener, PATIENCE};
+use super::line::{Address, Line, PATIENCE, listen};
 use super::protocol::Answer;
 use super::settings::{Place, Settings};
 use super::store::etcd::EtcdStore;
 use super::store::file::FileStore;
 use super::store::{Store, StoreError};
 use isolane_common_linux::key::{Key, KeyError};
-use isolane_common_linux::pool::{Entry, Pool, PoolLimits};
+use isolane_common_linux::listener::Listener;
+use isolane_common_linux::pool::{Pool, PoolLimits};
 use isolane_common_quantities::units::Instant;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 use std::io;
@@ -29,6 +30,9 @@ pub const CLIENTS_MAX: usize = 2_048;
 
 /// Largest number of connections without a request.
 pub const STRANGERS_MAX: usize = 64;
+
+/// Largest memory of all lines and answers, bytes: four answers of the greatest length.
+pub const MEMORY_MAX: u64 = 4 * super::line::ANSWER_MAX;
 
 /// A client that sends nothing for this long is disconnected.
 const IDLE: std::time::Duration = std::time::Duration::from_secs(600);
@@ -56,7 +60,7 @@ pub struct Server {
     listener: Listener,
     ledger: Arc<Ledger>,
     key: Option<Arc<Key>>,
-    pool: Pool,
+    address: Address,
 }
 
 impl Server {
@@ -80,66 +84,53 @@ impl Server {
         let key = settings.key_file.as_deref().map(Key::read).transpose()?;
         let store = open(settings).map_err(BookError::from)?;
         let ledger = Ledger::open(settings, store, now())?;
-        let bound = Listener::bind(&settings.listen, settings.socket_mode);
-        let listener = bound.map_err(|error| ServerError::Listen {
+        let failed = |error| ServerError::Listen {
             address: settings.listen.to_string(),
             error,
-        })?;
+        };
+        let socket = listen(&settings.listen, settings.socket_mode).map_err(failed)?;
+        let limits = PoolLimits {
+            strangers: PoolLimits::shared(STRANGERS_MAX),
+            grace: std::time::Duration::ZERO,
+            sessions: PoolLimits::reserved(CLIENTS_MAX),
+            memory_bytes: MEMORY_MAX,
+        };
+        let listener = Listener::new(socket, Pool::new("quota", limits)).map_err(failed)?;
+        let port = listener.address().map(Address::Tcp);
         Ok(Self {
+            address: port.unwrap_or_else(|| settings.listen.clone()),
             listener,
             ledger: Arc::new(ledger),
             key: key.map(Arc::new),
-            pool: Pool::new(PoolLimits {
-                strangers: STRANGERS_MAX,
-                sessions: CLIENTS_MAX,
-            }),
         })
     }
 
     /// The listening address.
-    pub fn address(&self) -> io::Result<super::line::Address> {
-        self.listener.address()
+    pub fn address(&self) -> Address {
+        self.address.clone()
     }
 
     /// Serves until the process ends; `say` gets failures of connections, and the beginning and end of failures of the
     /// store.
     pub fn serve(&self, say: impl Fn(&str) + Send + Sync + 'static) {
         let say: Arc<Say> = Arc::new(say);
-        loop {
-            match self.listener.accept() {
-                Ok(line) => {
-                    if let Err(error) = self.attend(line, Arc::clone(&say)) {
-                        say(&format!("a client is rejected: {error}"));
-                    }
-                }
-                Err(error) => {
-                    say(&format!("cannot accept a client: {error}"));
-                    // No descriptor is left; one may become free soon.
-                    std::thread::sleep(std::time::Duration::from_millis(100));
-                }
-            }
-        }
-    }
-
-    fn attend(&self, mut line: Line, say: Arc<Say>) -> io::Result<()> {
-        let mut entry = self.pool.enter(line.peer(), line.hang_up()?);
-        let (ledger, key) = (Arc::clone(&self.ledger), self.key.clone());
-        let thread = std::thread::Builder::new().name("quota-client".to_owned());
-        let attend = move || {
-            // A closed connection is not reported, because unauthenticated hosts could fill the log.
-            let _ = talk(&mut line, &mut entry, &ledger, (key.as_deref(), &*say));
+        let begin = |connection| {
+            let (ledger, key) = (Arc::clone(&self.ledger), self.key.clone());
+            let say = Arc::clone(&say);
+            let attend = move || {
+                // A closed connection is not reported, because unauthenticated hosts could fill the log.
+                let _ = Line::of(connection)
+                    .and_then(|mut line| talk(&mut line, &ledger, (key.as_deref(), &*say)));
+            };
+            let thread = std::thread::Builder::new().name("quota-client".to_owned());
+            thread.stack_size(256 << 10).spawn(attend).map(drop)
         };
-        thread.stack_size(256 << 10).spawn(attend).map(drop)
+        self.listener.serve(None, begin, &*say);
     }
 }
 
 /// Answers a client until it closes. Before its first request each line must end within [`PATIENCE`].
-fn talk(
-    line: &mut Line,
-    entry: &mut Entry,
-    ledger: &Ledger,
-    (key, say): (Option<&Key>, &Say),
-) -> io::Result<()> {
+fn talk(line: &mut Line, ledger: &Ledger, (key, say): (Option<&Key>, &Say)) -> io::Result<()> {
     if let Some(key) = key {
         line.challenge(key)?;
     }
@@ -147,7 +138,7 @@ fn talk(
     while let Some(request) = line.read(idle)? {
         let answer = match request {
             Ok(request) => {
-                if let Err(full) = entry.authenticated() {
+                if let Err(full) = line.authenticated() {
                     return line.write(&Answer::Error(full.to_string()));
                 }
                 idle = IDLE;

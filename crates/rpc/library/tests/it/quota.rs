@@ -63,7 +63,7 @@ fn serve_over_tcp(folder: &Path, key_file: &str) -> Address {
 
 fn serve_settings(text: &str) -> Address {
     let server = Server::open(&parse("test", text).unwrap()).unwrap();
-    let address = server.address().unwrap();
+    let address = server.address();
     std::thread::spawn(move || server.serve(|_| {}));
     address
 }
@@ -295,7 +295,7 @@ fn promises_live_in_etcd_and_only_the_latest_server_writes() {
     let folder = tempfile::tempdir().unwrap();
     let text = settings(folder.path(), &format!("etcd = \"{}\"", etcd.address));
     let server = Server::open(&parse("test", &text).unwrap()).unwrap();
-    let address = server.address().unwrap();
+    let address = server.address();
     std::thread::spawn(move || server.serve(|_| {}));
     let first = lease(renew(&address, "ads", 1 << 40, None));
     assert_eq!(first.rate_bytes_per_s, 50_000_000);
@@ -304,7 +304,7 @@ fn promises_live_in_etcd_and_only_the_latest_server_writes() {
     let other = tempfile::tempdir().unwrap();
     let text = settings(other.path(), &format!("etcd = \"{}\"", etcd.address));
     let next = Server::open(&parse("test", &text).unwrap()).unwrap();
-    let next_address = next.address().unwrap();
+    let next_address = next.address();
     std::thread::spawn(move || next.serve(|_| {}));
     assert_eq!(show(&next_address)[0].leased_bytes_per_s, 50_000_000);
     assert_eq!(

@@ -27,7 +27,7 @@ fn listening(place: &Place, directory: &Path) -> u16 {
         arguments: ["rdma", "agent", "--stdio"].map(str::to_owned).to_vec(),
     })
     .unwrap();
-    let port = listener.address().unwrap().port();
+    let port = listener.address().port();
     // It serves until the program ends.
     thread::spawn(move || listener.serve(&|_| {}));
     port
@@ -109,7 +109,7 @@ pub(crate) fn strangers_are_refused(place: &Place) {
         arguments: ["rdma", "agent", "--stdio"].map(str::to_owned).to_vec(),
     })
     .unwrap();
-    let other = listener.address().unwrap().port();
+    let other = listener.address().port();
     thread::spawn(move || listener.serve(&|_| {}));
     let target = format!("verbs:127.0.0.1:{other}:fake0,127.0.0.1:{other}:fake1");
     let (testbed, _) = place.testbed(&target, |reach| {

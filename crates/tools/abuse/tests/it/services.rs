@@ -123,7 +123,7 @@ guarantee = "200Mb/s"
     );
     let settings = isolane_rpc::quota::settings::parse("abuse", &text).unwrap();
     let server = QuotaServer::open(&settings).unwrap();
-    let address = server.address().unwrap();
+    let address = server.address();
     spawn(move || server.serve(|_| {}));
     address.to_string()
 }
@@ -131,7 +131,7 @@ guarantee = "200Mb/s"
 fn extender(folder: &Path) -> String {
     let listener = TcpListener::bind(port_of(folder)).unwrap();
     let address = remember(folder, listener.local_addr().unwrap());
-    spawn(move || fleet::server::serve(&listener, &AtomicBool::new(false), &|_| {}));
+    spawn(move || fleet::server::serve(listener, &AtomicBool::new(false), &|_| {}));
     address.to_string()
 }
 
@@ -264,7 +264,7 @@ fn agent(folder: &Path) -> String {
         arguments: Vec::new(),
     })
     .unwrap();
-    let address = remember(folder, listener.address().unwrap());
+    let address = remember(folder, listener.address());
     spawn(move || listener.serve(&|_| {}));
     address.to_string()
 }
@@ -272,7 +272,7 @@ fn agent(folder: &Path) -> String {
 fn traffic(folder: &Path) -> String {
     let address = port_of(folder);
     let listener = tcp::listen(&address.ip().to_string(), address.port()).unwrap();
-    let address = remember(folder, listener.local_addr().unwrap());
+    let address = remember(folder, listener.address().unwrap());
     spawn(move || tcp::serve_clients(&listener, &Overrides::default(), |_| {}));
     address.to_string()
 }

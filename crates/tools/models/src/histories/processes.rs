@@ -321,7 +321,7 @@ pub fn serve(file: &Path, defect: Defect) -> Result<(), String> {
         }),
     };
     let server = opened.map_err(|error| text(&error))?;
-    let address = server.address().map_err(|error| text(&error))?;
+    let address = server.address();
     println!("{SAID}{address}");
     std::thread::spawn(|| {
         // Ends with the process that holds the other end.

@@ -42,7 +42,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
     output::note(&format!(
         "isolane mem extender: answers the scheduler on http://{bound}; Ctrl-C ends it"
     ));
-    server::serve(&listener, &stop, &|line| output::note(line))
+    server::serve(listener, &stop, &|line| output::note(line))
         .with_context(|| format!("serving on {bound} ended"))?;
     Ok(Status::Done)
 }

@@ -128,7 +128,7 @@ fn listen(
     })?;
     output::note(&format!(
         "isolane rdma agent: listening on {}",
-        listener.address()?
+        listener.address()
     ));
     listener.serve(&|line| output::note(&format!("isolane rdma agent: {line}")));
     Ok(Status::Done)

@@ -189,8 +189,8 @@ fn server(server: &Server) -> Result<Status> {
         server.device, server.bind, server.port
     ));
     if server.once {
-        let (stream, _) = listener.accept().context("cannot accept a client")?;
-        return Ok(status_of(&tcp::answer(stream, &overrides)?));
+        let served = tcp::serve_one(&listener, &overrides);
+        return Ok(status_of(&served.context("cannot serve a client")?));
     }
     tcp::serve_clients(&listener, &overrides, output::note);
     Ok(Status::Done)

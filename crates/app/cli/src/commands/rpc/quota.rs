@@ -168,7 +168,7 @@ fn serve(file: &std::path::Path, check: bool) -> Result<Status> {
         }
     };
     output::print(&bounds)?;
-    output::print(&format!("listening on {}\n", server.address()?))?;
+    output::print(&format!("listening on {}\n", server.address()))?;
     server.serve(output::note);
     Ok(Status::Machine)
 }

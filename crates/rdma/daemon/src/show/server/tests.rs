@@ -2,6 +2,8 @@
 
 use super::*;
 use rustix::event::{EventfdFlags, eventfd};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
