@@ -65,6 +65,8 @@ lab-mem: need-cargo ## boot a virtual machine with two memory tiers and run the 
 kills: need-cargo ## kill a program at random KILLS=10000 times; PROGRAM=daemon, memory, enforcer, nic, ... (docs/internals/kills.md)
 ifeq ($(or $(PROGRAM),daemon),daemon)
 	@ISOLANE_KILLS=$(or $(KILLS),10000) $(CARGO) test --locked --package isolaned --test it -- --nocapture killed
+else ifeq ($(PROGRAM),pods)
+	@ISOLANE_KILLS=$(or $(KILLS),10000) $(CARGO) test --locked --package isolane --test it -- --nocapture a_killed_program_of_pods
 else ifeq ($(PROGRAM),envoy)
 	@cd go/envoy && ISOLANE_KILLS=$(or $(KILLS),10000) go test -count 1 -timeout 24h -v -run Kills ./cmd/isolane-envoy
 else

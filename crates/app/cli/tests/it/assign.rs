@@ -3,15 +3,17 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::support::{check, has_all, refuses};
+use isolaned::assignments;
 use rcgen::{CertificateParams, KeyPair};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, SystemTime};
 
 /// A folder that the daemon's would be.
 fn folder() -> (tempfile::TempDir, String) {
@@ -21,7 +23,7 @@ fn folder() -> (tempfile::TempDir, String) {
 }
 
 fn names(folder: &str) -> Vec<String> {
-    isolaned::assignments::names(Path::new(folder))
+    assignments::names(Path::new(folder))
 }
 
 #[test]
@@ -111,6 +113,67 @@ fn pod(name: &str, number: u32, labels: &str) -> String {
     )
 }
 
+/// Goal: every file that a killed `isolane rdma pods` leaves is complete, and the next one completes the list. Method: the
+/// API server names other pods and weights each time. `make kills KILLS=n PROGRAM=pods` kills it more often.
+#[test]
+fn a_killed_program_of_pods_leaves_complete_files_and_the_next_one_goes_on() {
+    let (_directory, folder) = folder();
+    let (_kept, account) = account();
+    let config = trusted(&account);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = listener.local_addr().unwrap().to_string();
+    std::thread::spawn(move || {
+        for (turn, stream) in listener.incoming().map_while(Result::ok).enumerate() {
+            let weight = format!("\"isolane.dev/weight\":\"{}\"", 1 + turn % 5);
+            let body = list(&[pod("a", 1, &weight), pod("b", 2 + turn as u32 % 2, &weight)]);
+            let text = format!("HTTP/1.0 200 OK\r\n\r\n{body}");
+            let config = Arc::clone(&config);
+            std::thread::spawn(move || answer(stream, config, &text));
+        }
+    });
+    let path = account.to_str().unwrap();
+    let words = [
+        "rdma",
+        "pods",
+        "--node",
+        "n",
+        "--server",
+        &place,
+        "--account",
+        path,
+        "--folder",
+        &folder,
+    ];
+    let kills = std::env::var("ISOLANE_KILLS").map_or(12, |text| text.parse().unwrap());
+    for done in 0..kills {
+        let every = [&words[..], &["--interval", "100ms"]].concat();
+        let mut program = crate::support::command(&every).spawn().unwrap();
+        // Primes, so that all moments of a start and of a turn come.
+        std::thread::sleep(Duration::from_micros(done * 7_919 % 150_001));
+        assert_eq!(program.try_wait().unwrap(), None, "after {done} kills");
+        program.kill().unwrap();
+        program.wait().unwrap();
+        for name in names(&folder) {
+            let read = assignments::read(Path::new(&folder), &name).unwrap();
+            let weight = read.unwrap().weight.unwrap();
+            assert!((1..=5).contains(&weight), "{name} has the weight {weight}");
+        }
+    }
+    let left = fs::read_dir(&folder).map_or(0, Iterator::count);
+    println!(
+        "{kills} kills left {} unfinished files",
+        left - names(&folder).len()
+    );
+    let once = [&words[..], &["--once"]].concat();
+    check(&once, 0);
+    let [first, second] = names(&folder).try_into().unwrap();
+    assert!(first.ends_with("1") && (second.ends_with("2") || second.ends_with("3")));
+    // The daemon removes what killed programs had not completed.
+    let later = SystemTime::now() + Duration::from_secs(3_600);
+    assignments::Folder::new(PathBuf::from(&folder)).look(later);
+    assert_eq!(fs::read_dir(&folder).unwrap().count(), 2);
+}
+
 fn list(pods: &[String]) -> String {
     format!("{{\"kind\":\"PodList\",\"items\":[{}]}}", pods.join(","))
 }
@@ -184,8 +247,8 @@ fn a_dry_run_prints_and_writes_nothing() {
     );
 }
 
-/// A server with a certificate for 127.0.0.1 that answers one request with `answer`; returns the request.
-fn server(account: &Path, answer: String) -> (String, std::thread::JoinHandle<String>) {
+/// The settings of a server with a certificate for 127.0.0.1, which the account trusts.
+fn trusted(account: &Path) -> Arc<ServerConfig> {
     let key = KeyPair::generate().unwrap();
     let certificate = CertificateParams::new(vec!["127.0.0.1".to_owned()])
         .unwrap()
@@ -202,24 +265,32 @@ fn server(account: &Path, answer: String) -> (String, std::thread::JoinHandle<St
             .with_no_client_auth()
             .with_single_cert(chain, key)
             .unwrap();
+    Arc::new(config)
+}
+
+/// Answers one request, whose client may end meanwhile; returns the request.
+fn answer(stream: TcpStream, config: Arc<ServerConfig>, answer: &str) -> String {
+    let mut stream = StreamOwned::new(ServerConnection::new(config).unwrap(), stream);
+    let mut request = Vec::new();
+    let mut byte = [0];
+    while !request.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut byte) {
+            Ok(1) => request.push(byte[0]),
+            _ => break,
+        }
+    }
+    let _ = stream.write_all(answer.as_bytes());
+    stream.conn.send_close_notify();
+    let _ = stream.flush();
+    String::from_utf8(request).unwrap()
+}
+
+/// A server with a certificate for 127.0.0.1 that answers one request with `text`; returns the request.
+fn server(account: &Path, text: String) -> (String, std::thread::JoinHandle<String>) {
+    let config = trusted(account);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let place = listener.local_addr().unwrap().to_string();
-    let thread = std::thread::spawn(move || {
-        let (stream, _) = listener.accept().unwrap();
-        let mut stream = StreamOwned::new(ServerConnection::new(Arc::new(config)).unwrap(), stream);
-        let mut request = Vec::new();
-        let mut byte = [0];
-        while !request.ends_with(b"\r\n\r\n") {
-            match stream.read(&mut byte) {
-                Ok(1) => request.push(byte[0]),
-                _ => break,
-            }
-        }
-        let _ = stream.write_all(answer.as_bytes());
-        stream.conn.send_close_notify();
-        let _ = stream.flush();
-        String::from_utf8(request).unwrap()
-    });
+    let thread = std::thread::spawn(move || answer(listener.accept().unwrap().0, config, &text));
     (place, thread)
 }
 
