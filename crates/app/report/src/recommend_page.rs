@@ -168,7 +168,7 @@ fn mark(one: &ObjectiveOutcome) -> String {
 /// What each policy cannot protect against, and the policies that do not fit.
 fn reasons(answer: &Recommendation) -> String {
     let mut out =
-        "<section id=\"reasons\"><h2>What each one cannot protect against</h2>\n".to_owned();
+        "<section id=\"reasons\"><h2>What each policy cannot protect against</h2>\n".to_owned();
     for alike in isolane_study_recommend::text::reasons(answer) {
         let names: Vec<String> = alike
             .iter()
@@ -178,14 +178,14 @@ fn reasons(answer: &Recommendation) -> String {
         if let [policy] = &alike[..] {
             push(&mut out, format_args!("<p>{}</p>\n", escape(&policy.about)));
         }
-        if alike[0].misses.is_empty() {
+        let failures = isolane_study_recommend::text::failures(alike[0]);
+        if failures.is_empty() {
             out.push_str("<p>Nothing that these tenants do to each other.</p>\n");
             continue;
         }
-        let items: String = alike[0]
-            .misses
+        let items: String = failures
             .iter()
-            .map(|miss| format!("<li>{}</li>", escape(&miss.words)))
+            .map(|failure| format!("<li>{}</li>", escape(failure)))
             .collect();
         push(&mut out, format_args!("<ul class=\"pairs\">{items}</ul>\n"));
     }

@@ -17,8 +17,8 @@ use isolane_study_audit::tenants::OVER_SOLO;
 /// The rule in a sentence, for people.
 pub(crate) fn rule() -> String {
     format!(
-        "a tenant of class latency keeps its p99 below {OVER_SOLO} times its p99 alone; any other keeps {:.0} % of what it \
-         gets alone, or of its part of the NIC",
+        "for class latency, a p99 of at most {OVER_SOLO} times the p99 alone; for any other class, {:.0} % of the rate alone, \
+         or of the tenant's share of the NIC if this is less",
         (1.0 - ALPHA) * 100.0
     )
 }

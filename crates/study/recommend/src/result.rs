@@ -95,6 +95,13 @@ pub struct ObjectiveOutcome {
     pub borderline: bool,
 }
 
+impl ObjectiveOutcome {
+    /// Whether settled runs miss the objective; runs that did not settle give no verdict.
+    pub(crate) fn is_missed(&self) -> bool {
+        self.settled && !self.met
+    }
+}
+
 /// Of results with fixed times.
 fn is_settled() -> bool {
     true

@@ -10,7 +10,8 @@ use crate::cause::{Evidence, miss};
 use crate::derive;
 use crate::needs::objectives;
 use crate::result::{
-    Objective, PolicyOutcome, RECOMMENDATION_VERSION, Recommendation, TenantNeeds, TenantOutcome,
+    Objective, ObjectiveOutcome, PolicyOutcome, RECOMMENDATION_VERSION, Recommendation,
+    TenantNeeds, TenantOutcome,
 };
 use isolane_common_quantities::settle::{Demand, Limit};
 use isolane_common_quantities::stats::summary::median;
@@ -379,7 +380,7 @@ impl Work<'_> {
         };
         for (policy, outcome) in outcomes {
             for (index, tenant) in outcome.tenants.iter().enumerate() {
-                if tenant.objectives.iter().all(|one| one.met) {
+                if !tenant.objectives.iter().any(ObjectiveOutcome::is_missed) {
                     continue;
                 }
                 add(*policy, Cast::Only(index));
@@ -424,7 +425,7 @@ impl Work<'_> {
         let names: Vec<&str> = outcome.tenants.iter().map(|t| t.name.as_str()).collect();
         let mut misses = Vec::new();
         for (index, tenant) in outcome.tenants.iter().enumerate() {
-            let missed = tenant.objectives.iter().filter(|one| !one.met);
+            let missed = tenant.objectives.iter().filter(|one| one.is_missed());
             let missed: Vec<_> = missed.copied().collect();
             // Only tenants that miss something have been run alone.
             let Some(alone) = run(policy, Cast::Only(index)).filter(|_| !missed.is_empty()) else {

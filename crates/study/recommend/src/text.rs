@@ -2,7 +2,7 @@
 
 use crate::derive;
 use crate::needs::digits;
-use crate::result::{ObjectiveOutcome, PolicyOutcome, Recommendation, TenantOutcome};
+use crate::result::{Objective, ObjectiveOutcome, PolicyOutcome, Recommendation, TenantOutcome};
 use isolane_common_text_output::{Cell, Table, counted};
 use isolane_rdma_scenario::stack::{NOT_ON_SALE, marked};
 use std::fmt::Write;
@@ -41,15 +41,16 @@ pub fn render(answer: &Recommendation, style: Style) -> String {
     );
     table(&mut text, answer, style);
     derived(&mut text, answer);
-    text.push_str("\nWhat each one cannot protect against\n");
+    text.push_str("\nWhat each policy cannot protect against\n");
     for alike in reasons(answer) {
         let names: Vec<&str> = alike.iter().map(|one| one.policy.as_str()).collect();
         let _ = writeln!(text, "  {}", style.paint(BOLD, &names.join(", ")));
-        if alike[0].misses.is_empty() {
+        let failures = failures(alike[0]);
+        if failures.is_empty() {
             text.push_str("    nothing that these tenants do to each other\n");
         }
-        for miss in &alike[0].misses {
-            let _ = writeln!(text, "    {}", miss.words);
+        for failure in failures {
+            let _ = writeln!(text, "    {failure}");
         }
     }
     if !answer.left_out.is_empty() {
@@ -61,16 +62,34 @@ pub fn render(answer: &Recommendation, style: Style) -> String {
     text
 }
 
+/// A sentence for each tenant that misses objectives under the policy, and for each objective without a verdict.
+pub fn failures(policy: &PolicyOutcome) -> Vec<String> {
+    let misses = policy.misses.iter().map(|miss| miss.words.clone());
+    let open = policy.tenants.iter().flat_map(|tenant| {
+        let open = tenant.objectives.iter().filter(|one| !one.settled);
+        open.map(|one| {
+            let objective = Objective {
+                kind: one.kind,
+                target: one.target,
+            };
+            format!(
+                "no verdict on {} ({}, got {}): the runs did not settle",
+                tenant.name,
+                objective.words(),
+                one.kind.words(one.measured)
+            )
+        })
+    });
+    misses.chain(open).collect()
+}
+
 /// The policies in groups of those that fail in the same words, in the order of the first of each.
 pub fn reasons(answer: &Recommendation) -> Vec<Vec<&PolicyOutcome>> {
     let mut groups: Vec<Vec<&PolicyOutcome>> = Vec::new();
     for policy in &answer.policies {
-        let words = |one: &PolicyOutcome| -> Vec<String> {
-            one.misses.iter().map(|miss| miss.words.clone()).collect()
-        };
         match groups
             .iter_mut()
-            .find(|group| words(group[0]) == words(policy))
+            .find(|group| failures(group[0]) == failures(policy))
         {
             Some(group) => group.push(policy),
             None => groups.push(vec![policy]),
@@ -131,8 +150,8 @@ fn derived(text: &mut String, answer: &Recommendation) {
     }
     let _ = writeln!(
         text,
-        "\nNo tenant says what it needs, so its objective is derived: {}. To set others, change these lines and add them to \
-         the [[tenant]] tables",
+        "\nNo tenant states an objective, so these are derived: {}. To set other objectives, change these lines and add them \
+         to the [[tenant]] tables",
         derive::rule()
     );
     for tenant in with {

@@ -10,7 +10,7 @@ use isolane_study_recommend::RecommendError;
 use isolane_study_recommend::result::{MissCause, Recommendation};
 use isolane_study_recommend::run::{Question, run};
 use isolane_study_recommend::text::{Style, render};
-use isolane_study_results::rdma::RunResult;
+use isolane_study_results::rdma::{RunResult, Settling, TenantSettling};
 use isolane_study_testbed::fake::FakeTestbed;
 use isolane_study_testbed::{Testbed, TestbedError};
 use std::collections::BTreeMap;
@@ -70,7 +70,7 @@ fn policies_are_ranked_and_misses_have_a_cause() {
           justitia  2/2  41 %  0      ✓ 5.99 us  ✓ 33.4 Gb/s
           none      0/2  15 %  0      ✗ 20.0 us  ✗ 10.0 Gb/s
 
-        What each one cannot protect against
+        What each policy cannot protect against
           justitia
             nothing that these tenants do to each other
           none
@@ -195,6 +195,50 @@ fn tenants_that_need_and_complete_nothing_are_an_error_with_an_example() {
         .unwrap_err()
         .to_string();
     assert!(error.contains("slo = { p99_max = \"10us\" }"), "{error}");
+}
+
+/// A testbed where the tenant `backup` does not settle.
+struct Restless;
+
+impl Testbed for Restless {
+    fn name(&self) -> &'static str {
+        "restless"
+    }
+
+    fn run(&self, scenario: &Scenario, profile: &Profile) -> Result<RunResult, TestbedError> {
+        let mut result = FakeTestbed::default().run(scenario, profile)?;
+        let tenants = result.tenants.iter().map(|tenant| TenantSettling {
+            settled: tenant.name != "backup",
+            on_the_edge: false,
+            samples: 1000,
+            p99_low_us: None,
+            p99_high_us: None,
+        });
+        result.settling = Some(Settling {
+            settled: false,
+            settled_after_us: 0.0,
+            measured_us: 1000.0,
+            cap_us: 1000.0,
+            tenants: tenants.collect(),
+        });
+        Ok(result)
+    }
+}
+
+#[test]
+fn an_objective_whose_runs_do_not_settle_has_no_verdict_and_no_cause() {
+    let question = question(SCENARIO, &["none", "justitia"]);
+    let found = run(&question, &Restless, 1, &|_, _| {}).unwrap();
+    for policy in &found.policies {
+        assert!(policy.misses.iter().all(|miss| miss.tenant != "backup"));
+    }
+    let text = render(&found, Style::default());
+    assert!(
+        text.contains(
+            "no verdict on backup (goodput at least 20.0 Gb/s, got 33.4 Gb/s): the runs did not settle"
+        ),
+        "{text}"
+    );
 }
 
 /// A testbed that knows one policy only.

@@ -93,7 +93,7 @@ fn studies_are_as_narrow_as_the_terminal() {
             "--policies",
             "none,justitia",
         ],
-        "What each one cannot protect against",
+        "What each policy cannot protect against",
     );
     check(
         &["sim", &file("scenarios/examples/cx5-mixed.toml")],

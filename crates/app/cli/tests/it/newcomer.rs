@@ -88,6 +88,13 @@ fn every_error_has_the_same_form() {
             ],
         ),
         (
+            &["pipeline", "run"],
+            &[
+                "isolane: pipeline: isolane has no such command; must be one of ",
+                "edge",
+            ],
+        ),
+        (
             &["help", "sim"],
             &["isolane: help: is no command; use isolane sim --help"],
         ),
@@ -346,7 +353,7 @@ fn the_scenario_of_the_readme_gets_a_recommendation_with_derived_objectives() {
     has_all(
         &text,
         &[
-            "No tenant says what it needs",
+            "No tenant states an objective",
             "cache: slo = { p99_max = ",
             "backup: slo = { goodput_min = ",
         ],
@@ -365,7 +372,7 @@ fn the_scenario_of_the_readme_gets_a_recommendation_with_derived_objectives() {
     }
     fs::write(&mine, own).unwrap();
     let (again, _) = check(&ask, 0);
-    assert!(!again.contains("No tenant says what it needs"), "{again}");
+    assert!(!again.contains("No tenant states an objective"), "{again}");
     let table = |text: &str| -> Vec<String> {
         let lines = text.lines().filter(|line| line.contains('/'));
         lines.map(str::to_owned).collect()

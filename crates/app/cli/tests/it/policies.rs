@@ -139,7 +139,7 @@ fn recommend_ranks_policies_and_says_what_each_cannot_protect_against() {
     ];
     let (stdout, _) = check(&ask, 0);
     assert!(
-        stdout.contains("What each one cannot protect against"),
+        stdout.contains("What each policy cannot protect against"),
         "{stdout}"
     );
     let found = json(&check(&[&ask[..], &["--json"]].concat(), 0).0);
@@ -163,7 +163,7 @@ fn recommend_ranks_policies_and_says_what_each_cannot_protect_against() {
     let (_, stderr) = check(&[&ask[..], &["--report", out]].concat(), 0);
     assert!(stderr.contains("report.html"), "{stderr}");
     let html = fs::read_to_string(Path::new(out).join("report.html")).unwrap();
-    assert!(html.contains("What each one cannot protect against"));
+    assert!(html.contains("What each policy cannot protect against"));
 }
 
 #[test]
