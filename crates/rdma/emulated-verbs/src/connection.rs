@@ -89,7 +89,14 @@ impl Connection {
     /// under `isolane rdma emulate`.
     pub fn list() -> Result<Vec<DeviceFacts>, c_int> {
         let host = std::env::var(HOST_VARIABLE).ok();
-        Self::list_of(host.and_then(|text| text.parse::<u64>().ok()))
+        let host = host.and_then(|text| text.parse::<u64>().ok());
+        let devices = Self::list_of(host)?;
+        if let (Some(host), true) = (host, devices.is_empty()) {
+            say(&format!(
+                "there is no host {host}: the model has fewer --hosts; give a lower --host"
+            ));
+        }
+        Ok(devices)
     }
 
     /// The device of `host`, or those of all hosts.

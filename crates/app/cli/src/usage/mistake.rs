@@ -142,8 +142,14 @@ fn unknown(error: &clap::Error, command: &Command, path: &str, object: &str) -> 
     if object.starts_with('-') {
         return format!("{object}: {path} has no such option{hint}");
     }
-    let most = command.get_positionals().count();
-    let takes = match most {
+    // A program and its arguments come after `--`.
+    let (last, most): (Vec<_>, Vec<_>) =
+        command.get_positionals().partition(|one| one.is_last_set());
+    if let [program] = &last[..] {
+        let program = value_names(program);
+        return format!("{object}: one word too many; write -- before {program}");
+    }
+    let takes = match most.len() {
         0 => format!("{path} takes options only"),
         1 => format!("{path} takes one argument without an option"),
         more => format!("{path} takes {more} arguments without an option"),
@@ -198,10 +204,15 @@ fn unknown_command(error: &clap::Error, command: &Command, path: &str, name: &st
     if let Some(meant) = of_families(command, path, name).or_else(|| option_for(command, name)) {
         return format!("{name}: {path} has no such command; did you mean {meant}?");
     }
+    // clap also suggests names that share letters alone, such as `explain` for `pipeline`.
     let likely = strings(error, ContextKind::SuggestedSubcommand);
+    let likely = likely
+        .iter()
+        .rev()
+        .find(|one| one.chars().next() == name.chars().next());
     let known = command.get_subcommands().filter(|one| !one.is_hide_set());
     let known: Vec<&str> = known.map(Command::get_name).collect();
-    let hint = match likely.last() {
+    let hint = match likely {
         Some(likely) => format!("; did you mean {likely}?"),
         None if known.len() <= COMMANDS_MAX => format!("; must be one of {}", known.join(", ")),
         None => String::new(),

@@ -131,6 +131,11 @@ fn wrong_usage_is_named_with_what_is_allowed() {
     );
     check(&["--join", "nowhere"], 2, "needs PROGRAM");
     check(
+        &["cx5-100g-roce", "true"],
+        2,
+        "true: one word too many; write -- before PROGRAM",
+    );
+    check(
         &["cx5-100g-roce", "--directory", ".", "--", "true"],
         2,
         "does not exist",

@@ -131,11 +131,14 @@ fn note(text: &str) {
 /// Takes the place of this process with a program on another one's broker.
 fn join(arguments: &Arguments, directory: &Path, file: &Path) -> Result<Status> {
     let directory = std::path::absolute(directory)?;
-    if !directory.join(SOCKET).exists() {
-        let text = format!(
-            "--join {}: no broker runs in this directory; start one with --directory",
-            directory.display()
-        );
+    if let Err(error) = directory.join(SOCKET).symlink_metadata() {
+        let reason = match error.kind() {
+            ErrorKind::PermissionDenied => {
+                "this user may not read it; join as the user who started the broker"
+            }
+            _ => "no broker runs in this directory; start one with --directory",
+        };
+        let text = format!("--join {}: {reason}", directory.display());
         return Err(BadInput(text).into());
     }
     let program = command(arguments, &directory, file);
