@@ -56,7 +56,7 @@ pub(crate) fn elsewhere(name: &str, here: Kind) -> Option<String> {
         return None;
     }
     Some(format!(
-        "runs on {}; {} have {}",
+        "runs on {}; for {} choose one of {}",
         kinds.join(" and "),
         here.words(),
         here.policies().join(", ")
@@ -72,14 +72,14 @@ mod tests {
         let said = elsewhere("aequitas", Kind::Rdma).unwrap();
         assert!(
             said.starts_with(
-                "runs on networks ([fabric]); RDMA hosts ([[tenant]]) have none, justitia,"
+                "runs on networks ([fabric]); for RDMA hosts ([[tenant]]) choose one of none, justitia,"
             ),
             "{said}"
         );
         let said = elsewhere("justitia+hw-tc", Kind::Network).unwrap();
         assert!(
             said.starts_with(
-                "runs on RDMA hosts ([[tenant]]); networks ([fabric]) have none, aequitas,"
+                "runs on RDMA hosts ([[tenant]]); for networks ([fabric]) choose one of none, aequitas,"
             ),
             "{said}"
         );

@@ -231,8 +231,7 @@ mod tests {
         let said = refusal("lo", "unknown").unwrap().to_string();
         assert_eq!(
             said,
-            "lo is a device in software: it has no hardware queues, so that no configuration of it helps; devices with a \
-             card behind them: eth0"
+            "lo is a software device: it has no hardware queues among which flows could be divided; devices of NICs: eth0"
         );
         assert!(refusal("eth0", "virtio_net").is_none());
         assert!(refusal("veth0", "veth").is_none());

@@ -15,7 +15,7 @@ pub enum NicError {
     #[error("no network device is named `{device}` here{}", suggestion(.device, .known))]
     NoDevice { device: String, known: Vec<String> },
     #[error(
-        "{device} has one transmit queue: there is nothing to choose between; {}", more_queues(.command)
+        "{device} has one transmit queue, and `attach` needs at least two; {}", more_queues(.command)
     )]
     SingleQueue {
         device: String,
@@ -23,7 +23,7 @@ pub enum NicError {
         command: Option<String>,
     },
     #[error(
-        "{device} is a device in software: it has no hardware queues, so that no configuration of it helps; {}",
+        "{device} is a software device: it has no hardware queues among which flows could be divided; {}",
         in_words(.cards)
     )]
     Software {
@@ -125,21 +125,24 @@ fn suggestion(name: &str, known: &[String]) -> String {
     match nearest(name, known) {
         Some(name) => format!("; did you mean {name}?"),
         None if known.is_empty() => "; there is none".to_owned(),
-        None => format!("; there are: {}", known.join(", ")),
+        None => format!(
+            "; there are: {}; --netns NAME names another namespace",
+            known.join(", ")
+        ),
     }
 }
 
 fn more_queues(command: &Option<String>) -> String {
     match command {
-        None => "a device that can have more is needed (`ethtool -l` shows it)".to_owned(),
+        None => "use a device that can have more (`ethtool -l DEVICE` shows how many)".to_owned(),
         Some(command) => format!("its driver can have more: `{command}`"),
     }
 }
 
 fn in_words(cards: &[String]) -> String {
     match cards {
-        [] => "this machine has no device with a card behind it".to_owned(),
-        cards => format!("devices with a card behind them: {}", cards.join(", ")),
+        [] => "this machine has no device of a NIC".to_owned(),
+        cards => format!("devices of NICs: {}", cards.join(", ")),
     }
 }
 
@@ -167,7 +170,7 @@ mod tests {
         );
         assert_eq!(
             error("bond0", &["lo"]),
-            "no network device is named `bond0` here; there are: lo"
+            "no network device is named `bond0` here; there are: lo; --netns NAME names another namespace"
         );
     }
 }

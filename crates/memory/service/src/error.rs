@@ -101,7 +101,7 @@ pub enum MemError {
     },
     #[error("{action}: {source}")]
     Kernel { action: String, source: io::Error },
-    #[error("interrupted; what was begun is taken back")]
+    #[error("interrupted; all changes are undone")]
     Interrupted,
     #[error(transparent)]
     Host(#[from] HostError),

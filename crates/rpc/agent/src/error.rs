@@ -9,7 +9,10 @@ use std::path::PathBuf;
 pub enum AgentError {
     #[error("{}: not a directory of version 2 cgroups; give a directory below {mount}", path.display())]
     NotCgroup { path: PathBuf, mount: String },
-    #[error("cannot open {}: {source}", path.display())]
+    #[error(
+        "cannot open the cgroup {}: {source}; give a directory of version 2 cgroups (under `ip netns exec` there are none; `nsenter --net` keeps them)",
+        path.display()
+    )]
     Open { path: PathBuf, source: io::Error },
     #[error("{key} has no effect on messages that the kernel decides: {remedy}")]
     NotOffered {

@@ -355,13 +355,13 @@ fn note_edges(why: &mut String, few: Option<u64>, keep: usize, windows: u32, run
     if keep > 0 && keep < runs {
         let _ = write!(
             why,
-            "; on the edge: {keep} of {} keep isolation",
+            "; borderline: {keep} of {} keep isolation",
             counted(runs as u64, "seed")
         );
     } else if windows > 0 {
         let _ = write!(
             why,
-            "; on the edge: {windows} of {runs} runs are too near to it to decide"
+            "; borderline: {windows} of {runs} runs are too near the limit to decide"
         );
     }
 }

@@ -52,7 +52,7 @@ pub(crate) fn note_settling(
         match bounds.is_empty() {
             true => why.push_str(" not bounded"),
             false => {
-                let _ = write!(why, "{} with 99 %", bounds.join(" and"));
+                let _ = write!(why, "{} with 99 % confidence", bounds.join(" and"));
             }
         }
     }

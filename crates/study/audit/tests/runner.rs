@@ -347,7 +347,7 @@ fn seeds_that_disagree_mark_the_cell() {
     assert!(cell.borderline, "{cell:?}");
     assert!(
         cell.why
-            .ends_with("; on the edge: 2 of 3 seeds keep isolation"),
+            .ends_with("; borderline: 2 of 3 seeds keep isolation"),
         "{}",
         cell.why
     );

@@ -17,7 +17,7 @@ use std::path::PathBuf;
 /// Arguments of `isolane advise`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// What the application may ask of the card (TOML, the keys of `isolane hunt --restrict`; ranges are allowed)
+    /// What the application may request from the RDMA NIC (TOML, the keys of `isolane hunt --restrict`; ranges are allowed)
     file: PathBuf,
     /// Known anomalies: the directory or the JSON of a hunt, or a file of published ones [default: the published ones we have]
     #[arg(long, value_name = "DIR|FILE")]

@@ -60,13 +60,13 @@ pub(crate) struct Arguments {
     /// Attackers by name; * and ? are wildcards, commas separate [default: all]
     #[arg(long, value_name = "GLOB")]
     attackers: Option<String>,
-    /// A few telling victims and attackers instead of all; with more than 3 policies one seed
+    /// A few victims and attackers, of every kind, instead of all; with more than 3 policies one seed
     #[arg(long, conflicts_with_all = ["victims", "attackers"])]
     quick: bool,
     /// Print every policy's matrix, also of more than 3 policies
     #[arg(long, conflicts_with = "json")]
     matrix: bool,
-    /// Tolerated loss of what a victim is owed, 0 to 1
+    /// Tolerated loss, relative to the smaller of the victim's rate alone and its fair share, 0 to 1
     #[arg(long, default_value_t = ALPHA, value_parser = crate::numbers::real(0.0..=1.0))]
     alpha: f64,
     /// Rule for victims whose rate counts

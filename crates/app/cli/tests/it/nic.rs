@@ -23,7 +23,7 @@ fn refuses(arguments: &[&str], code: i32, parts: &[&str]) {
 fn mistakes_name_the_object_the_value_and_the_remedy() {
     refuses(&["attach", "lo0"], 2, &["`lo0`", "did you mean lo?"]);
     for command in ["attach", "advise"] {
-        let parts = ["lo is a device in software", "no hardware queues"];
+        let parts = ["lo is a software device", "no hardware queues"];
         refuses(&[command, "lo"], 3, &parts);
     }
     refuses(

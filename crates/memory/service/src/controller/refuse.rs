@@ -21,7 +21,7 @@ impl Controller {
             return Some(Refused {
                 code: RefusedCode::Duplicate,
                 message: format!(
-                    "{} is under control already: choose another name, or remove it first",
+                    "{} is under control already: choose another name with --name, or run isolane mem remove first",
                     application.name
                 ),
                 best: None,

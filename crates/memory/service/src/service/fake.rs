@@ -268,7 +268,7 @@ impl Sensors for FakeMachine {
             name: "model",
             measures: "nothing: what a made-up machine would show",
             works: true,
-            seen: "this machine is made up".to_owned(),
+            seen: "all values are made up by a model".to_owned(),
             remedy: None,
         }]
     }

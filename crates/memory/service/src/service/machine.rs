@@ -59,7 +59,7 @@ fn fake_machine(settings: &Settings, directory: &Path) -> Result<Machine, Servic
     about.best_bandwidth = Some(NEAR_RATE);
     about
         .problems
-        .push("this machine is made up: nothing is measured, and nothing moves".to_owned());
+        .push("fake backend: all values are made up by a model, and no page moves".to_owned());
     let parts = Parts {
         policy,
         backend: Box::new(machine.clone()),
@@ -222,7 +222,7 @@ fn policy(
     };
     let is_mercury = matches!(settings.policy.as_str(), "mercury" | "weighted");
     let mut problems = match is_mercury && !is_known {
-        true => vec!["interference is not known here, so nothing is done against it: run isolane mem measure-machine".to_owned()],
+        true => vec!["the load above which applications slow each other is not known, so no limit depends on it; isolane mem measure-machine measures it".to_owned()],
         false => Vec::new(),
     };
     if is_mercury && is_known && thresholds.hint_faults_per_s >= HINT_FAULTS_UNKNOWN {

@@ -50,7 +50,7 @@ fn kernel(root: &Root, live: &Live) -> Check {
         (false, false) => Check::fail(
             NAME,
             format!("Linux {release} has no RDMA core and no loadable modules in {modules}"),
-            "boot a kernel with CONFIG_INFINIBAND=m and CONFIG_RDMA_RXE=m; a distribution's own kernel has both",
+            "boot a kernel with CONFIG_INFINIBAND=m and CONFIG_RDMA_RXE=m; a distribution's own kernel has both; without it use isolane rdma emulate",
         ),
     }
 }

@@ -62,7 +62,7 @@ pub(crate) struct Arguments {
     /// The policy that is to protect the victim [default: the file's]
     #[arg(long, requires = "victim", value_parser = inputs::policy_names(), hide_possible_values = true)]
     policy: Option<String>,
-    /// Tolerated loss of what the victim is owed, 0 to 1
+    /// Tolerated loss, relative to the smaller of the victim's rate alone and its fair share, 0 to 1
     #[arg(long, requires = "victim", default_value_t = ALPHA, value_parser = fraction)]
     alpha: f64,
     /// Also count attackers that take more than their own part of the link

@@ -62,7 +62,7 @@ fn text(found: &Demonstration) -> String {
             "p99 ns",
             "samples",
             "streams read",
-            "of the time %",
+            "stream CPU %",
         ],
     );
     let rows = [

@@ -28,7 +28,7 @@ pub(super) struct Options {
     /// Larger is more important; unique on a machine
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = priority)]
     priority: Option<u32>,
-    /// Its part of what is shared without strictness; 1000 is ordinary
+    /// Its weight under the policy `weighted`; 1000 is usual
     #[arg(long, value_name = "N")]
     weight: Option<u32>,
     /// The memory that it uses at most, over all tiers, like 20GiB
@@ -40,7 +40,7 @@ pub(super) struct Options {
     /// Memory that the kernel always leaves to it, like 1GiB
     #[arg(long, value_name = "SIZE", value_parser = amounts::size)]
     memory_min: Option<u64>,
-    /// The most of the nearest tier, a size or a percentage of its memory
+    /// Maximum of its memory in the nearest tier, a size or a percentage of its memory
     #[arg(long, value_name = "AMOUNT", value_parser = amounts::amount)]
     local_max: Option<Amount>,
     /// The most of another tier, like 1=8GiB; may be repeated

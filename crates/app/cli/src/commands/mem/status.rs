@@ -20,7 +20,7 @@ pub(crate) struct Arguments {
     /// Print OpenMetrics text
     #[arg(long, conflicts_with = "json")]
     openmetrics: bool,
-    /// Print what this machine says of itself to a scheduler, one line: the annotation isolane.dev/machine of a node
+    /// Print a summary of this machine for a scheduler on one line: the value of the annotation isolane.dev/machine
     #[arg(long, conflicts_with_all = ["json", "openmetrics"])]
     summary: bool,
 }

@@ -36,7 +36,8 @@ pub(super) fn status(status: &Status) -> String {
 
 fn applications(status: &Status) -> String {
     if status.applications.is_empty() {
-        return "no application is under control: isolane mem run, isolane mem submit\n".to_owned();
+        return "no application is under control; isolane mem run and isolane mem submit add one\n"
+            .to_owned();
     }
     let headings = [
         "application",

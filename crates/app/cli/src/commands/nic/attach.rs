@@ -79,9 +79,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     }
     if system.is_private() && !arguments.foreground {
         bail!(NicError::Kernel {
-            action: format!("attach {device} for longer than this process"),
-            detail: "it sees a file tree of its own (as under `ip netns exec`), and what it pins there ends with it; \
-                     use --netns NAME from outside, or --foreground"
+            action: format!("attach {device}"),
+            detail: "this process has its own mounts, as under `ip netns exec`, so the BPF programs would end with it; \
+                     use --netns NAME outside of `ip netns exec`, or --foreground"
                 .to_owned(),
         });
     }

@@ -23,7 +23,8 @@ const AFTER: &str = "\
 Exit codes:
   0    done
   1    advise: something should be changed; status: the device is not attached
-  2    a mistake on the command line: no such device, attached already, a value out of range
+  2    a mistake on the command line: no such device, attached already, top of a device that is not
+       attached, a value out of range
   3    the machine cannot: no NIC, one transmit queue, no privilege or no BPF; nothing changed
   130  interrupted";
 
@@ -42,7 +43,7 @@ pub(crate) enum Arguments {
     Advise(advise::Arguments),
     /// Compare configurations of a host: throughput, processor time, ping latency, fairness over 1 ms and 1 s
     Study(study::Arguments),
-    /// Run one configuration with real traffic over a network card in this process
+    /// Run one configuration with real traffic over a NIC in this process
     Soft(soft::Arguments),
 }
 

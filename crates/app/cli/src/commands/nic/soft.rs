@@ -42,7 +42,7 @@ pub(crate) struct Arguments {
     /// Line rate in Gb/s
     #[arg(long, value_name = "GBPS", default_value_t = super::study::SOFT_GBPS, value_parser = crate::numbers::real(0.01..=100.0))]
     rate: f64,
-    /// Transmit queues of the card
+    /// Transmit queues of the NIC
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = crate::numbers::whole::<u16>(1..=64))]
     queues: u16,
     /// Measured time, like 2s; without --config how long to carry traffic [default: 3s, or until interrupted]
@@ -51,7 +51,7 @@ pub(crate) struct Arguments {
     /// With --config: DCTCP instead of CUBIC
     #[arg(long, requires = "config")]
     dctcp: bool,
-    /// Run the card's thread on this processor
+    /// Run the NIC's thread on this processor
     #[arg(long, value_name = "CPU")]
     processor: Option<usize>,
     /// With --config: deliver packet by packet with complete checksums: slower, but the receiver checks every byte
@@ -162,5 +162,8 @@ fn print_second(arguments: &Arguments, second: &Second) -> Result<()> {
         .map(|queue| format!("{:.1}", mbps(queue.bytes)))
         .collect();
     let sum: f64 = second.queues.iter().map(|queue| mbps(queue.bytes)).sum();
-    output::print(&format!("{sum:.1} Mb/s; queues: {}\n", queues.join(" ")))
+    output::print(&format!(
+        "{sum:.1} Mb/s; Mb/s of each queue: {}\n",
+        queues.join(" ")
+    ))
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 pub(crate) struct Arguments {
     #[command(flatten)]
     place: Place,
-    /// Measure fairness for so many seconds, 60 at most; 0 is not at all
+    /// Seconds during which fairness is measured, 60 at most; 0: fairness is not measured
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = crate::numbers::whole::<u64>(0..=60))]
     seconds: u64,
     /// Measure what the programs cost meanwhile, for a second at least

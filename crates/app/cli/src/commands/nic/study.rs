@@ -305,8 +305,7 @@ fn drive(studies: &[NicStudy], cancel: &AtomicBool, bar: &Bar) -> Result<Option<
             Ok(result) => results.push(result),
             Err(SoftNicError::Interrupted) => return Ok(None),
             Err(error) => {
-                let hint =
-                    "without root or these programs, --sim runs the same study in the simulator";
+                let hint = "this machine cannot run the study (--sim simulates it)";
                 return Err(error).context(hint);
             }
         }

@@ -1,4 +1,4 @@
-//! `isolane sim`: one scenario, of RDMA hosts ([`rdma`]), of a network ([`network`]), of hosts with ordinary cards
+//! `isolane sim`: one scenario, of RDMA hosts ([`rdma`]), of a network ([`network`]), of hosts with Ethernet NICs
 //! ([`nic`]) or of tiered memory ([`memory`]), once per policy.
 //!
 //! What the file says decides: a network's has a `[fabric]` table, one of cards a `[nic]` table, one of tiered memory a
@@ -61,7 +61,7 @@ pub(crate) struct Arguments {
     report: Option<PathBuf>,
     #[command(flatten)]
     progress: ProgressArguments,
-    /// Of ordinary cards: configuration instead of the scenario's, like T1
+    /// Of Ethernet NICs: configuration instead of the scenario's, like T1
     #[arg(long, value_name = "NAME")]
     config: Option<String>,
     #[command(flatten, next_help_heading = "Of networks")]
@@ -101,7 +101,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     }
     if arguments.config.is_some() && kind != ScenarioKind::Ethernet {
         bail!(bad(format!(
-            "--config: {file} has no [nic] table, and only ordinary cards have configurations; drop the option"
+            "--config: {file} has no [nic] table, and only Ethernet NICs have configurations; drop the option"
         )));
     }
     if kind != ScenarioKind::Memory {

@@ -1,4 +1,4 @@
-//! `isolane sim` on hosts with ordinary cards: one study, one run.
+//! `isolane sim` on hosts with Ethernet NICs: one study, one run.
 
 use super::Arguments;
 use crate::card_study::{simulate, table};
@@ -25,7 +25,7 @@ pub(super) fn run(arguments: &Arguments, text: &str, file: &str) -> Result<Statu
     ];
     if let Some((_, option)) = given.iter().find(|(given, _)| *given) {
         bail!(bad(format!(
-            "{option}: {file} describes hosts with ordinary cards ([nic]), which have no such thing; drop the option, or \
+            "{option}: {file} describes hosts with Ethernet NICs ([nic]), which do not have this option; drop the option, or \
              choose another configuration with --config"
         )));
     }

@@ -103,7 +103,7 @@ fn sweep(arguments: &Arguments) -> Result<Option<Document>> {
     if ScenarioKind::of(&text, &name)? != ScenarioKind::Network {
         bail!(bad(format!(
             "{name} is no network, and sweeps are of networks (files with [fabric]); isolane audit and recommend \
-             compare RDMA hosts under many policies, isolane nic study network cards"
+             compare RDMA hosts under many policies, isolane nic study Ethernet NICs"
         )));
     }
     if arguments.vary.is_empty() && arguments.seeds == 1 {

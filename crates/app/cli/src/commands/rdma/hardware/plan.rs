@@ -16,7 +16,7 @@ Exit codes:
   0  the plan is printed (with --strict: and nothing remains for software)
   1  with --strict: the device cannot do a part of the policy
   2  a mistake in the policy or on the command line, or a policy that does not fit the device
-  3  this host has no device, or the kernel cannot be asked";
+  3  this host has no device, or the kernel's list of devices cannot be read";
 
 /// Arguments of `isolane rdma plan`.
 #[derive(Debug, clap::Args)]

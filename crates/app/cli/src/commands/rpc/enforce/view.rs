@@ -30,7 +30,7 @@ pub(super) fn text(view: &View) -> String {
                 "downgraded %",
                 "p50 us/packet",
                 "p99 us/packet",
-                "target",
+                "target us/packet",
                 "missed %",
                 "unclear %",
                 "admit",
