@@ -5,7 +5,7 @@
 
 A NAME is a queueing discipline below `mq`, or one with `+titan` or `+isolane` behind it: the same under `isolane nic attach`, or
 under `isolane nic attach --latency`. Every round runs each once and begins with another one. Each run prints a line when its flows
-are warm, and one with what only the sender knows; the card measures what lies between them.
+are warm, and one with what only the sender knows; the card measures what lies between them. A last line ends the run.
 """
 from __future__ import annotations
 
@@ -158,6 +158,7 @@ def main() -> None:
             set_discipline(device, kind)
             with attached(isolane, device, ours):
                 measure(device, name, number, int(flows), float(warmup), float(seconds))
+            print("card done", flush=True)
     stamped.close()
 
 

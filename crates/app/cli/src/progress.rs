@@ -1,4 +1,5 @@
-//! Progress on stderr: a bar where that is a terminal, else a line at each tenth of the work where the user wants it.
+//! Progress on stderr: a bar where that is a terminal, else a line at each tenth of the work where the user wants it, or after
+//! each round.
 
 use crate::devices::{self, Stage};
 use crate::output;
@@ -46,19 +47,24 @@ pub(crate) struct Bar {
 #[derive(Debug)]
 struct Lines {
     begun: Instant,
-    /// Tenths of the work that were printed.
+    /// A line is printed at each of so many equal parts of the work.
+    parts: u64,
+    /// Parts that were printed.
     printed: AtomicU64,
 }
+
+/// Parts of the work between two lines, where the work has no rounds.
+const TENTHS: u64 = 10;
 
 impl ProgressArguments {
     /// A bar that counts runs, with the time left.
     pub(crate) fn runs(self) -> Bar {
-        Bar::new(Unit::Runs, self.progress)
+        Bar::new(Unit::Runs, self.progress.then_some(TENTHS))
     }
 
     /// A bar for the part of the work that is done, with the time left.
     pub(crate) fn part(self) -> Bar {
-        Bar::new(Unit::Parts, self.progress)
+        Bar::new(Unit::Parts, self.progress.then_some(TENTHS))
     }
 }
 
@@ -68,7 +74,14 @@ impl Bar {
         ProgressArguments::default().runs()
     }
 
-    fn new(unit: Unit, wanted: bool) -> Self {
+    /// A bar that counts runs; where stderr is no terminal, a line after each of `rounds` rounds.
+    #[cfg(feature = "nic-hosts")]
+    pub(crate) fn of_rounds(rounds: u64) -> Self {
+        Self::new(Unit::Runs, Some(rounds))
+    }
+
+    /// Without a terminal, a line at each of `parts` equal parts, if wanted.
+    fn new(unit: Unit, parts: Option<u64>) -> Self {
         let template = match unit {
             Unit::Runs => "{bar:40} {pos}/{len} runs{left} {msg}",
             Unit::Parts => "{bar:40} {percent} %{left}",
@@ -82,9 +95,10 @@ impl Bar {
             true => ProgressBar::new(0).with_style(style),
             false => ProgressBar::with_draw_target(None, ProgressDrawTarget::hidden()),
         };
-        let lines = (wanted && !drawn).then(|| {
+        let lines = parts.filter(|_| !drawn).map(|parts| {
             Arc::new(Lines {
                 begun: Instant::now(),
+                parts,
                 printed: AtomicU64::new(0),
             })
         });
@@ -140,13 +154,13 @@ impl Bar {
         })
     }
 
-    /// Prints a line where another tenth is done.
+    /// Prints a line where another part is done.
     fn print(&self) {
         let (Some(lines), Some(done)) = (&self.lines, self.done()) else {
             return;
         };
-        let tenth = self.bar.position() * 10 / self.length();
-        if lines.printed.fetch_max(tenth, Ordering::Relaxed) < tenth {
+        let part = self.bar.position() * lines.parts / self.length();
+        if lines.printed.fetch_max(part, Ordering::Relaxed) < part {
             let left = left(lines.begun.elapsed(), self.bar.position(), self.length());
             output::note(&format!("isolane: {done} done{left}"));
         }
@@ -230,6 +244,7 @@ mod tests {
             unit: Unit::Runs,
             lines: Some(Arc::new(Lines {
                 begun: Instant::now(),
+                parts: TENTHS,
                 printed: AtomicU64::new(0),
             })),
         };

@@ -63,15 +63,15 @@ pub struct MachineStudy<'a> {
     pub interrupted: &'a AtomicBool,
 }
 
-/// Runs the study; `ended` is called with the number of ended runs and of all. A run's seed is its round. Fails if this machine
-/// lacks a part, or a program in the virtual machine fails. Nothing is left behind.
+/// Runs the study; `ended` gets each run, in order. A run's seed is its round. Fails if this machine lacks a part, or a program in
+/// the virtual machine fails. Nothing is left behind.
 pub fn run(
     study: &MachineStudy<'_>,
-    ended: &mut dyn FnMut(usize, usize),
-) -> Result<Vec<NicResult>, SoftNicError> {
+    ended: &mut dyn FnMut(NicResult),
+) -> Result<(), SoftNicError> {
     let mut bed = Bed::build(study)?;
     let all = study.configs.len() * study.rounds as usize;
-    let mut results: Vec<NicResult> = Vec::new();
+    let mut runs = 0;
     let mut words: Vec<String> = Vec::new();
     let lines = bed.machine.lines()?;
     loop {
@@ -83,22 +83,31 @@ pub fn run(
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => break,
         };
-        if !bed.follow(study, &line, &mut results)? {
+        if line == "card done" {
+            ended(bed.measured.take().ok_or_else(|| invalid(&line))?);
+            runs += 1;
+        } else if !bed.follow(study, &line)? {
             words.push(line);
             words.drain(..words.len().saturating_sub(WORDS_MAX));
-        } else if line.starts_with("card pings") {
-            ended(results.len(), all);
         }
     }
     let status = bed.machine.0.wait().ok();
-    if !status.is_some_and(|status| status.success()) || results.len() != all {
+    if !status.is_some_and(|status| status.success()) || runs != all {
         return Err(SoftNicError::Program {
             program: "lab/vm".to_owned(),
-            problem: format!("ended after {} of {all} runs", results.len()),
+            problem: format!("ended after {runs} of {all} runs"),
             words: words.join("; "),
         });
     }
-    Ok(results)
+    Ok(())
+}
+
+fn invalid(line: &str) -> SoftNicError {
+    SoftNicError::Program {
+        program: "lab/card_study.py".to_owned(),
+        problem: "printed an invalid line".to_owned(),
+        words: line.to_owned(),
+    }
 }
 
 struct Bed {
@@ -109,6 +118,8 @@ struct Bed {
     _directory: Directory,
     _pair: Pair,
     began: Option<(String, u64)>,
+    /// The run whose pings and last words are to come.
+    measured: Option<NicResult>,
 }
 
 impl Bed {
@@ -141,21 +152,13 @@ impl Bed {
             _directory: directory,
             _pair: pair,
             began: None,
+            measured: None,
         })
     }
 
     /// Does what a line of the machine's script demands; false if it is something else.
-    fn follow(
-        &mut self,
-        study: &MachineStudy<'_>,
-        line: &str,
-        results: &mut Vec<NicResult>,
-    ) -> Result<bool, SoftNicError> {
-        let invalid = || SoftNicError::Program {
-            program: "lab/card_study.py".to_owned(),
-            problem: "printed an invalid line".to_owned(),
-            words: line.to_owned(),
-        };
+    fn follow(&mut self, study: &MachineStudy<'_>, line: &str) -> Result<bool, SoftNicError> {
+        let invalid = || invalid(line);
         if let Some(rest) = line.strip_prefix("card begin ") {
             let (round, name) = rest.split_once(' ').ok_or_else(invalid)?;
             let round = round.parse().map_err(|_| invalid())?;
@@ -171,13 +174,13 @@ impl Bed {
             result.cpu_percent = *figures.get("cpu_percent").ok_or_else(invalid)?;
             let most = *figures.get("ring_bytes_max").ok_or_else(invalid)?;
             result.queue_bytes_max = vec![most as u64];
-            results.push(result);
+            self.measured = Some(result);
         } else if let Some(json) = line.strip_prefix("card pings ") {
             let times: Vec<f64> = serde_json::from_str(json).map_err(|_| invalid())?;
             let us: Vec<f64> = times.iter().map(|ms| ms * 1_000.0).collect();
-            results.last_mut().ok_or_else(invalid)?.ping_us = record::quantiles(&us);
+            self.measured.as_mut().ok_or_else(invalid)?.ping_us = record::quantiles(&us);
         } else if let Some(reason) = line.strip_prefix("card aside ") {
-            let result = results.last_mut().ok_or_else(invalid)?;
+            let result = self.measured.as_mut().ok_or_else(invalid)?;
             result.not_done.push(format!("{ASIDE}: {reason}"));
         } else {
             return Ok(false);

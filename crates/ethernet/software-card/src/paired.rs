@@ -12,31 +12,36 @@ use isolane_ethernet_scenario::config::PLAIN;
 use isolane_ethernet_scenario::model::NicStudy;
 use isolane_study_results::ethernet::NicResult;
 
-/// Runs `studies` round after round; those of one traffic, which follow each other, are one block. `ended` is called
-/// with the number of ended runs and of all runs.
+/// How many numbers of flows `studies` have; each number has its own rounds.
+pub fn loads(studies: &[NicStudy]) -> usize {
+    blocks(studies).count()
+}
+
+/// Runs `studies` round after round; those of one traffic, which follow each other, are one block. `ended` gets each run.
 pub fn run(
     studies: &[NicStudy],
     rounds: u64,
     options: &TestbedOptions<'_>,
-    ended: &mut dyn FnMut(usize, usize),
-) -> Result<Vec<NicResult>, SoftNicError> {
-    let order = order(studies, rounds);
-    let mut results = Vec::new();
-    for study in &order {
+    ended: &mut dyn FnMut(NicResult),
+) -> Result<(), SoftNicError> {
+    for study in &order(studies, rounds) {
         let options = TestbedOptions {
             programs: study.config.name != PLAIN.name,
             ..*options
         };
-        results.push(testbed::run(study, &options, &mut |_| {})?);
-        ended(results.len(), order.len());
+        ended(testbed::run(study, &options, &mut |_| {})?);
     }
-    Ok(results)
+    Ok(())
+}
+
+fn blocks(studies: &[NicStudy]) -> impl Iterator<Item = &[NicStudy]> {
+    studies.chunk_by(|one, other| one.traffic == other.traffic)
 }
 
 /// Every study once a round, whose number is the seed.
 fn order(studies: &[NicStudy], rounds: u64) -> Vec<NicStudy> {
     let mut order = Vec::new();
-    for block in studies.chunk_by(|one, other| one.traffic == other.traffic) {
+    for block in blocks(studies) {
         for round in 1..=rounds {
             let first = (round - 1) as usize % block.len();
             let turn = block[first..].iter().chain(&block[..first]);
@@ -59,6 +64,7 @@ mod tests {
         let of = |config: NicConfig, flows| NicStudy::of_paper(config, flows, 1);
         let c6 = *named("C6").expect("known");
         let studies = [of(PLAIN, 3), of(c6, 3), of(PLAIN, 12), of(c6, 12)];
+        assert_eq!(loads(&studies), 2);
         let words: Vec<String> = order(&studies, 3)
             .iter()
             .map(|study| format!("{} {}", study.name, study.seed))

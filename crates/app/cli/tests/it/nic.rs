@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::support;
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -222,4 +223,45 @@ fn attach_status_and_detach_on_a_veth_pair_under_traffic() {
     let filters = inside(&pair.sender, &show).output().unwrap().stdout;
     assert_eq!(String::from_utf8_lossy(&filters), "");
     server.wait().unwrap();
+}
+
+/// Goal: Ctrl-C keeps the rounds of a study that have ended. Method: the signal comes after the line about the first of four
+/// rounds, which a pipe gets in place of a bar.
+#[test]
+fn an_interrupted_study_prints_its_ended_rounds() {
+    if let Err(reason) = Pair::new() {
+        assert!(std::env::var_os("CI").is_none(), "must run in CI: {reason}");
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let words = "nic study --paired 4 --configs C6 --flows 3 --duration 500ms";
+    let mut study = Command::new(env!("CARGO_BIN_EXE_isolane"))
+        .args(words.split(' '))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(study.stderr.take().unwrap()).lines();
+    let first = lines.next().unwrap().unwrap();
+    assert!(
+        first.starts_with("isolane: 2 of 8 runs done, about "),
+        "{first}"
+    );
+    let id = study.id().to_string();
+    let ended = Command::new("kill").args(["-INT", &id]).status();
+    assert!(ended.unwrap().success());
+    let said: Vec<String> = lines.map(Result::unwrap).collect();
+    let output = study.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said:?}");
+    assert!(
+        said.last()
+            .unwrap()
+            .ends_with(" of 4 rounds did not end; the results are of 1 round"),
+        "{said:?}"
+    );
+    let table = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        table.starts_with("3 flows: medians of 1 round, "),
+        "{table}"
+    );
 }

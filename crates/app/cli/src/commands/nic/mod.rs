@@ -7,6 +7,7 @@ mod attach;
 mod claims;
 mod detach;
 mod paired;
+mod rounds;
 mod soft;
 mod status;
 mod study;

@@ -1,15 +1,15 @@
 //! `isolane nic study --paired`: what ours costs over the soft card, beside plain `mq` and the best of Linux.
 
+use super::rounds::Rounds;
 use crate::card_study::table::Paired;
 use crate::output;
-use crate::progress::Bar;
 use crate::report;
 use crate::status::Status;
 use crate::target::cancel_on_signal;
 use anyhow::{Context, Result};
 use isolane_ethernet_scenario::model::NicStudy;
 use isolane_ethernet_software_card::testbed::TestbedOptions;
-use isolane_ethernet_software_card::{SoftNicError, paired};
+use isolane_ethernet_software_card::paired;
 use isolane_study_results::ethernet::NicResult;
 use isolane_study_results::ethernet::paired::{PairedSummary, summaries};
 use serde::Serialize;
@@ -30,34 +30,28 @@ pub(super) struct Answer<'a> {
 /// Runs `studies` for so many rounds and says what came out.
 pub(super) fn run(studies: &[NicStudy], rounds: u64, answer: &Answer<'_>) -> Result<Status> {
     let cancel = cancel_on_signal()?;
-    let bar = Bar::of_runs();
-    let results = paired::run(
-        studies,
-        rounds,
-        &TestbedOptions::new(&cancel),
-        &mut |ended, all| {
-            bar.set_length(all as u64);
-            bar.set_position(ended as u64);
-        },
-    );
-    bar.finish_and_clear();
-    let results = match results {
-        Ok(results) => results,
-        Err(SoftNicError::Interrupted) => return Ok(Status::Interrupted),
-        Err(error) => return Err(error).context("paired runs need a real kernel"),
-    };
-    let summaries = summaries(&results);
+    let loads = paired::loads(studies);
+    let mut ended = Rounds::new(rounds * loads as u64, studies.len() / loads);
+    let outcome = paired::run(studies, rounds, &TestbedOptions::new(&cancel), &mut |run| {
+        ended.ended(run);
+    });
+    let outcome = outcome.context("paired runs need a real kernel");
+    ended.finish(outcome, |results| write(results, answer))
+}
+
+fn write(results: &[NicResult], answer: &Answer<'_>) -> Result<()> {
+    let summaries = summaries(results);
     let report = Report {
         summaries: &summaries,
-        runs: &results,
+        runs: results,
     };
     match answer.json {
         true => output::print_json(&report)?,
-        false => output::print(&Paired(&summaries, &results).text())?,
+        false => output::print(&Paired(&summaries, results).text())?,
     }
     if let Some(directory) = answer.out {
-        let path = report::write_nic(directory, &results)?;
+        let path = report::write_nic(directory, results)?;
         output::note(&format!("wrote {}", path.display()));
     }
-    Ok(Status::Done)
+    Ok(())
 }

@@ -1,16 +1,15 @@
 //! `isolane nic study --card vhost`: Linux' queueing disciplines, and Titan over each, in a virtual machine whose NIC this
 //! process is.
 
+use super::rounds::Rounds;
 use super::study::once;
 use crate::card_study::table;
 use crate::inputs::bad;
 use crate::output;
-use crate::progress::Bar;
 use crate::status::Status;
 use crate::target::cancel_on_signal;
 use anyhow::{Result, bail};
 use isolane_common_quantities::units::{BitRate, Duration};
-use isolane_ethernet_software_card::SoftNicError;
 use isolane_ethernet_software_card::machine::{self, MachineStudy};
 use std::path::Path;
 
@@ -65,22 +64,12 @@ pub(super) fn run(choice: &Choice<'_>) -> Result<Status> {
         duration: choice.duration.unwrap_or(Duration::from_secs(DURATION_S)),
         interrupted: &cancel,
     };
-    let bar = Bar::of_runs();
-    let results = machine::run(&study, &mut |ended, all| {
-        bar.set_length(all as u64);
-        bar.set_position(ended as u64);
-    });
-    bar.finish_and_clear();
-    let results = match results {
-        Ok(results) => results,
-        Err(SoftNicError::Interrupted) => return Ok(Status::Interrupted),
-        Err(error) => return Err(error.into()),
-    };
-    match choice.json {
-        true => output::print_json(&results)?,
-        false => output::print(&table::machine(&results))?,
-    }
-    Ok(Status::Done)
+    let mut rounds = Rounds::new(study.rounds, study.configs.len());
+    let outcome = machine::run(&study, &mut |result| rounds.ended(result));
+    rounds.finish(outcome.map_err(Into::into), |results| match choice.json {
+        true => output::print_json(&results),
+        false => output::print(&table::machine(results)),
+    })
 }
 
 fn configs(named: &[String]) -> Result<Vec<String>> {
