@@ -107,6 +107,27 @@ static always_inline u64 allowed(struct dqa_config *settings, struct dqa_contain
 	return among;
 }
 
+/*
+ * The queue that the next packet of a flow without counted packets takes in any case; DQA_NO_QUEUE if there is a choice.
+ * A healed flow may have packets in its queue. The kernel keeps the first queue of a connected socket; TCP alone gives it
+ * up, when nothing is outstanding.
+ */
+static always_inline u32 held_queue(struct __sk_buff *skb, struct dqa_config *settings, struct dqa_flow *flow)
+{
+	u32 last = READ_ONCE(flow->last);
+
+	if (likely(!(last & (DQA_LAST_HEALED | DQA_LAST_HELD))) || settings->enabled != DQA_BY_LOAD)
+		return DQA_NO_QUEUE;
+	if (last & DQA_LAST_HEALED)
+		return queue_of(flow->place);
+	struct bpf_sock *socket = skb->sk;
+
+	socket = socket ? full_socket(socket) : 0;
+	if (!socket || socket->protocol == PROTOCOL_TCP)
+		return DQA_NO_QUEUE;
+	return last >> DQA_LAST_QUEUE_SHIFT & (DQA_QUEUES_MAX - 1);
+}
+
 /* Sets the queue and the weight of a flow that became backlogged. */
 verified_apart u32 assign(struct __sk_buff *skb, struct dqa_config *settings, struct dqa_state *shared,
 			   struct dqa_flow *flow)
@@ -134,6 +155,7 @@ verified_apart u32 assign(struct __sk_buff *skb, struct dqa_config *settings, st
 	} else {
 		flow->container = 0;
 	}
+	u32 held = held_queue(skb, settings, flow);
 	bool sparse = latency < DQA_QUEUES_MAX && skb->len <= settings->small_bytes;
 
 	if (settings->weights == DQA_WEIGH_DSCP || (latency < DQA_QUEUES_MAX && !sparse)) {
@@ -144,7 +166,9 @@ verified_apart u32 assign(struct __sk_buff *skb, struct dqa_config *settings, st
 		weight = settings->dscp_weights[point & 63];
 	if (!weight)
 		weight = 1;
-	if (sparse) {
+	if (held < settings->queues) {
+		queue = held;
+	} else if (sparse) {
 		queue = latency;
 		COUNT(sparse);
 	} else if (settings->enabled == DQA_BY_HASH) {
@@ -157,7 +181,10 @@ verified_apart u32 assign(struct __sk_buff *skb, struct dqa_config *settings, st
 		flow->moves++;
 	flow->place = weight | (u64)queue << DQA_QUEUE_SHIFT;
 	__sync_fetch_and_add(&shared->load[queue & (DQA_QUEUES_MAX - 1)], weight + FLOW_ONE);
-	COUNT(assigned);
+	if (held < settings->queues)
+		COUNT(kept);
+	else
+		COUNT(assigned);
 	return queue;
 }
 
@@ -413,8 +440,11 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 			exact = false;
 	}
 
-	/* A busy driver gets the same packet a second time. */
-	if (exact && flow->completed_number == number)
+	u32 last = READ_ONCE(flow->last);
+
+	/* A busy driver gets the same packet a second time, and a healed flow's packets leave late. The segments that software
+	 * cuts from a packet have one number. */
+	if (ours && is_past(last, number) && (exact || last & DQA_LAST_HEALED))
 		return 0;
 	/* Read before the count falls to 0, after which egress may write them. */
 	u64 place = READ_ONCE(flow->place);
@@ -451,11 +481,17 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 		if (++tries == TRIES)
 			return 0;
 	}
-	if (exact)
-		flow->completed_number = number;
+	bool elsewhere = unlikely(skb->queue_mapping != queue_of(place)) && skb->queue_mapping < settings->queues;
+
+	last &= ~DQA_LAST_HEALED;
+	if (elsewhere)
+		last = (last & ~DQA_LAST_QUEUE) | skb->queue_mapping << DQA_LAST_QUEUE_SHIFT | DQA_LAST_HELD;
+	if (ours && ending == DONE)
+		last = (last & DQA_LAST_QUEUE) | number;
+	if (flow->last != last)
+		WRITE_ONCE(flow->last, last);
 	if (gate)
 		__sync_fetch_and_add(&shared->bytes[queue_of(place)], -(s64)bytes);
-	bool elsewhere = unlikely(skb->queue_mapping != queue_of(place)) && skb->queue_mapping < settings->queues;
 
 	if (!left) {
 		give_back(shared, place, container);

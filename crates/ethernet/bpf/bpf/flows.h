@@ -8,7 +8,9 @@
  * chooses the place and adds the weight. The program that lowers the count to 0 subtracts the weight that the place
  * names. In between only `follow` changes the place, also by compare-and-swap. Packets of one flow leave their queue in
  * order, so the completion of packet n completes all packets up to n, also those whose completion was missed.
- * A flow whose last completion was missed is found by its age: `sweep` looks through a few sets per tick.
+ * A flow whose last completion was missed is found by its age: `sweep` looks through a few sets per tick. A slow device
+ * makes such a flow too, whose packets are still outstanding. So a healed flow keeps its queue until one of its later
+ * packets has completed, and its earlier packets complete nothing.
  * Limits: 2^20 packets, 2^30 bytes and a run of 2^14 packets in one flow.
  */
 #ifndef ISOLANE_FLOWS_H
@@ -25,6 +27,9 @@
 #define NUMBERS (~(NUMBER_ONE - 1))
 #define LOAD_MASK ((1ull << DQA_FLOWS_SHIFT) - 1)
 #define FLOW_ONE (1ull << DQA_FLOWS_SHIFT)
+
+/* The part of `dqa_flow.last` that names a queue. */
+#define DQA_LAST_QUEUE (DQA_LAST_HELD | (DQA_QUEUES_MAX - 1) << DQA_LAST_QUEUE_SHIFT)
 
 /* Tries of a compare-and-swap. Two processors seldom change one flow at once; eight failures in a row do not occur. */
 #define TRIES 8
@@ -72,6 +77,13 @@ static always_inline void touch(struct dqa_flow *flow, u64 now)
 		WRITE_ONCE(flow->touched, now);
 }
 
+/* Whether this packet of a flow, or a later one, completed already. Numbers more than half of their range apart cannot be
+ * ordered. */
+static always_inline bool is_past(u32 last, u32 number)
+{
+	return !(last & DQA_LAST_NONE) && ((last - number) & NUMBER_MASK) <= NUMBER_MASK / 2;
+}
+
 /* A flow drained: subtracts its weight from the load of its queue, and the flow from its container. */
 verified_apart int give_back(struct dqa_state *shared, u64 place, u32 container)
 {
@@ -103,6 +115,7 @@ verified_apart int heal(struct dqa_flow *flow, struct dqa_state *shared, u64 now
 		return 0;
 	if (swap(&flow->backlog, old, old & NUMBERS) != old)
 		return 0;
+	WRITE_ONCE(flow->last, (flow->last & DQA_LAST_QUEUE) | number_of(old) | DQA_LAST_HEALED);
 	if (bytes)
 		__sync_fetch_and_add(&shared->bytes[queue_of(place)], -(s64)bytes);
 	give_back(shared, place, container);
@@ -175,7 +188,7 @@ verified_apart u32 claim(struct dqa_set *set, struct dqa_state *shared, u32 key,
 	flow->sent_packets = 0;
 	flow->owner = 0;
 	flow->container = 0;
-	flow->completed_number = ~0u;
+	flow->last = DQA_LAST_NONE;
 	flow->touched = now;
 	return best;
 }

@@ -58,6 +58,16 @@
 #define DQA_TAG_SEGMENTED 0x4000 /* software may segment it: completion finds out */
 #define DQA_TAG_PROBE 0x4000    /* alone: not counted, only shows that completions work */
 
+/*
+ * `dqa_flow.last`: the number of the packet that completed last | queue << 16 | marks. NONE: no packet of this flow has
+ * completed. HEALED: packets up to the number may still be outstanding; no later packet has completed. HELD: the kernel
+ * used this queue instead of the chosen one.
+ */
+#define DQA_LAST_QUEUE_SHIFT 16
+#define DQA_LAST_HELD 0x20000000u
+#define DQA_LAST_NONE 0x40000000u
+#define DQA_LAST_HEALED 0x80000000u
+
 /* Sets that each tick searches for stale flows. */
 #define DQA_SWEEP_SETS 8
 
@@ -73,8 +83,7 @@ struct dqa_flow {
 	unsigned long long owner;
 	/* Index of its container in `containers`, plus 1; 0 is none. */
 	unsigned int container;
-	/* Number of the packet that completed last. */
-	unsigned int completed_number;
+	unsigned int last;
 };
 
 struct dqa_set {

@@ -68,12 +68,22 @@ enum skb_drop_reason {
 #define reason_exists(name) __builtin_preserve_enum_value(*(enum skb_drop_reason *)name, 0)
 #define is_reason(reason, name) (reason_exists(name) && (reason) == reason_value(name))
 
+struct bpf_sock {
+	u32 bound_dev_if;
+	u32 family;
+	u32 type;
+	u32 protocol;
+};
+
+#define PROTOCOL_TCP 6
+
 static long (*const map_update)(void *map, const void *key, const void *value, u64 flags) = (void *)2;
 static u32 (*const this_cpu)(void) = (void *)8;
 static u32 (*const packet_hash)(struct __sk_buff *packet) = (void *)34;
 static long (*const read_packet_from)(const void *packet, u32 offset, void *to, u32 bytes, u32 from) = (void *)68;
 static u64 (*const packet_cgroup)(struct __sk_buff *packet) = (void *)79;
 static u64 (*const packet_ancestor_cgroup)(struct __sk_buff *packet, int level) = (void *)83;
+static struct bpf_sock *(*const full_socket)(struct bpf_sock *socket) = (void *)95;
 static long (*const read_kernel)(void *to, u32 bytes, const void *from) = (void *)113;
 static u64 (*const ticks_now)(void) = (void *)118;
 

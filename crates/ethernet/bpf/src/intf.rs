@@ -20,6 +20,8 @@ pub(crate) const BY_HASH: u32 = 2;
 const PACKETS_BITS: u32 = 20;
 const BYTES_BITS: u32 = 30;
 const NUMBER_MASK: u32 = (1 << 14) - 1;
+/// The mark of a healed flow in `dqa_flow.last`.
+pub(crate) const LAST_HEALED: u32 = 1 << 31;
 const QUEUE_SHIFT: u32 = 32;
 const FLOWS_SHIFT: u32 = 40;
 
@@ -35,7 +37,7 @@ pub(crate) struct Flow {
     pub(crate) sent_packets: AtomicU64,
     pub(crate) owner: AtomicU64,
     pub(crate) container: AtomicU32,
-    pub(crate) completed_number: AtomicU32,
+    pub(crate) last: AtomicU32,
 }
 
 /// `struct dqa_state`.
@@ -143,6 +145,12 @@ pub(crate) fn backlog_after(word: u64, number: u32, length: u32) -> Option<(u64,
         numbers | u64::from(rest) << PACKETS_BITS | u64::from(left),
         bytes - rest,
     ))
+}
+
+/// Whether a flow was healed after it had sent the packet of this `number`, and has completed no later one; `last` is
+/// `dqa_flow.last`.
+pub(crate) fn is_before_healing(last: u32, number: u32) -> bool {
+    last & LAST_HEALED != 0 && last.wrapping_sub(number) & NUMBER_MASK <= NUMBER_MASK / 2
 }
 
 /// A flow's part of `dqa_state.load`.

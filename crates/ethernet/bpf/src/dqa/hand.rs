@@ -29,6 +29,10 @@ impl Dqa {
 
     /// The twin of `complete` in `dqa.bpf.c`.
     fn complete(&self, flow: &Flow, number: u32, length: u32) {
+        let last = flow.last.load(SeqCst);
+        if intf::is_before_healing(last, number) {
+            return;
+        }
         // Read before the count falls to 0, after which egress may write them.
         let (queue, weight) = intf::place(flow.place.load(SeqCst));
         let container = flow.container.load(SeqCst);
@@ -42,6 +46,9 @@ impl Dqa {
                 Err(now) => old = now,
             }
         };
+        if last & intf::LAST_HEALED != 0 {
+            flow.last.fetch_and(!intf::LAST_HEALED, SeqCst);
+        }
         let (state, config) = (&self.state[0], self.config());
         let gate = [&config.gate_flow_bytes, &config.gate_queue_bytes];
         if gate.iter().any(|limit| limit.load(Relaxed) != 0) {

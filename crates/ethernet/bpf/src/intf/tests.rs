@@ -97,7 +97,7 @@ fn both_languages_have_the_same_layout() {
         sent_packets,
         owner,
         container,
-        completed_number
+        last
     );
     check!(
         found,
