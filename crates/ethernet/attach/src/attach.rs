@@ -59,6 +59,7 @@ pub(crate) fn attach_again(
     let containers = containers::list(system, &options);
     let mut journal = Journal::new(system, link, pins(link)?, queues, options);
     journal.maps = queues::saved_maps(system, name);
+    journal.priority_queues = device.disciplines.priority_queues;
     journal.save(system)?;
     let attached = load(system, &device, &journal, &containers).and_then(|containers| {
         journal.not_carried.clone_from(containers.refused());
@@ -137,7 +138,7 @@ fn load_programs(system: &System, device: &Device, journal: &Journal) -> Result<
         pins: journal.pins.clone(),
         flows: 0,
     };
-    let settings = settings(system, &journal.options, journal.queues);
+    let settings = settings(system, journal);
     match Dqa::load(&options, &settings) {
         // Pins of an attachment whose journal was lost are not in use.
         Err(EbpfError::Exists { path }) => {
@@ -163,7 +164,8 @@ fn load_programs(system: &System, device: &Device, journal: &Journal) -> Result<
 }
 
 /// The settings for the programs.
-pub fn settings(system: &System, options: &Options, queues: u16) -> DqaSettings {
+pub fn settings(system: &System, journal: &Journal) -> DqaSettings {
+    let (options, queues) = (&journal.options, journal.queues);
     let latency_queue = latency_queue(options, queues);
     let shared = shared_of(options, queues);
     DqaSettings {
@@ -178,6 +180,7 @@ pub fn settings(system: &System, options: &Options, queues: u16) -> DqaSettings 
         },
         latency_queue,
         dscp_weights: dscp_weights(),
+        priority_queues: journal.priority_queues.map(QueueSet),
         ..DqaSettings::default()
     }
 }
@@ -297,7 +300,8 @@ mod tests {
             pools: true,
             ..Options::default()
         };
-        let settings = settings(&system, &options, 8);
+        let journal = Journal::new(&system, &Link::default(), "/pins".into(), 8, options);
+        let settings = settings(&system, &journal);
         assert_eq!(settings.latency_queue, Some(7));
         assert_eq!(
             settings.pools,

@@ -271,7 +271,9 @@ impl Controller {
         }
         let device = Device::read(&self.system, &link.name)?;
         let has_one = self.journal.aside == Some(Aside::OneQueue);
-        let news = is_news(device.managed_queues(), self.journal.queues, has_one);
+        let news = is_news(device.managed_queues(), self.journal.queues, has_one)
+            || (self.journal.aside.is_none()
+                && device.disciplines.priority_queues != self.journal.priority_queues);
         if news {
             self.reload(&device)?;
         }
@@ -314,8 +316,7 @@ impl Controller {
 
     /// Lets packets pass untouched, and undoes the changes that chosen queues need.
     fn step_aside(&mut self, reason: Aside) -> Result<(), NicError> {
-        let mut settings =
-            attach::settings(&self.system, &self.journal.options, self.journal.queues);
+        let mut settings = attach::settings(&self.system, &self.journal);
         settings.enabled = false;
         self.dqa.set(&settings)?;
         if let Some(before) = self.journal.sizes {
@@ -332,7 +333,7 @@ impl Controller {
 
     /// Resumes after the programs stepped aside.
     fn resume(&mut self) -> Result<(), NicError> {
-        let settings = attach::settings(&self.system, &self.journal.options, self.journal.queues);
+        let settings = attach::settings(&self.system, &self.journal);
         self.dqa.set(&settings)?;
         self.effect = Effect::new(self.dqa.counters()?);
         if let Some((pusher, weights)) = &mut self.weights {
@@ -366,7 +367,12 @@ impl Controller {
         }
         let by_user = self.journal.aside == Some(Aside::XpsMaps);
         // Queues in the settings must exist at every moment.
-        let settings = attach::settings(&self.system, &self.journal.options, queues);
+        let next = Journal {
+            queues,
+            priority_queues: device.disciplines.priority_queues,
+            ..self.journal.clone()
+        };
+        let settings = attach::settings(&self.system, &next);
         if queues > self.journal.queues {
             self.dqa.set_queues(queues)?;
             self.dqa.set(&settings)?;
@@ -374,8 +380,10 @@ impl Controller {
             self.dqa.set(&settings)?;
             self.dqa.set_queues(queues)?;
         }
-        self.journal.aside = None;
-        self.journal.queues = queues;
+        self.journal = Journal {
+            aside: None,
+            ..next
+        };
         if by_user {
             return self.step_aside(Aside::XpsMaps);
         }

@@ -80,6 +80,9 @@ pub struct Journal {
     /// Whether weights were set, so that they must be taken back.
     #[serde(default, alias = "weights_told")]
     pub weights_set: bool,
+    /// The queues of the traffic class of each priority, a bit for each; none without classes.
+    #[serde(default)]
+    pub priority_queues: [u64; 16],
     /// Why the programs step aside; absent while they work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub aside: Option<Aside>,
@@ -108,6 +111,7 @@ impl Journal {
             sizes: None,
             weight_interface: None,
             weights_set: false,
+            priority_queues: [0; 16],
             aside: None,
             not_carried: BTreeMap::new(),
         }

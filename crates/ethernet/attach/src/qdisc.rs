@@ -1,6 +1,6 @@
 //! The queueing disciplines of a device, and the programs on its egress.
 //!
-//! Limits: only kind and parent are kept, no parameters. Source: rtnetlink(7), `linux/pkt_sched.h`.
+//! Limits: only kind and parent are kept, and the traffic classes of `mqprio`. Source: rtnetlink(7), `linux/pkt_sched.h`.
 
 use crate::error::NicError;
 use crate::link::Route;
@@ -18,6 +18,10 @@ const ETH_P_ALL: u16 = 3;
 const TCA_KIND: u16 = 1;
 const TCA_OPTIONS: u16 = 2;
 const TCA_BPF_NAME: u16 = 7;
+/// `struct tc_mqprio_qopt`: number of classes, class of each priority, flag, then number and first of each class's queues.
+const MQPRIO_BYTES: usize = 82;
+const MQPRIO_COUNTS: usize = 18;
+const PRIORITIES: usize = 16;
 /// `struct tcmsg`: family, padding, device, handle, parent, info.
 const HEADER_BYTES: usize = 20;
 /// The parent of the root discipline, and of clsact.
@@ -58,6 +62,9 @@ pub struct Filter {
 pub struct Disciplines {
     /// All disciplines in the kernel's order.
     pub all: Vec<Discipline>,
+    /// The queues of the traffic class of each priority, by `mqprio`; empty without classes.
+    #[serde(skip)]
+    pub priority_queues: [u64; PRIORITIES],
 }
 
 impl Disciplines {
@@ -107,17 +114,19 @@ impl Disciplines {
 /// Reads the disciplines of the device with that index.
 pub fn read(route: &mut Route, index: u32) -> Result<Disciplines, NicError> {
     let request = dump(RTM_GETQDISC, index, 0);
-    let mut all = Vec::new();
+    let mut disciplines = Disciplines::default();
     route.ask("list queueing disciplines", &request, |kind, payload| {
         let parsed = (kind == RTM_NEWQDISC).then(|| parse(payload)).flatten();
         // The kernel lists the disciplines of all devices.
-        all.extend(
-            parsed
-                .filter(|(device, _)| *device == index)
-                .map(|(_, discipline)| discipline),
-        );
+        let Some((_, discipline)) = parsed.filter(|(device, _)| *device == index) else {
+            return;
+        };
+        if discipline.kind == "mqprio" && discipline.parent == ROOT {
+            disciplines.priority_queues = priority_queues(payload).unwrap_or_default();
+        }
+        disciplines.all.push(discipline);
     })?;
-    Ok(Disciplines { all })
+    Ok(disciplines)
 }
 
 /// The programs on the device's egress; `None` without clsact.
@@ -169,6 +178,22 @@ pub fn parse(payload: &[u8]) -> Option<(u32, Discipline)> {
     Some((word(payload, 4)?, discipline))
 }
 
+/// The queues of the class of each priority, of a message about `mqprio`. Queues above 64 are not managed.
+fn priority_queues(payload: &[u8]) -> Option<[u64; PRIORITIES]> {
+    let attributes = Attributes::new(payload.get(HEADER_BYTES..)?);
+    let options = attributes.bytes(TCA_OPTIONS)?.get(..MQPRIO_BYTES)?;
+    let short = |at: usize| u32::from(u16::from_ne_bytes([options[at], options[at + 1]]));
+    let mut queues = [0; PRIORITIES];
+    for (priority, queues) in queues.iter_mut().enumerate() {
+        let class = usize::from(options[1 + priority]) % PRIORITIES;
+        let count = short(MQPRIO_COUNTS + 2 * class);
+        let first = short(MQPRIO_COUNTS + 2 * (PRIORITIES + class));
+        let all = u64::MAX.checked_shr(64_u32.saturating_sub(count));
+        *queues = all.unwrap_or(0).checked_shl(first).unwrap_or(0);
+    }
+    Some(queues)
+}
+
 /// The filter of a message; `None` for the message of a whole priority.
 fn filter(payload: &[u8]) -> Option<Filter> {
     let attributes = Attributes::new(payload.get(HEADER_BYTES..)?);
@@ -217,7 +242,10 @@ mod tests {
             ])
             .map(|bytes| parse(&bytes).unwrap().1)
             .collect();
-        let disciplines = Disciplines { all };
+        let disciplines = Disciplines {
+            all,
+            ..Disciplines::default()
+        };
         assert_eq!(disciplines.text(), "mq with 8 pfifo_fast");
         assert!(disciplines.has_clsact());
         assert_eq!(Disciplines::default().text(), "noqueue");
@@ -230,6 +258,21 @@ mod tests {
         assert_eq!(egress(&mut route, 1).unwrap(), []);
     }
 
+    #[test]
+    fn priorities_have_the_queues_of_their_class() {
+        let mut options = vec![0; MQPRIO_BYTES];
+        options[0] = 2;
+        options[1 + 5] = 1;
+        for (at, value) in [(0, 6), (1, 2), (PRIORITIES, 0), (PRIORITIES + 1, 6)] {
+            options[MQPRIO_COUNTS + 2 * at] = value;
+        }
+        let mut bytes = message("mqprio", 0x8001_0000, ROOT);
+        bytes.extend(AttributesBuilder::new().with(TCA_OPTIONS, &options).bytes());
+        let queues = priority_queues(&bytes).unwrap();
+        assert_eq!((queues[0], queues[5], queues[15]), (0x3f, 0xc0, 0x3f));
+        assert_eq!(priority_queues(&message("mqprio", 0, ROOT)), None);
+    }
+
     proptest! {
         #[test]
         fn damaged_messages_are_read_without_a_panic(at in any::<proptest::sample::Index>(), value in any::<u8>(), cut in any::<proptest::sample::Index>()) {
@@ -237,7 +280,7 @@ mod tests {
             let length = bytes.len();
             bytes[at.index(length)] = value;
             bytes.truncate(cut.index(length + 1));
-            let _ = (parse(&bytes), filter(&bytes));
+            let _ = (parse(&bytes), filter(&bytes), priority_queues(&bytes));
         }
     }
 }

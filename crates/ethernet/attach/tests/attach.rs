@@ -11,7 +11,7 @@ use isolane_ethernet_attach::link::{Route, Sizes};
 use isolane_ethernet_attach::options::{Options, Segments};
 use isolane_ethernet_attach::status::{Asked, report};
 use isolane_ethernet_attach::{Device, NicError, System, qdisc, queues};
-use isolane_ethernet_bpf::Dqa;
+use isolane_ethernet_bpf::{Dqa, FlowSnapshot};
 use lab::{Lab, intervals, run, wait_for};
 use rustix::thread::{CapabilitySet, capabilities, set_capabilities};
 use std::net::UdpSocket;
@@ -81,16 +81,15 @@ fn traffic_flows_through_attach_change_and_detach() {
     let mut dqa = Dqa::open(&journal.pins).unwrap();
     let counters = dqa.counters().unwrap();
     assert!(counters.assigned > 0, "{counters:?}");
-    let light = Options {
-        latency: true,
-        ..Options::default()
+    let light = Journal {
+        options: Options {
+            latency: true,
+            ..Options::default()
+        },
+        ..journal
     };
-    dqa.set(&isolane_ethernet_attach::attach::settings(
-        &system,
-        &light,
-        journal.queues,
-    ))
-    .unwrap();
+    dqa.set(&isolane_ethernet_attach::attach::settings(&system, &light))
+        .unwrap();
     lab.flows_move_on();
     assert_eq!(detach(&system, "v0").unwrap(), Detached::Undone);
     assert_eq!(detach(&system, "v0").unwrap(), Detached::Nothing);
@@ -581,4 +580,70 @@ fn run_until(lab: &Lab, controller: &mut Controller, is_done: fn(&[Journal]) -> 
         });
         controller.run(&stop).expect("the device is followed")
     })
+}
+
+/// Goal: a packet takes a queue of its traffic class, also after the classes change, and the kernel overrules nothing.
+/// Method: sockets of two priorities; `mqprio` gives each priority its own queues.
+#[test]
+fn flows_take_queues_of_their_traffic_class() {
+    const SOCKETS: usize = 6;
+    const SEND: &str = "import socket, sys
+        sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(6)]
+        for one in sockets:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_PRIORITY, int(sys.argv[1]))
+                one.sendto(bytes(int(sys.argv[2])), ('10.98.0.2', 9))
+";
+    /// Ethernet, IPv4 and UDP.
+    const HEADERS: u64 = 42;
+    let Some(lab) = Lab::new(8) else { return };
+    let add = |queues: &str| {
+        let words = format!(
+            "tc qdisc add dev v0 root mqprio num_tc 2 map 0 0 0 0 0 1 queues {queues} hw 0"
+        );
+        lab.in_sender(&["tc", "qdisc", "del", "dev", "v0", "root"]);
+        lab.in_sender(&words.split(' ').collect::<Vec<_>>());
+    };
+    add("6@0 2@6");
+    let system = lab.enter();
+    let journal = attach(&system, "v0", options(Segments::Off)).unwrap();
+    let mut controller = Controller::new(&system, journal.clone()).unwrap();
+    let stop = AtomicBool::new(false);
+    let dqa = Dqa::open(&journal.pins).unwrap();
+    // The size of its one packet tells a flow.
+    let queues = |priority: u32, bytes: usize| -> Vec<u16> {
+        let words = [SEND, &priority.to_string(), &bytes.to_string()];
+        lab.in_sender(&[&["python3", "-c"], &words[..]].concat());
+        let found = || -> Vec<u16> {
+            let of_size = |flow: &FlowSnapshot| flow.sent_bytes == bytes as u64 + HEADERS;
+            dqa.flows()
+                .iter()
+                .filter(of_size)
+                .map(|flow| flow.queue)
+                .collect()
+        };
+        wait_for("a flow for each socket", || found().len() == SOCKETS);
+        found()
+    };
+    let found = thread::scope(|scope| {
+        scope.spawn(|| controller.run(&stop).unwrap());
+        let mut found = vec![queues(0, 701), queues(5, 702)];
+        add("2@0 6@2");
+        wait_for("the new classes", || {
+            let now = Journal::of_device(&system, "v0").unwrap().unwrap();
+            now.priority_queues[0] == 3 && now.priority_queues[5] == 0xfc
+        });
+        found.extend([queues(0, 703), queues(5, 704)]);
+        stop.store(true, Ordering::Relaxed);
+        found
+    });
+    let allowed = [0..6, 6..8, 0..2, 2..8];
+    for (queues, allowed) in found.iter().zip(allowed) {
+        assert!(
+            queues.iter().all(|queue| allowed.contains(queue)),
+            "{found:?}"
+        );
+    }
+    let counters = dqa.counters().unwrap();
+    assert_eq!(counters.moved, 0, "{counters:?}");
+    assert_eq!(detach(&system, "v0").unwrap(), Detached::Undone);
 }

@@ -87,11 +87,18 @@ static noinline u32 hashed(u32 key, u64 among)
 	return 0;
 }
 
-/* The queues of this packet's container and of this processor, without the latency queue. */
-static always_inline u64 allowed(struct dqa_config *settings, struct dqa_container *container)
+/* The queues of this packet's traffic class: the kernel moves a packet from other queues into its class. */
+static always_inline u64 queues_of_class(struct __sk_buff *skb, struct dqa_config *settings)
 {
 	u64 all = settings->queues >= 64 ? ~0ull : (1ull << settings->queues) - 1;
-	u64 among = all;
+	u64 class = settings->priority_queues[skb->priority & (DQA_PRIORITIES - 1)] & all;
+
+	return class ? class : all;
+}
+
+/* The queues of this packet's traffic class, its container and this processor, without the latency queue. */
+static always_inline u64 allowed(struct dqa_config *settings, struct dqa_container *container, u64 among)
+{
 
 	if (settings->latency_queue < DQA_QUEUES_MAX && among & ~(1ull << settings->latency_queue))
 		among &= ~(1ull << settings->latency_queue);
@@ -156,6 +163,11 @@ verified_apart u32 assign(struct __sk_buff *skb, struct dqa_config *settings, st
 		flow->container = 0;
 	}
 	u32 held = held_queue(skb, settings, flow);
+	u64 class = queues_of_class(skb, settings);
+
+	/* The latency queue is of one class. */
+	if (latency < DQA_QUEUES_MAX && !(class >> latency & 1))
+		latency = DQA_NO_QUEUE;
 	bool sparse = latency < DQA_QUEUES_MAX && skb->len <= settings->small_bytes;
 
 	if (settings->weights == DQA_WEIGH_DSCP || (latency < DQA_QUEUES_MAX && !sparse)) {
@@ -172,9 +184,9 @@ verified_apart u32 assign(struct __sk_buff *skb, struct dqa_config *settings, st
 		queue = latency;
 		COUNT(sparse);
 	} else if (settings->enabled == DQA_BY_HASH) {
-		queue = hashed(flow->key, allowed(settings, container));
+		queue = hashed(flow->key, allowed(settings, container, class));
 	} else {
-		queue = lightest(shared, settings->queues, allowed(settings, container));
+		queue = lightest(shared, settings->queues, allowed(settings, container, class));
 		shared->last_queue = queue;
 	}
 	if (queue_of(flow->place) != queue)

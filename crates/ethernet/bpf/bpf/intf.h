@@ -19,6 +19,8 @@
 #define DQA_SETS 4096
 #define DQA_CPUS_MAX 512
 #define DQA_CONTAINERS_MAX 256
+/* Priorities of a packet; the kernel looks at the lowest four bits (`TC_BITMASK`). */
+#define DQA_PRIORITIES 16
 /* Routed flows whose container is known: as many as the default table has flows. */
 #define DQA_CARRIED_MAX 16384
 #define DQA_NO_QUEUE 0xffffffffu
@@ -131,6 +133,8 @@ struct dqa_config {
 	unsigned int fallback_ticks;
 	unsigned int dscp_weights[64];
 	unsigned long long processor_queues[DQA_CPUS_MAX];
+	/* The queues of the traffic class of each priority; 0 without classes. */
+	unsigned long long priority_queues[DQA_PRIORITIES];
 	/* Only user space reads these: whether clsact was added with the programs, and the length of a tick. */
 	unsigned int clsact_added;
 	unsigned int tick_ns;
@@ -170,7 +174,7 @@ struct dqa_counters {
 _Static_assert(sizeof(struct dqa_flow) == 64, "a flow is one cache line");
 _Static_assert(sizeof(struct dqa_set) == 256, "a set is four cache lines");
 _Static_assert(sizeof(struct dqa_state) == 64 * 26, "state");
-_Static_assert(sizeof(struct dqa_config) == 64 + 256 + 4096 + 16, "config");
+_Static_assert(sizeof(struct dqa_config) == 64 + 256 + 4096 + 128 + 16, "config");
 _Static_assert(sizeof(struct dqa_container) == 64, "a container is one cache line");
 _Static_assert(sizeof(struct dqa_counters) == 128, "counters");
 _Static_assert(DQA_PACKETS_BITS + DQA_BYTES_BITS + DQA_NUMBER_BITS == 64, "one word");

@@ -251,6 +251,9 @@ impl Dqa {
         for (place, weight) in config.dscp_weights.iter().zip(settings.dscp_weights) {
             place.store(weight, Relaxed);
         }
+        for (place, set) in config.priority_queues.iter().zip(settings.priority_queues) {
+            place.store(set.0, Relaxed);
+        }
         if let CpuPools::PerProcessor(sets) = &settings.pools {
             for (index, place) in config.processor_queues.iter().enumerate() {
                 let set = sets.get(index).copied().unwrap_or_default();

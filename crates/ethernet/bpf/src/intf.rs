@@ -12,6 +12,7 @@ pub(crate) const WAYS: usize = 4;
 pub(crate) const SETS: usize = 4096;
 pub(crate) const PROCESSORS_MAX: usize = 512;
 pub(crate) const CONTAINERS_MAX: usize = 256;
+pub(crate) const PRIORITIES: usize = 16;
 pub(crate) const NO_QUEUE: u32 = u32::MAX;
 pub(crate) const OFF: u32 = 0;
 pub(crate) const BY_LOAD: u32 = 1;
@@ -74,6 +75,7 @@ pub(crate) struct Config {
     pub(crate) fallback_ticks: AtomicU32,
     pub(crate) dscp_weights: [AtomicU32; 64],
     pub(crate) processor_queues: [AtomicU64; PROCESSORS_MAX],
+    pub(crate) priority_queues: [AtomicU64; PRIORITIES],
     pub(crate) clsact_added: AtomicU32,
     pub(crate) tick_ns: AtomicU32,
     pub(crate) preference: AtomicU32,
@@ -95,7 +97,7 @@ pub(crate) const COUNTERS: usize = 16;
 
 const _: () = assert!(size_of::<Flow>() == 64);
 const _: () = assert!(size_of::<State>() == 64 * 26);
-const _: () = assert!(size_of::<Config>() == 64 + 256 + 4096 + 16);
+const _: () = assert!(size_of::<Config>() == 64 + 256 + 4096 + 128 + 16);
 const _: () = assert!(size_of::<Container>() == 64);
 const _: () = assert!(QUEUES_MAX == isolane_ethernet_policy::titan::QUEUES_MAX as usize);
 const _: () = assert!(isolane_ethernet_policy::titan::WEIGHT_ONE == 1024);

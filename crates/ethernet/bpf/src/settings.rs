@@ -4,7 +4,7 @@
 //! [`WEIGHT_ONE`](isolane_ethernet_policy::titan::WEIGHT_ONE).
 
 use crate::EbpfError;
-use crate::intf::PROCESSORS_MAX;
+use crate::intf::{PRIORITIES, PROCESSORS_MAX};
 use isolane_ethernet_policy::titan::{QUEUES_MAX, QueueSet, WEIGHT_ONE};
 use std::path::PathBuf;
 
@@ -90,6 +90,8 @@ pub struct DqaSettings {
     pub small_bytes: u32,
     /// Weight of each code point, for [`WeightSource::Dscp`].
     pub dscp_weights: [u32; 64],
+    /// The queues of the traffic class of each priority (`SO_PRIORITY`, lowest four bits); an empty set means all queues.
+    pub priority_queues: [QueueSet; PRIORITIES],
     /// Limits of the soft NIC.
     pub gate: Option<Gate>,
     /// Queues by the flow's hash, as the kernel does it, instead of by load: to compare with under the same limits.
@@ -106,6 +108,7 @@ impl Default for DqaSettings {
             latency_queue: None,
             small_bytes: SMALL_BYTES,
             dscp_weights: [WEIGHT_ONE; 64],
+            priority_queues: [QueueSet::EMPTY; PRIORITIES],
             gate: None,
             by_hash: false,
             enabled: true,

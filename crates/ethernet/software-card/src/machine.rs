@@ -65,10 +65,7 @@ pub struct MachineStudy<'a> {
 
 /// Runs the study; `ended` gets each run, in order. A run's seed is its round. Fails if this machine lacks a part, or a program in
 /// the virtual machine fails. Nothing is left behind.
-pub fn run(
-    study: &MachineStudy<'_>,
-    ended: &mut dyn FnMut(NicResult),
-) -> Result<(), SoftNicError> {
+pub fn run(study: &MachineStudy<'_>, ended: &mut dyn FnMut(NicResult)) -> Result<(), SoftNicError> {
     let mut bed = Bed::build(study)?;
     let all = study.configs.len() * study.rounds as usize;
     let mut runs = 0;

@@ -132,6 +132,7 @@ fn both_languages_have_the_same_layout() {
         fallback_ticks,
         dscp_weights,
         processor_queues,
+        priority_queues,
         clsact_added,
         tick_ns,
         preference,
