@@ -107,6 +107,7 @@ def attached(isolane: str, device: str, ours: str) -> Iterator[None]:
     if done.returncode > 1:
         raise SystemExit(f"{' '.join(words)}: status {done.returncode}: {done.stderr.strip()}")
     status = json.loads(done.stdout)
+    print(f"card events {json.dumps(status['events'])}", flush=True)
     if status["aside"]:
         print(f"card aside {', '.join(f'{name} {value}' for name, value in status['aside'].items())}", flush=True)
     elif status["events"]["stood_aside"]:

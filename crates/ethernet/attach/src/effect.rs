@@ -68,8 +68,7 @@ impl Effect {
     /// Fewest choices for a decision: with two queues, a driver that ignores them agrees with eight of eight once in
     /// 256.
     const CHOICES_MIN: u64 = 8;
-    /// Largest tolerated share of overruled choices, percent: a socket with outstanding packets sometimes keeps its
-    /// queue.
+    /// Largest tolerated share of overruled choices, percent.
     const PERCENT_MAX: u64 = 25;
 
     /// Starts from the current counters.
@@ -77,9 +76,11 @@ impl Effect {
         Self { before: counters }
     }
 
-    /// The share of overruled choices since the last answer, percent, if it is too large.
+    /// The share of overruled choices since the last answer, percent, if it is too large. A choice that came after the kernel
+    /// had decided to keep the socket's queue is none.
     pub fn overruled(&mut self, now: DqaCounters) -> Option<u8> {
-        let chosen = now.assigned.saturating_sub(self.before.assigned);
+        let ours = |counters: DqaCounters| counters.assigned.saturating_sub(counters.socket);
+        let chosen = ours(now).saturating_sub(ours(self.before));
         if chosen < Self::CHOICES_MIN {
             return None;
         }
@@ -115,6 +116,18 @@ mod tests {
         let mut effect = Effect::new(DqaCounters::default());
         assert_eq!(effect.overruled(counted(100, 20)), None);
         assert_eq!(effect.overruled(counted(200, 60)), Some(40));
+    }
+
+    #[test]
+    fn a_choice_that_came_after_the_kernels_is_none() {
+        let mut effect = Effect::new(DqaCounters::default());
+        let mut counters = counted(20, 0);
+        counters.socket = 11;
+        assert_eq!(effect.overruled(counters), None);
+        counters.assigned += 20;
+        counters.moved += 6;
+        counters.socket += 12;
+        assert_eq!(effect.overruled(counters), Some(75));
     }
 
     #[test]

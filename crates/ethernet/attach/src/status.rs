@@ -125,8 +125,10 @@ pub struct Events {
     pub table_full: u64,
     /// Packets left to the kernel's choice because the device reported no completions.
     pub stood_aside: u64,
-    /// Times that the kernel used another queue than the chosen one.
+    /// Times that the driver or a filter used another queue than the chosen one.
     pub overruled: u64,
+    /// Assigned packets that stayed in their socket's queue, because the choice came after the kernel's decision.
+    pub kept_by_socket: u64,
     /// Packets dropped before the device sent them.
     pub dropped: u64,
     /// Flows with lost completions.
@@ -364,6 +366,7 @@ fn assemble(
             table_full: counters.full,
             stood_aside: counters.untouched,
             overruled: counters.moved,
+            kept_by_socket: counters.socket,
             dropped: counters.dropped,
             healed: counters.healed,
             evicted: counters.evicted,

@@ -359,8 +359,23 @@ static always_inline bool device_cuts(struct net_device *device, u32 kind)
 	return (device->features & needed) == needed;
 }
 
-/* The kernel used another queue than `egress` chose, since it kept the socket's earlier queue. Moves the flow's weight
- * to the queue that the kernel used; the next packets take the same queue. */
+/*
+ * Counts a choice without effect. `netdev_pick_tx` keeps a socket's queue while TCP has packets below it. TCP decides that
+ * before `egress` runs; if the last of these packets completes in between, `egress` makes a choice that comes too late, and
+ * the packet stays in the queue of its socket. This is not the driver's doing, so it counts apart.
+ */
+static always_inline void count_elsewhere(struct sk_buff *skb)
+{
+	struct sock *socket = skb->sk;
+
+	if (socket && socket->__sk_common.skc_tx_queue_mapping == skb->queue_mapping)
+		COUNT(socket);
+	else
+		COUNT(moved);
+}
+
+/* The kernel used another queue than `egress` chose. Moves the flow's weight to the queue that the kernel used; the next
+ * packets take the same queue. */
 verified_apart int follow(struct dqa_flow *flow, struct dqa_state *shared, u64 place, u32 queue, u32 bytes)
 {
 	if (!flow || !shared)
@@ -377,8 +392,7 @@ verified_apart int follow(struct dqa_flow *flow, struct dqa_state *shared, u64 p
 		__sync_fetch_and_add(&shared->bytes[queue_of(place)], -(s64)bytes);
 		__sync_fetch_and_add(&shared->bytes[queue & (DQA_QUEUES_MAX - 1)], bytes);
 	}
-	COUNT(moved);
-	return 0;
+	return 1;
 }
 
 enum ending { DONE, LOST };
@@ -508,9 +522,9 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 	if (!left) {
 		give_back(shared, place, container);
 		if (elsewhere)
-			COUNT(moved);
-	} else if (elsewhere) {
-		follow(flow, shared, place, skb->queue_mapping, gate ? rest : 0);
+			count_elsewhere(skb);
+	} else if (elsewhere && follow(flow, shared, place, skb->queue_mapping, gate ? rest : 0)) {
+		count_elsewhere(skb);
 	}
 	if (ending == DONE) {
 		COUNT_OFTEN(completed);

@@ -168,7 +168,8 @@ struct dqa_counters {
 	unsigned long long unknown;
 	unsigned long long evicted;
 	unsigned long long carried;
-	unsigned long long reserved[2];
+	unsigned long long socket;
+	unsigned long long reserved;
 };
 
 _Static_assert(sizeof(struct dqa_flow) == 64, "a flow is one cache line");

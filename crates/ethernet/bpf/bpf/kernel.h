@@ -45,8 +45,17 @@ struct skb_shared_info {
 #define SEGMENTATION_SHIFT 16
 #define SEGMENTATION_UNTRUSTED 2
 
+struct sock_common {
+	u16 skc_tx_queue_mapping;
+} from_kernel;
+
+struct sock {
+	struct sock_common __sk_common;
+} from_kernel;
+
 struct sk_buff {
 	struct net_device *dev;
+	struct sock *sk;
 	u32 len;
 	u16 queue_mapping;
 	u8 __pkt_type_offset[0];

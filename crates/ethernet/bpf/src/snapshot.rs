@@ -112,7 +112,7 @@ pub struct DqaCounters {
     pub untouched: u64,
     /// Packets dropped by the gate.
     pub gated: u64,
-    /// Times the kernel used another queue than the assigned one.
+    /// Times a driver or a filter used another queue than the assigned one.
     pub moved: u64,
     /// Packets done.
     pub completed: u64,
@@ -126,6 +126,8 @@ pub struct DqaCounters {
     pub evicted: u64,
     /// Flows without a socket at the device whose container was noted at the container's cgroup ([`crate::Dqa::carry`]).
     pub carried: u64,
+    /// Of `assigned`, those for a packet whose socket the kernel let keep its queue.
+    pub socket: u64,
 }
 
 impl DqaCounters {
@@ -147,6 +149,7 @@ impl DqaCounters {
             unknown: next(),
             evicted: next(),
             carried: next(),
+            socket: next(),
         }
     }
 }

@@ -176,6 +176,11 @@ impl Bed {
             let times: Vec<f64> = serde_json::from_str(json).map_err(|_| invalid())?;
             let us: Vec<f64> = times.iter().map(|ms| ms * 1_000.0).collect();
             self.measured.as_mut().ok_or_else(invalid)?.ping_us = record::quantiles(&us);
+        } else if let Some(json) = line.strip_prefix("card events ") {
+            let events: BTreeMap<String, u64> =
+                serde_json::from_str(json).map_err(|_| invalid())?;
+            let result = self.measured.as_mut().ok_or_else(invalid)?;
+            result.counts.extend(events);
         } else if let Some(reason) = line.strip_prefix("card aside ") {
             let result = self.measured.as_mut().ok_or_else(invalid)?;
             result.not_done.push(format!("{ASIDE}: {reason}"));

@@ -40,6 +40,7 @@ fn good() -> Device {
                 discipline("fq_codel", 0, 0x1_0001),
                 discipline("fq_codel", 0, 0x1_0002),
             ],
+            ..Disciplines::default()
         },
         ..Device::default()
     };

@@ -245,6 +245,7 @@ mod tests {
                 assigned: 10,
                 kept: 90,
                 overruled: 2,
+                kept_by_socket: 0,
                 ..Events::default()
             },
             fairness: Some(Fairness {
