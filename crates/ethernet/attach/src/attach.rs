@@ -30,14 +30,16 @@ use std::path::PathBuf;
 pub fn attach(system: &System, name: &str, options: Options) -> Result<Journal, NicError> {
     options.check()?;
     containers::check(system, &options)?;
-    attach_again(system, name, options)
+    attach_again(system, name, options, None)
 }
 
-/// Attaches with options that were checked when the device was first attached: containers may have ended since.
+/// Attaches with options that were checked when the device was first attached: containers may have ended since. `bond` is the
+/// bond that the device is attached with.
 pub(crate) fn attach_again(
     system: &System,
     name: &str,
     options: Options,
+    bond: Option<&str>,
 ) -> Result<Journal, NicError> {
     let device = Device::read(system, name)?;
     device.refuse_software(system)?;
@@ -58,6 +60,7 @@ pub(crate) fn attach_again(
     }
     let containers = containers::list(system, &options);
     let mut journal = Journal::new(system, link, pins(link)?, queues, options);
+    journal.upper = bond.map(str::to_owned);
     journal.maps = queues::saved_maps(system, name);
     journal.priority_queues = device.disciplines.priority_queues;
     journal.save(system)?;
@@ -273,13 +276,13 @@ mod tests {
     #[test]
     fn devices_above_others_are_refused_with_those_below() {
         let device = Device {
-            name: "bond0".to_owned(),
+            name: "br0".to_owned(),
             lower: vec!["eth0".to_owned(), "eth1".to_owned()],
             queues: vec![Queue::default(); 16],
             ..Device::default()
         };
         let error = check(&device).unwrap_err();
-        let wanted = "bond0 sends through eth0, eth1: attach those instead";
+        let wanted = "br0 sends through eth0, eth1: attach those instead";
         assert!(
             error.is_bad_input() && error.to_string() == wanted,
             "{error}"

@@ -433,8 +433,13 @@ impl Controller {
             if links.iter().any(|link| back(&link)) && queues > 1 {
                 let options = self.journal.options.clone();
                 // A driver that is still setting up its device rejects requests: retry.
-                if let Ok(again) = attach::attach_again(&self.system, &name, options)
-                    .and_then(|journal| Self::new(&self.system.clone(), journal))
+                if let Ok(again) = attach::attach_again(
+                    &self.system,
+                    &name,
+                    options,
+                    self.journal.upper.as_deref(),
+                )
+                .and_then(|journal| Self::new(&self.system.clone(), journal))
                 {
                     *self = again;
                     return Ok(true);

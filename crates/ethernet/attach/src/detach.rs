@@ -40,6 +40,16 @@ pub fn detach(system: &System, name: &str) -> Result<Detached, NicError> {
         return found.map(|_| Detached::Nothing);
     };
     if let Some(controller) = journal.running(system) {
+        if let Some(bond) = journal.upper {
+            return Err(NicError::Value {
+                what: "device",
+                value: name.to_owned(),
+                expected: format!(
+                    "is attached with {bond}; `isolane nic detach {bond}{}` detaches all devices of the bond",
+                    system.place()
+                ),
+            });
+        }
         end(system, controller);
     }
     let is_there = found.is_ok_and(|link| journal.is_of(link));

@@ -201,7 +201,7 @@ fn driver(system: &System, link: &Link) -> String {
 }
 
 /// The lower devices, from sysfs links.
-fn lower(system: &System, name: &str) -> Vec<String> {
+pub(crate) fn lower(system: &System, name: &str) -> Vec<String> {
     let links = system.sys().list(&format!("class/net/{name}"));
     let below = links.iter().filter_map(|link| link.strip_prefix("lower_"));
     below.map(str::to_owned).collect()

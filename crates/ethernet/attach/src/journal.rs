@@ -66,6 +66,9 @@ pub struct Journal {
     pub pins: PathBuf,
     /// Number of managed queues.
     pub queues: u16,
+    /// The bond that it is attached with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub upper: Option<String>,
     /// The user's options.
     pub options: Options,
     /// The controller; `None` before it starts and after it ends.
@@ -105,6 +108,7 @@ impl Journal {
             has_permanent_address: link.has_permanent_address,
             pins,
             queues,
+            upper: None,
             options,
             controller: None,
             maps: Vec::new(),

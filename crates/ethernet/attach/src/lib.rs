@@ -3,7 +3,7 @@
 //! * `device` - one device with everything that affects fairness and latency, from [`link`], [`qdisc`], [`queues`]
 //!   and `ethtool`; [`system`] locates the files;
 //! * [`options`] - the user's options; [`journal`] - the changes to undo;
-//! * [`mod@attach`], [`mod@detach`] - attach Titan and undo it; [`control`] - the control loop, with `push` (queue
+//! * [`mod@attach`], [`mod@detach`] - attach Titan and undo it, [`bond`] - the same for all devices of a bond; [`control`] - the control loop, with `push` (queue
 //!   weights), [`segments`] (segment sizes) and [`containers`];
 //! * [`status`] - report of an attachment, [`openmetrics`] - its metrics; [`mod@advise`] - advice on a configuration.
 //!
@@ -13,6 +13,7 @@
 
 pub mod advise;
 pub mod attach;
+pub mod bond;
 pub mod containers;
 pub mod control;
 pub mod detach;

@@ -41,6 +41,9 @@ pub(super) fn check(journal: &Journal) -> Result<(), String> {
     if !is_name(name) {
         return wrong("device", format!("{name:?}"), "the name of a device");
     }
+    if let Some(upper) = journal.upper.as_ref().filter(|upper| !is_name(upper)) {
+        return wrong("upper", format!("{upper:?}"), "the name of a bond");
+    }
     if journal.address.len() > ADDRESS_MAX {
         let value = format!("{} bytes", journal.address.len());
         return wrong("address", value, "at most 32 bytes");

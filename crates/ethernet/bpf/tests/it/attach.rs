@@ -292,7 +292,9 @@ fn a_healed_flow_keeps_its_queue_until_a_later_packet_has_left() {
             let flow = flow.expect("an entry");
             (flow.queue, flow.outstanding)
         };
-        (0..5).for_each(|_| drop(send()));
+        for _ in 0..5 {
+            send();
+        }
         let (queue, _) = entry(&dqa);
         dqa.set_patience(Duration::from_millis(50), Duration::from_secs(60));
         std::thread::sleep(Duration::from_millis(200));

@@ -580,7 +580,7 @@ fn connected_sockets_keep_the_queue_that_the_kernel_keeps() {
     const PACKETS: u64 = 50;
     in_lab("connected udp", |pins| {
         let peer = veth();
-        let mut dqa = attach("v0", Completion::HandedOver, false, pins);
+        let dqa = attach("v0", Completion::HandedOver, false, pins);
         let bound = |port| UdpSocket::bind(("10.1.0.2", port)).expect("bind");
         let receivers: Vec<UdpSocket> = peer.run(|| (7000..7000 + SOCKETS).map(bound).collect());
         let senders: Vec<UdpSocket> = receivers

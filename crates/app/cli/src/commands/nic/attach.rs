@@ -9,6 +9,7 @@ use crate::status::Status;
 use crate::text::counted;
 use anyhow::{Context, Result, bail};
 use isolane_common_linux::notify::Notify;
+use isolane_ethernet_attach::bond::{self, BondController};
 use isolane_ethernet_attach::control::{Controller, Ended};
 use isolane_ethernet_attach::journal::Journal;
 use isolane_ethernet_attach::options::{Named, Options, Segments, Weights};
@@ -75,7 +76,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let system = arguments.place.enter()?;
     let device = arguments.place.device.as_str();
     if arguments.controller {
-        return control(&system, device);
+        return control(&Target::of(&system, device)?);
     }
     if system.is_private() && !arguments.foreground {
         bail!(NicError::Kernel {
@@ -85,18 +86,80 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
                 .to_owned(),
         });
     }
-    let journal = attach::attach(&system, device, options)?;
+    let target = Target::of(&system, device)?;
+    let journals = target.attach(options)?;
     if arguments.foreground {
-        return foreground(arguments, &system, journal);
+        return foreground(arguments, &target, &journals);
     }
-    let started = start(arguments, &system, &journal);
+    let started = start(arguments, &target, &journals[0]);
     if let Err(error) = started {
         // The controller may have changed things, and the journal with them, before it failed.
-        attach::undo_latest(&system, &journal).context("and it could not be undone")?;
+        target
+            .undo(&journals)
+            .context("and it could not be undone")?;
         return Err(error);
     }
-    say(arguments, &system)?;
+    say(arguments, &target)?;
     Ok(Status::Done)
+}
+
+/// What is attached: a device, or the devices of a bond.
+struct Target<'a> {
+    system: &'a System,
+    device: &'a str,
+    is_bond: bool,
+}
+
+impl<'a> Target<'a> {
+    fn of(system: &'a System, device: &'a str) -> Result<Self, NicError> {
+        Ok(Self {
+            system,
+            device,
+            is_bond: bond::is_bond(device)?,
+        })
+    }
+
+    /// At least one journal.
+    fn attach(&self, options: Options) -> Result<Vec<Journal>, NicError> {
+        match self.is_bond {
+            true => bond::attach(self.system, self.device, options),
+            false => Ok(vec![attach::attach(self.system, self.device, options)?]),
+        }
+    }
+
+    /// At least one journal.
+    fn journals(&self) -> Result<Vec<Journal>, NicError> {
+        let found = match self.is_bond {
+            true => bond::journals(self.system, self.device)?,
+            false => Vec::from_iter(Journal::of_device(self.system, self.device)?),
+        };
+        match found.is_empty() {
+            true => Err(NicError::NotAttached {
+                place: self.system.place(),
+                device: self.device.to_owned(),
+            }),
+            false => Ok(found),
+        }
+    }
+
+    /// Controls it until `stop` is set or it ends; `started` is called when the controllers are in the journals.
+    fn control(&self, stop: &AtomicBool, started: impl FnOnce()) -> Result<Ended, NicError> {
+        if self.is_bond {
+            let mut controllers = BondController::new(self.system, self.device)?;
+            started();
+            return controllers.run(stop);
+        }
+        let mut controller = Controller::new(self.system, self.journals()?.remove(0))?;
+        started();
+        controller.run(stop)
+    }
+
+    fn undo(&self, journals: &[Journal]) -> Result<(), NicError> {
+        match self.is_bond {
+            true => bond::undo_all(self.system, self.device),
+            false => attach::undo_latest(self.system, &journals[0]),
+        }
+    }
 }
 
 fn options(arguments: &Arguments) -> Result<Options> {
@@ -122,51 +185,35 @@ fn options(arguments: &Arguments) -> Result<Options> {
     Ok(options)
 }
 
-fn own_journal(system: &System, device: &str) -> Result<Journal> {
-    let found = Journal::of_device(system, device)?;
-    Ok(found.ok_or_else(|| NicError::NotAttached {
-        place: system.place(),
-        device: device.to_owned(),
-    })?)
-}
-
 /// The process that stays.
-fn control(system: &System, device: &str) -> Result<Status> {
+fn control(target: &Target<'_>) -> Result<Status> {
     // A session of its own: the terminal that we were started from may go.
     let _ = rustix::process::setsid();
     std::env::set_current_dir("/").context("cannot leave the directory")?;
-    let mut controller = Controller::new(system, own_journal(system, device)?)?;
     let stop = stop_flag()?;
-    controller.run(&stop)?;
+    target.control(&stop, || {})?;
     Ok(Status::Done)
 }
 
-fn foreground(arguments: &Arguments, system: &System, journal: Journal) -> Result<Status> {
+fn foreground(arguments: &Arguments, target: &Target<'_>, journals: &[Journal]) -> Result<Status> {
     let stop = stop_flag()?;
-    let controlled = Controller::new(system, journal.clone()).and_then(|mut controller| {
-        if let Err(error) = say(arguments, system) {
+    let ended = target.control(&stop, || {
+        if let Err(error) = say(arguments, target) {
             output::note(&format!("isolane: {error:#}"));
         }
         // Flows have queues, and the controller is in the journal.
         Notify::from_environment()
-            .ready_in_time(&format!("flows of {} have queues", arguments.place.device));
-        let ended = controller.run(&stop)?;
-        Ok((ended, controller.journal().clone()))
+            .ready_in_time(&format!("flows of {} have queues", target.device));
     });
-    let (ended, journal) = match controlled {
-        Ok(ended) => ended,
-        Err(error) => {
-            attach::undo_latest(system, &journal).context("and it could not be undone")?;
-            return Err(error.into());
-        }
-    };
-    Ok(match ended {
-        Ended::Stopped => {
-            attach::undo(system, &journal)?;
-            Status::Interrupted
-        }
+    if matches!(ended, Err(_) | Ok(Ended::Stopped)) {
+        target
+            .undo(journals)
+            .context("and it could not be undone")?;
+    }
+    Ok(match ended? {
+        Ended::Stopped => Status::Interrupted,
         Ended::Gone => bail!(NicError::Gone {
-            device: arguments.place.device.clone(),
+            device: target.device.to_owned(),
         }),
         Ended::Detached => Status::Done,
     })
@@ -184,7 +231,8 @@ fn stop_flag() -> Result<Arc<AtomicBool>> {
 const LOG_MAX: u64 = 64 << 10;
 
 /// Starts the controller and waits until it says that it runs.
-fn start(arguments: &Arguments, system: &System, journal: &Journal) -> Result<()> {
+fn start(arguments: &Arguments, target: &Target<'_>, journal: &Journal) -> Result<()> {
+    let system = target.system;
     let (private, log) = (system.make_private()?, journal.log());
     let file = private
         .create(&log)
@@ -202,10 +250,8 @@ fn start(arguments: &Arguments, system: &System, journal: &Journal) -> Result<()
     let mut child = command.spawn().context("cannot start a controller")?;
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
-        if own_journal(system, &arguments.place.device)?
-            .running(system)
-            .is_some()
-        {
+        let is_controlled = |journal: &Journal| journal.running(system).is_some();
+        if target.journals()?.iter().all(is_controlled) {
             return Ok(());
         }
         if child
@@ -227,32 +273,44 @@ fn start(arguments: &Arguments, system: &System, journal: &Journal) -> Result<()
     bail!("the controller did not start: {}", said.trim())
 }
 
-fn say(arguments: &Arguments, system: &System) -> Result<()> {
-    let journal = own_journal(system, &arguments.place.device)?;
-    let controller = journal.running(system).map(|controller| controller.process);
+fn say(arguments: &Arguments, target: &Target<'_>) -> Result<()> {
+    let journals = target.journals()?;
+    let controller = |journal: &Journal| {
+        let controller = journal.running(target.system);
+        controller.map(|controller| controller.process)
+    };
     if arguments.json {
-        return output::print_json(&Attached {
-            device: &journal.device,
-            queues: journal.queues,
-            options: &journal.options,
-            controller,
-        });
+        let mut attached: Vec<Attached<'_>> = Vec::new();
+        for journal in &journals {
+            attached.push(Attached {
+                device: &journal.device,
+                queues: journal.queues,
+                options: &journal.options,
+                controller: controller(journal),
+            });
+        }
+        return match target.is_bond {
+            true => output::print_json(&attached),
+            false => output::print_json(&attached[0]),
+        };
     }
-    let netns = system.place();
-    let mut text = format!(
-        "{}: {}, each flow is given the lightest; controlled by process {}, which checks each second that flows get it\n",
-        journal.device,
-        counted(u64::from(journal.queues), "queue"),
-        controller.unwrap_or_default()
-    );
-    if let Some(name) = &journal.weight_interface {
-        text.push_str(&format!("Queue weights go to the device by {name}.\n"));
-    } else {
-        text.push_str("The device takes no queue weights: it serves its queues in turn.\n");
+    let mut text = String::new();
+    for journal in &journals {
+        text.push_str(&format!(
+            "{}: {}, each flow is given the lightest; controlled by process {}, which checks each second that flows get it\n",
+            journal.device,
+            counted(u64::from(journal.queues), "queue"),
+            controller(journal).unwrap_or_default()
+        ));
+        text.push_str(&match &journal.weight_interface {
+            Some(name) => format!("Queue weights go to the device by {name}.\n"),
+            None => "The device takes no queue weights: it serves its queues in turn.\n".to_owned(),
+        });
     }
     text.push_str(&format!(
         "isolane nic status {0}{netns} shows it, isolane nic detach {0}{netns} ends it.\n",
-        journal.device
+        target.device,
+        netns = target.system.place()
     ));
     output::print(&text)
 }

@@ -4,6 +4,7 @@ use super::Place;
 use crate::output;
 use crate::status::Status;
 use anyhow::Result;
+use isolane_ethernet_attach::bond;
 use isolane_ethernet_attach::detach::{Detached, detach};
 
 /// Arguments of `isolane nic detach`.
@@ -16,7 +17,12 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let system = arguments.place.enter()?;
     let device = &arguments.place.device;
-    let said = match detach(&system, device)? {
+    // The device may be gone.
+    let detached = match bond::is_bond(device) {
+        Ok(true) => bond::detach(&system, device)?,
+        _ => detach(&system, device)?,
+    };
+    let said = match detached {
         Detached::Undone => "is as it was before",
         Detached::Gone => "is gone; what was left of the attachment is removed",
         Detached::Nothing => "was not attached",

@@ -5,7 +5,7 @@ use crate::output;
 use crate::status::Status;
 use anyhow::Result;
 use isolane_ethernet_attach::status::{Asked, report};
-use isolane_ethernet_attach::{NicError, openmetrics};
+use isolane_ethernet_attach::{NicError, bond, openmetrics};
 use std::time::Duration;
 
 /// Arguments of `isolane nic status`.
@@ -37,19 +37,31 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         fairness: measured.then(|| Duration::from_secs(arguments.seconds)),
         cost: arguments.cost,
     };
-    let report = match report(&system, &arguments.place.device, asked) {
-        Ok(report) => report,
+    let device = arguments.place.device.as_str();
+    let is_bond = bond::is_bond(device)?;
+    let reports = match is_bond {
+        true => bond::reports(&system, device, asked),
+        false => report(&system, device, asked).map(|report| vec![report]),
+    };
+    let reports = match reports {
+        Ok(reports) => reports,
         Err(error @ NicError::NotAttached { .. }) => {
             output::note(&format!("isolane: {error}"));
             return Ok(Status::No);
         }
         Err(error) => return Err(error.into()),
     };
-    let is_effective = report.aside.is_none();
+    let is_effective = reports.iter().all(|report| report.aside.is_none());
     match (arguments.json, arguments.openmetrics) {
-        (true, _) => output::print_json(&report)?,
-        (_, true) => output::print(&openmetrics::render(&[report]))?,
-        _ => output::print(&view::text(&report, arguments.flows))?,
+        (true, _) if is_bond => output::print_json(&reports)?,
+        (true, _) => output::print_json(&reports[0])?,
+        (_, true) => output::print(&openmetrics::render(&reports))?,
+        _ => {
+            let texts = reports
+                .iter()
+                .map(|report| view::text(report, arguments.flows));
+            output::print(&texts.collect::<Vec<_>>().join("\n"))?;
+        }
     }
     Ok(match is_effective {
         true => Status::Done,

@@ -2,8 +2,10 @@
 
 use super::{Place, view};
 use crate::commands::rdma::top::Views;
+use crate::inputs::bad;
 use crate::status::Status;
-use anyhow::Result;
+use anyhow::{Result, bail};
+use isolane_ethernet_attach::bond;
 use isolane_ethernet_attach::status::{Asked, report};
 
 const AFTER: &str =
@@ -21,6 +23,13 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let system = arguments.place.enter()?;
+    let device = &arguments.place.device;
+    if bond::is_bond(device)? {
+        bail!(bad(format!(
+            "{device} is a bond: name one of its devices, or use `isolane nic status {device}{}`",
+            system.place()
+        )));
+    }
     let asked = Asked {
         fairness: Some(arguments.views.interval),
         cost: false,
