@@ -106,23 +106,6 @@ impl Lab {
         run(&all).expect("a command in the sender's namespace")
     }
 
-    /// Runs a command in the sender's namespace; false, with the reason printed, where this kernel lacks a module for it.
-    pub(crate) fn kernel_can(&self, line: &str) -> bool {
-        let words = line.split(' ');
-        let all: Vec<&str> = ["ip", "netns", "exec", &self.sender]
-            .into_iter()
-            .chain(words)
-            .collect();
-        match run(&all) {
-            Ok(_) => true,
-            Err(reason) if reason.contains("nknown") => {
-                eprintln!("skipped: {reason}");
-                false
-            }
-            Err(reason) => panic!("{reason}"),
-        }
-    }
-
     /// Bytes and packets that the sender's device has sent. One line of the kernel contains both; two reads would be of
     /// different times on a busy machine.
     pub(crate) fn sent(&self) -> (u64, u64) {

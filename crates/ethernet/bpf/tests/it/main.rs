@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 mod attach;
+mod kept;
 mod model;
 mod support;
 mod traffic;
