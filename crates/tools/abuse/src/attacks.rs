@@ -4,6 +4,7 @@
 //! and more until the honest client has finished. After `LONGEST` it ends in any case.
 
 use crate::socket::{Connection, Place};
+use crate::stopped;
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::io::IoSlice;
@@ -64,6 +65,8 @@ pub enum Attack {
     Noise,
     /// Sends many descriptors with each message.
     Descriptors,
+    /// A process that stops amid its requests ([`crate::stopped`]).
+    Stopped,
 }
 
 impl Attack {
@@ -80,6 +83,7 @@ impl Attack {
             Self::Churn,
             Self::Noise,
             Self::Descriptors,
+            Self::Stopped,
         ];
         all.into_iter()
             .filter(move |attack| local || *attack != Self::Descriptors)
@@ -87,6 +91,11 @@ impl Attack {
 
     /// Runs until it is `over`. It waits at `began` when it has opened its connections.
     pub fn run(self, target: &Target, began: &Barrier, over: &AtomicBool) {
+        if self == Self::Stopped {
+            let _peer = stopped::start(&target.place, &target.request, target.crowd / 2);
+            began.wait();
+            return rounds(over).for_each(drop);
+        }
         let half = &target.request[..target.request.len() / 2];
         let mut held = Vec::new();
         let count = match self {
@@ -104,7 +113,7 @@ impl Attack {
         }
         began.wait();
         match self {
-            Self::Silent | Self::HalfRequest | Self::HalfClosed => {
+            Self::Silent | Self::HalfRequest | Self::HalfClosed | Self::Stopped => {
                 rounds(over).for_each(drop);
             }
             Self::Trickle => trickle(target, held, over),

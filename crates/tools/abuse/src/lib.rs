@@ -5,8 +5,8 @@
 //! meanwhile an honest client makes requests one after the other ([`check`]). Every honest request must be answered,
 //! and the service's open descriptors must stay in their bound. After an attack the service must have closed its
 //! connections; at the end its memory must have stayed in its bound. Units: bytes, connections. Limits: an attacker is
-//! one local process; it does not stop processes, fill disks or set clocks. A peer that is stopped is to a service like
-//! one that reads nothing. Every attack is bounded in count and time. [`kills`] has the kills.
+//! one local process; it does not fill disks or set clocks. Every attack is bounded in count and time. [`kills`] has the
+//! kills.
 
 #![forbid(unsafe_code)]
 
@@ -14,6 +14,7 @@ mod attacks;
 pub mod kills;
 pub mod process;
 mod socket;
+pub mod stopped;
 
 pub use attacks::{Attack, Target};
 pub use process::Running;
@@ -41,7 +42,7 @@ pub fn check(running: &Running, target: &Target, honest: &Honest<'_>) -> Result<
     let memory = running.peak_memory();
     let descriptors = running.descriptors() + MORE_DESCRIPTORS;
     for attack in Attack::all_on(&target.place) {
-        during(attack, running, target, honest)
+        check_one(attack, running, target, honest)
             .and_then(|()| closed(running, descriptors))
             .map_err(|reason| format!("{attack:?}: {reason}"))?;
     }
@@ -60,8 +61,8 @@ pub fn check(running: &Running, target: &Target, honest: &Honest<'_>) -> Result<
 /// One honest request; the reason if it has no answer.
 pub type Honest<'a> = dyn Fn() -> Result<(), String> + 'a;
 
-/// Honest requests while `attack` is under way.
-fn during(
+/// Runs one attack with an honest client beside it. The error is what the service did wrong meanwhile.
+pub fn check_one(
     attack: Attack,
     running: &Running,
     target: &Target,

@@ -47,6 +47,25 @@ impl Place {
         Ok(Connection(socket))
     }
 
+    /// A line that [`Place::of_text`] reads.
+    pub(crate) fn to_text(&self) -> String {
+        match self {
+            Self::Tcp(address) => format!("tcp {address}"),
+            Self::Unix(path) => format!("unix {}", path.display()),
+            Self::Messages(path) => format!("messages {}", path.display()),
+        }
+    }
+
+    /// Panics if [`Place::to_text`] has not written it.
+    pub(crate) fn of_text(text: &str) -> Self {
+        match text.split_once(' ') {
+            Some(("tcp", address)) => Self::Tcp(address.parse().expect("an address")),
+            Some(("unix", path)) => Self::Unix(path.into()),
+            Some(("messages", path)) => Self::Messages(path.into()),
+            _ => panic!("{text:?} is no place"),
+        }
+    }
+
     /// Whether descriptors can be sent over it.
     pub fn is_local(&self) -> bool {
         !matches!(self, Self::Tcp(_))

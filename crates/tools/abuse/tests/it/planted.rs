@@ -2,7 +2,7 @@
 
 use crate::services::{port_of, remember};
 use crate::{over_tcp, port};
-use isolane_tools_abuse::{Place, Running, Target, check};
+use isolane_tools_abuse::{Attack, Place, Running, Target, check, check_one};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -91,13 +91,13 @@ fn answer(stream: TcpStream, defect: &str) {
     }
 }
 
-/// What the check says about the service with this defect.
-fn verdict(defect: &str) -> Result<(), String> {
+/// What the check says about the service with this defect, with all attacks or this one.
+fn verdict(defect: &str, attack: Option<Attack>) -> Result<(), String> {
     let running = Running::start(defect);
     let target = Target {
         place: Place::Tcp(port(&running)),
         request: REQUEST.to_vec(),
-        crowd: 100,
+        crowd: 200,
         memory_max: 64 << 20,
         // The leak must be found after an attack, not during it.
         descriptors_max: match defect {
@@ -105,19 +105,28 @@ fn verdict(defect: &str) -> Result<(), String> {
             _ => PLACES + 20,
         },
     };
-    check(
-        &running,
-        &target,
-        &|| match over_tcp(port(&running), REQUEST)?.as_str() {
-            "yes\n" => Ok(()),
-            other => Err(format!("{other:?}")),
-        },
-    )
+    let honest = || match over_tcp(port(&running), REQUEST)?.as_str() {
+        "yes\n" => Ok(()),
+        other => Err(format!("{other:?}")),
+    };
+    match attack {
+        None => check(&running, &target, &honest),
+        Some(attack) => check_one(attack, &running, &target, &honest),
+    }
 }
 
 #[test]
 fn a_service_without_a_defect_passes() {
-    assert_eq!(verdict("none"), Ok(()));
+    assert_eq!(verdict("none", None), Ok(()));
+}
+
+#[test]
+fn a_stopped_peer_finds_defects_alone() {
+    let found = |defect| verdict(defect, Some(Attack::Stopped)).expect_err(defect);
+    let one = found("serves one after the other");
+    assert!(one.contains("an honest client has no answer"), "{one}");
+    let more = found("has no bound");
+    assert!(more.contains("open descriptors, 84 are the most"), "{more}");
 }
 
 #[test]
@@ -136,7 +145,7 @@ fn every_planted_defect_is_found() {
     std::thread::scope(|scope| {
         for (defect, wanted) in cases {
             scope.spawn(move || {
-                let found = verdict(defect).expect_err(defect);
+                let found = verdict(defect, None).expect_err(defect);
                 assert!(found.contains(wanted), "{defect}: {found}");
             });
         }

@@ -15,6 +15,7 @@ use isolane_rpc::quota::server::Server as QuotaServer;
 use isolane_study_testbed_verbs::identity;
 use isolane_study_testbed_verbs::listen::{ListenOptions, Listener};
 use isolane_tools_abuse::process::serve_until_killed;
+use isolane_tools_abuse::stopped;
 use isolaned::config::{Config, DeviceConfig};
 use isolaned::governor::Governor;
 use isolaned::peers::{Peers, Targets};
@@ -46,6 +47,7 @@ pub(crate) fn serve(role: &str, folder: &Path) {
         "nic-detach" => return limits::nic_detach(folder),
         "marks" => return limits::marks(folder),
         "connections" => return limits::connections(folder),
+        stopped::ROLE => return stopped::peer(folder),
         "quota" => quota(
             &format!("listen = \"unix:{}/socket\"", folder.display()),
             folder,
