@@ -1,5 +1,8 @@
 //! Files below a root directory: `/` on a machine, a test tree otherwise.
 //!
+//! The files of RDMA devices may be elsewhere: a program under `isolane rdma emulate` finds those of its emulated devices
+//! in the directory that [`EMULATED_VARIABLE`] names ([`Root::with_emulated_devices`]).
+//!
 //! The kernel's files are small texts that may vanish between listing and reading, or return EINVAL if they have no
 //! value (an unused GID entry). [`Root::text`] treats all of that as absent; [`Root::read`] returns the reason.
 
@@ -12,29 +15,57 @@ use std::path::{Path, PathBuf};
 /// process or mount tables are cut.
 const READ_LIMIT_BYTES: u64 = 4 << 20;
 
+/// The environment variable with the directory in which a program finds the files of its emulated RDMA devices.
+pub const EMULATED_VARIABLE: &str = "ISOLANE_EMULATE_ROOT";
+
+/// How the paths of RDMA devices' files begin.
+const OF_DEVICES: [&str; 2] = ["sys/class/infiniband", "dev/infiniband"];
+
 /// A directory in place of `/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Root(PathBuf);
+pub struct Root {
+    directory: PathBuf,
+    /// Where the files of RDMA devices are, unless they are below `directory`.
+    devices: Option<PathBuf>,
+}
 
 impl Root {
     /// This machine.
     pub fn machine() -> Self {
-        Self(PathBuf::from("/"))
+        Self::at("/")
+    }
+
+    /// This machine with the RDMA devices that libibverbs shows to this process: the emulated ones instead of the
+    /// machine's own under `isolane rdma emulate`.
+    pub fn with_emulated_devices() -> Self {
+        Self::machine().and_devices(std::env::var_os(EMULATED_VARIABLE).map(PathBuf::from))
+    }
+
+    fn and_devices(self, devices: Option<PathBuf>) -> Self {
+        Self { devices, ..self }
     }
 
     /// The tree below `directory`.
     pub fn at(directory: impl Into<PathBuf>) -> Self {
-        Self(directory.into())
+        Self {
+            directory: directory.into(),
+            devices: None,
+        }
     }
 
     /// Whether this is the machine, not a test tree.
     pub fn is_machine(&self) -> bool {
-        self.0 == Path::new("/")
+        self.directory == Path::new("/")
     }
 
     /// Real path of `path`. A leading `/` of `path` means this root.
     pub fn path(&self, path: &str) -> PathBuf {
-        self.0.join(path.trim_start_matches('/'))
+        let path = path.trim_start_matches('/');
+        let of_devices = || OF_DEVICES.iter().any(|first| path.starts_with(first));
+        match &self.devices {
+            Some(devices) if of_devices() => devices.join(path),
+            _ => self.directory.join(path),
+        }
     }
 
     /// The text of a file without surrounding white space; `None` if the file is missing or has no value.
@@ -148,6 +179,25 @@ mod tests {
         }
         let names = Root::at(directory.path()).list("/");
         assert_eq!(names, ["a", "mlx5_1", "mlx5_2", "mlx5_10"]);
+    }
+
+    #[test]
+    fn emulated_devices_replace_those_of_the_machine_and_nothing_else() {
+        let root = Root::at("/machine").and_devices(Some("/nics".into()));
+        let paths = [
+            "/sys/class/infiniband",
+            "/sys/class/infiniband_verbs/uverbs0/ibdev",
+            "/dev/infiniband/uverbs0",
+            "/sys/class/net/eth0/mtu",
+        ];
+        let real = paths.map(|path| root.path(path).display().to_string());
+        let expected = [
+            "/nics/sys/class/infiniband",
+            "/nics/sys/class/infiniband_verbs/uverbs0/ibdev",
+            "/nics/dev/infiniband/uverbs0",
+            "/machine/sys/class/net/eth0/mtu",
+        ];
+        assert_eq!(real, expected);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use anyhow::{Context, Result, ensure};
 use clap::{CommandFactory, Parser};
+use isolane_common_linux::Root;
 use isolane_common_linux::notify::Notify;
 use isolane_common_quantities::units::BitRate;
 use isolane_memory_service::service::ServiceError;
@@ -205,8 +206,9 @@ fn run(arguments: &Arguments) -> Result<()> {
     // machine with idle processors.
     let _ = rustix::process::setpriority_process(None, NICE);
     let mut rates = Vec::with_capacity(settings.config.devices.len());
+    let sysfs = Root::with_emulated_devices().path(port::SYSFS);
     for (device, port) in settings.config.devices.iter().zip(&settings.ports) {
-        let found = port::rate(Path::new(port::SYSFS), &device.name, port.number);
+        let found = port::rate(&sysfs, &device.name, port.number);
         rates.push(port::or_configured(found, device.rate)?);
     }
     let [stop, order] = signals().context("cannot wait for signals")?;

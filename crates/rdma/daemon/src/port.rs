@@ -41,9 +41,8 @@ pub fn rate(sysfs: &Path, device: &str, number: u8) -> Result<BitRate, PortError
     parse(&text).ok_or(PortError::Unreadable { file })
 }
 
-/// The rate of a port, or the configured one where sysfs does not say any. Emulated devices are not in sysfs; whether a
-/// device is there, libibverbs says when the device is opened. Where no rate is configured, the error is what was
-/// `found`.
+/// The rate of a port, or the configured one where sysfs has none. Whether the device exists, libibverbs says when the
+/// device is opened. Where no rate is configured, the error is what was `found`.
 pub fn or_configured(
     found: Result<BitRate, PortError>,
     configured: Option<BitRate>,

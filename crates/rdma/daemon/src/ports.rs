@@ -11,7 +11,6 @@ use crate::settings::Settings;
 use crate::worker::Worker;
 use isolane_common_linux::root::Root;
 use isolane_common_quantities::units::Duration;
-use isolane_rdma_emulated_verbs::connection::Connection;
 use isolane_rdma_inventory::counters::{self, Counter, Extra, Snapshot, Window};
 use std::os::fd::BorrowedFd;
 
@@ -75,12 +74,9 @@ impl PortWatch {
 
 /// Reads the two counters.
 fn read(device: &str, port: u32) -> Snapshot {
-    let extra = Extra {
-        emulator: Connection::counters(device).unwrap_or_default(),
-        ..Extra::default()
-    };
+    let root = Root::with_emulated_devices();
     let wanted = |counter| COUNTERS.contains(&counter);
-    counters::read_if(&Root::machine(), device, port, &extra, wanted, now_ns())
+    counters::read_if(&root, device, port, &Extra::default(), wanted, now_ns())
 }
 
 /// Whether the driver has both counters. Soft-RoCE counts packets but no bytes.

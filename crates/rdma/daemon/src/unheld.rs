@@ -73,16 +73,20 @@ impl Watch {
 
 fn look(finder: &mut Finder, asked: &Asked) -> Answer {
     let since_ns = now_ns();
-    // A kernel without RDMA devices has no list; emulated devices are found by libraries.
-    let inventory = Connection::open()
-        .and_then(|mut connection| Inventory::read(&mut connection, None))
-        .unwrap_or_default();
+    let root = Root::with_emulated_devices();
+    // A kernel without RDMA devices has no list.
+    let by_kernel = || {
+        let opened = Connection::open();
+        opened.and_then(|mut connection| Inventory::read(&mut connection, None))
+    };
+    let inventory =
+        Inventory::of_emulated(&root, None).unwrap_or_else(|| by_kernel().unwrap_or_default());
     let compared = Compared {
         devices: &asked.devices,
         sessions: Some(&asked.sessions),
         without: &[std::process::id()],
     };
-    let mut found = finder.find(&Root::machine(), &inventory, compared);
+    let mut found = finder.find(&root, &inventory, compared);
     found.truncate(FOUND_MAX);
     Answer {
         found,

@@ -2,13 +2,11 @@
 
 use crate::attributes::DeviceFacts;
 use crate::wire::{
-    COUNTERS, HOST_VARIABLE, MESSAGE_MAX, PROBE, Reader, SOCKET_VARIABLE, VERSION, Writer, op,
-    receive, send,
+    HOST_VARIABLE, MESSAGE_MAX, PROBE, Reader, SOCKET_VARIABLE, VERSION, Writer, op, receive, send,
 };
 use rustix::fd::OwnedFd;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
-use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::os::fd::AsRawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -127,20 +125,6 @@ impl Connection {
                 Err(errno)
             }
         }
-    }
-
-    /// The counters of the emulated device `name` by their names in [`COUNTERS`]; `None` where the program does not run under
-    /// `isolane rdma emulate`, or has no such device.
-    pub fn counters(name: &str) -> Option<BTreeMap<String, u64>> {
-        std::env::var_os(SOCKET_VARIABLE)?;
-        let host: u64 = name.strip_prefix(DEVICE_PREFIX)?.parse().ok()?;
-        let connection = Self::new().ok()?;
-        let request = Writer::of(&[op::COUNTERS, VERSION, host]);
-        let answer = connection.call(&request).ok()?;
-        let mut reader = answer.reader();
-        let named = COUNTERS.into_iter();
-        let named = named.map(|counter| Some((counter.to_owned(), reader.word()?)));
-        named.collect()
     }
 
     /// The socket, in place of a device's file.

@@ -13,7 +13,7 @@ use rustix::net::{
 use std::io::{IoSlice, IoSliceMut};
 
 /// Version of this protocol: both ends compare it.
-pub const VERSION: u64 = 5;
+pub const VERSION: u64 = 6;
 /// Longest message, bytes.
 pub const MESSAGE_MAX: usize = 32 << 10;
 /// Most scatter-gather elements of one work request.
@@ -28,27 +28,6 @@ pub const PROBE: u64 = 0x6973_6f6c_616e_6521;
 pub const SOCKET_VARIABLE: &str = "ISOLANE_EMULATE";
 /// The environment variable with the number of the host whose device alone is shown.
 pub const HOST_VARIABLE: &str = "ISOLANE_EMULATE_HOST";
-
-/// The counters of a device in an answer, in their order. They count since the broker began: packets, bytes with their
-/// headers, events; pause times in microseconds of real time.
-pub const COUNTERS: [&str; 16] = [
-    "tx_vport_rdma_unicast_bytes",
-    "tx_vport_rdma_unicast_packets",
-    "rx_vport_rdma_unicast_bytes",
-    "rx_vport_rdma_unicast_packets",
-    "loopback_bytes",
-    "tx_prio3_pause",
-    "rx_prio3_pause",
-    "tx_prio3_pause_duration",
-    "rx_prio3_pause_duration",
-    "icm_cache_miss",
-    "mtt_cache_miss",
-    "mpt_cache_miss",
-    "receive_wqe_cache_miss",
-    "np_cnp_sent",
-    "rp_cnp_handled",
-    "out_of_sequence",
-];
 
 /// Operations.
 pub mod op {
@@ -74,8 +53,6 @@ pub mod op {
     pub const ALLOC_MW: u64 = 19;
     pub const DEALLOC_MW: u64 = 20;
     pub const REREG_MR: u64 = 21;
-    /// Of a host's device; needs no open device. The answer has [`super::COUNTERS`], in their order.
-    pub const COUNTERS: u64 = 22;
     pub const RESIZE_CQ: u64 = 23;
     /// First message of a connection for connection management ([`crate::cm`]): such a connection has no device.
     pub const CM_OPEN: u64 = 40;

@@ -1,8 +1,8 @@
-//! The directory of a broker: its socket, and the links that programs load.
+//! The directory of a broker: its socket, the links that programs load, and the devices' files.
 //!
 //! Problem: a broker that is killed leaves its directory, and the next one must not be stopped by it. Method: a broker
 //! holds a lock on its directory (flock(2)), which the kernel releases when the process ends. A directory that nobody
-//! holds and that has nothing but links and sockets of a broker is taken over, or removed if its name was a random one.
+//! holds and that has nothing but what a broker makes is taken over, or removed if its name was a random one.
 //! Releases before the lock: a socket that answers is a living broker's. Limits: a file that something else put there
 //! stays, and so does the directory.
 
@@ -22,6 +22,8 @@ pub const SONAME: &str = "libibverbs.so.1";
 pub const CONNECTIONS: &str = "librdmacm.so.1";
 /// The name of the library that shows the devices' files.
 pub const FILES: &str = "libisolane_device_files.so";
+/// The directory of the devices' files ([`crate::tree`]).
+pub const TREE: &str = "isolane-devices";
 /// The broker's socket.
 pub const SOCKET: &str = "broker.sock";
 /// The socket before it listens (`isolane_common_linux::socket::listen_at`).
@@ -97,7 +99,8 @@ impl Directory {
             let (name, kind) = (entry.file_name(), entry.file_type()?);
             let is_link = kind.is_symlink() && LINKS.iter().any(|link| name == *link);
             let is_socket = kind.is_socket() && SOCKETS.iter().any(|socket| name == *socket);
-            if !is_link && !is_socket {
+            let is_tree = kind.is_dir() && name == TREE;
+            if !is_link && !is_socket && !is_tree {
                 return Err(foreign());
             }
         }
@@ -122,6 +125,11 @@ impl Directory {
         self.path.join(SOCKET)
     }
 
+    /// The directory of the devices' files.
+    pub fn tree(&self) -> PathBuf {
+        self.path.join(TREE)
+    }
+
     /// Makes a link with this name, [`SONAME`], [`CONNECTIONS`] or [`FILES`], to `file`.
     pub fn link(&self, file: &Path, name: &str) -> Result<(), Error> {
         symlink(file, self.path.join(name))
@@ -132,6 +140,7 @@ impl Directory {
             // Most are not there.
             let _ = std::fs::remove_file(self.path.join(name));
         }
+        let _ = std::fs::remove_dir_all(self.tree());
     }
 }
 
@@ -171,6 +180,7 @@ mod tests {
         for name in SOCKETS {
             UnixListener::bind(path.join(name)).unwrap();
         }
+        fs::create_dir_all(path.join(TREE).join("all/sys")).unwrap();
     }
 
     #[test]

@@ -18,6 +18,7 @@
 //! * `memory` - memory of other processes;
 //! * [`faults`] - what goes wrong on request;
 //! * `clock` - real time and the model's time;
+//! * [`tree`] - the devices' files, for tools that read no verbs; `objects` - who holds what;
 //! * [`directory`] - where programs find the broker.
 //!
 //! `docs/internals/emulator.md` explains the whole. A client may send anything: a malformed message ends the client's
@@ -36,11 +37,13 @@ mod fabric;
 pub mod facts;
 pub mod faults;
 mod memory;
+mod objects;
 mod pair;
 mod queues;
 mod requests;
 pub mod server;
 mod transfer;
+pub mod tree;
 mod work;
 
 pub use isolane_rdma_emulated_verbs::wire::{HOST_VARIABLE, SOCKET_VARIABLE};

@@ -15,13 +15,15 @@ use crate::fabric::Fabric;
 use crate::facts;
 use crate::faults::{Chances, Faults};
 use crate::memory::{Span, read};
+use crate::objects;
+use crate::tree::Tree;
 use isolane_common_linux::listener::PAUSE;
 use isolane_common_linux::peer::Peer;
 use isolane_common_linux::socket::listen_at;
 use isolane_common_quantities::units::Instant;
 use isolane_rdma_emulated_verbs::attributes::DeviceFacts;
 use isolane_rdma_emulated_verbs::wire::{
-    COUNTERS, MESSAGE_MAX, PROBE, Reader, VERSION, Writer, op, receive, send,
+    MESSAGE_MAX, PROBE, Reader, VERSION, Writer, op, receive, send,
 };
 use isolane_rdma_scenario::model::Topology;
 use isolane_rdma_scenario::profile::Profile;
@@ -66,6 +68,8 @@ pub struct Settings {
     pub chances: Chances,
     /// Path of the socket.
     pub socket: PathBuf,
+    /// Directory of the devices' files ([`crate::tree`]); it must not exist.
+    pub tree: PathBuf,
     /// Time in which a connection has to open a device: [`OPEN_TIME`].
     pub open_time: Duration,
 }
@@ -79,6 +83,11 @@ pub enum StartError {
     Model(#[from] SimError),
     #[error("socket {}: cannot be made ({reason}); give a directory that you may write to, with a short path", path.display())]
     Socket {
+        path: PathBuf,
+        reason: std::io::Error,
+    },
+    #[error("the devices' files in {} cannot be written ({reason}); give a directory on a file system with space", path.display())]
+    Files {
         path: PathBuf,
         reason: std::io::Error,
     },
@@ -99,6 +108,8 @@ pub struct Summary {
     pub rejected: u64,
     /// Connections of other users.
     pub foreign: u64,
+    /// Counters and lists of objects that could not be written to the devices' files.
+    pub unwritten: u64,
 }
 
 /// A broker that runs in a thread.
@@ -120,9 +131,19 @@ impl Broker {
             settings.seed,
         )?;
         let hosts = 0..settings.hosts as u32;
-        let devices = hosts
+        let devices: Vec<DeviceFacts> = hosts
             .map(|host| facts::of(&settings.profile, host))
             .collect();
+        let made = Tree::make(
+            &settings.tree,
+            &settings.profile,
+            &devices,
+            settings.dilation,
+        );
+        let tree = made.map_err(|reason| StartError::Files {
+            path: settings.tree.clone(),
+            reason,
+        })?;
         let path = settings.socket.clone();
         let failed = |reason: std::io::Error| StartError::Socket {
             path: path.clone(),
@@ -134,6 +155,7 @@ impl Broker {
         let mut server = Server {
             fabric: Fabric::new(nics, devices, Faults::new(settings.chances, settings.seed)),
             clock: Clock::new(settings.dilation),
+            tree,
             dilation: settings.dilation,
             listener,
             stopped,
@@ -200,6 +222,7 @@ struct Place {
 struct Server {
     fabric: Fabric,
     clock: Clock,
+    tree: Tree,
     dilation: f64,
     listener: OwnedFd,
     stopped: OwnedFd,
@@ -231,11 +254,25 @@ impl Server {
                 break;
             }
             self.take_reports(due);
+            self.count(works);
             if works {
                 self.clock.worked(begin.elapsed());
             }
         }
         self.summary()
+    }
+
+    /// Writes the devices' counters and objects when it is time.
+    fn count(&mut self, works: bool) {
+        if works {
+            self.tree.touch();
+        }
+        if self.tree.due().is_some_and(|due| due <= Wall::now()) {
+            let fabric = &self.fabric;
+            let count = |host| fabric.nics.counters(host);
+            self.tree
+                .write(count, |host| objects::list(fabric, host as u32));
+        }
     }
 
     fn summary(&self) -> Summary {
@@ -249,6 +286,7 @@ impl Server {
                 .collect(),
             rejected: self.rejected,
             foreign: self.foreign,
+            unwritten: self.tree.failed,
         }
     }
 
@@ -308,7 +346,9 @@ impl Server {
         let accepts = accepts.map(|until| until.saturating_duration_since(Wall::now()));
         let rejects = self.fabric.connections.rejects_at();
         let rejects = rejects.map(|until| until.saturating_sub(self.begun.elapsed()));
-        [event, expires, accepts, rejects]
+        let counts = self.tree.due();
+        let counts = counts.map(|due| due.saturating_duration_since(Wall::now()));
+        [event, expires, accepts, rejects, counts]
             .into_iter()
             .flatten()
             .min()
@@ -402,6 +442,7 @@ impl Server {
 
     fn leave(&mut self, client: u32) {
         self.fabric.close(client);
+        self.tree.touch_objects();
         self.clients.remove(&client);
     }
 
@@ -419,9 +460,6 @@ impl Server {
         }
         if operation == op::OPEN {
             return self.open(client, reader);
-        }
-        if operation == op::COUNTERS {
-            return self.counters(client, reader);
         }
         if operation == op::CM_LISTENS {
             let answer = self.fabric.connections.listens(reader)?;
@@ -445,6 +483,7 @@ impl Server {
             op::POST_SRQ_RECV => self.fabric.post_shared(client, reader),
             _ => {
                 let answer = self.fabric.request(client, operation, reader)?;
+                self.tree.touch_objects();
                 self.answer(client, answer)
             }
         }
@@ -461,30 +500,6 @@ impl Server {
         let answer = match version == VERSION {
             true => Ok((writer, None)),
             false => Err(libc::EPROTO),
-        };
-        self.answer(client, answer)
-    }
-
-    /// The counters of a device. The model's pauses take as many times longer in real time as its clock is slower.
-    fn counters(&self, client: u32, reader: &mut Reader<'_>) -> Option<()> {
-        let (version, host) = (reader.word()?, reader.word()?);
-        let host = usize::try_from(host).ok();
-        let host = host.filter(|host| *host < self.fabric.facts.len());
-        let answer = match (version == VERSION, host) {
-            (false, _) => Err(libc::EPROTO),
-            (true, None) => Err(libc::ENODEV),
-            (true, Some(host)) => {
-                let counted = self.fabric.nics.counters(host);
-                let mut writer = Writer::of(&[0]);
-                for name in COUNTERS {
-                    let value = counted.get(name).copied().unwrap_or(0);
-                    writer.word(match name.ends_with("_duration") {
-                        true => (value as f64 * self.dilation) as u64,
-                        false => value,
-                    });
-                }
-                Ok((writer, None))
-            }
         };
         self.answer(client, answer)
     }
@@ -525,6 +540,7 @@ impl Server {
             (true, false) => Err(libc::EPERM),
             (true, true) => {
                 let opened = self.fabric.open(client, pid, host);
+                self.tree.touch_objects();
                 opened.map(|events| (Writer::of(&[0]), Some(events)))
             }
         };

@@ -1,4 +1,4 @@
-//! The kernel's RDMA resources per process, per cgroup and per tenant.
+//! The kernel's RDMA resources per process, per cgroup and per tenant; those of emulated devices, by their broker.
 //!
 //! Method: one pass over every device and kind ([`Inventory::read`]). Then the holders are read from `/proc`
 //! ([`Inventory::by_process`]) and grouped by tenant ([`by_tenant`]). The pass is not atomic: objects change between
@@ -101,7 +101,15 @@ pub struct GroupHoldings {
     pub devices: BTreeMap<String, Holdings>,
 }
 
+mod emulated;
+
 impl Inventory {
+    /// Reads all resources of the emulated devices below `root`, or of `device` alone; `None` where no device is emulated.
+    pub fn of_emulated(root: &Root, device: Option<&str>) -> Option<Self> {
+        let devices = emulated::devices(root, device);
+        (!devices.is_empty()).then(|| emulated::read(root, devices))
+    }
+
     /// Reads all resources of every device, or of `device` alone. Fails with [`HostError::NoRdmaSubsystem`],
     /// [`HostError::NoDevice`] or the kernel's error. A device that is removed meanwhile is left out.
     pub fn read(connection: &mut Connection, device: Option<&str>) -> Result<Self, HostError> {

@@ -47,7 +47,7 @@ impl AgentOptions {
             program,
             arguments: ["rdma", "traffic", "--worker"].map(str::to_owned).to_vec(),
             lifetime: LIFETIME,
-            root: Root::machine(),
+            root: Root::with_emulated_devices(),
         }
     }
 }
@@ -262,7 +262,7 @@ impl Server<'_> {
                     self.session.say(&Event::Welcome {
                         version: VERSION,
                         program: env!("CARGO_PKG_VERSION").to_owned(),
-                        devices: devices(&self.options.root),
+                        devices: self.options.root.list("/sys/class/infiniband"),
                     });
                 }
                 (false, Request::Hello { version, .. }) => {
@@ -397,16 +397,4 @@ impl Server<'_> {
                 .collect(),
         });
     }
-}
-
-/// The RDMA devices below `root`, in order of their names. On this machine libibverbs shows more of them where a library
-/// emulates devices.
-pub fn devices(root: &Root) -> Vec<String> {
-    let mut names = root.list("/sys/class/infiniband");
-    if root.is_machine() {
-        names.extend(isolane_rdma_traffic::engine::device_names());
-        names.sort();
-        names.dedup();
-    }
-    names
 }

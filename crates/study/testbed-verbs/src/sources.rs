@@ -5,14 +5,13 @@
 //! costs a process per reading, so it runs only for drivers of which the map names ethtool counters.
 
 use isolane_common_linux::Root;
-use isolane_rdma_emulated_verbs::connection::Connection;
 use isolane_rdma_inventory::counters::{self, Driver, Extra, Source, map, network_device};
 use isolane_rdma_inventory::dcb;
 
 /// One source: adds what it knows of a device and port.
 type Add = fn(&Root, &str, u32, &mut Extra);
 
-const SOURCES: [Add; 3] = [ethtool, flow_control, emulator];
+const SOURCES: [Add; 2] = [ethtool, flow_control];
 
 /// What the sources know of `device`.
 pub(crate) fn extra(root: &Root, device: &str, port: u32) -> Extra {
@@ -43,8 +42,4 @@ fn flow_control(root: &Root, device: &str, port: u32, extra: &mut Extra) {
     {
         extra.flow_control = bridging.flow_control;
     }
-}
-
-fn emulator(_: &Root, device: &str, _: u32, extra: &mut Extra) {
-    extra.emulator = Connection::counters(device).unwrap_or_default();
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::support::text;
+use serde_json::{Value, json};
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -95,6 +96,47 @@ fn programs_join_by_the_directory() {
          rnic0: 0 bytes sent, 0 bytes received, headers included\n\
          rnic1: 0 bytes sent, 0 bytes received, headers included\n"
     );
+}
+
+#[test]
+fn watch_and_doctor_see_the_emulated_devices_of_the_host() {
+    let directory = tempfile::tempdir().unwrap();
+    let isolane = env!("CARGO_BIN_EXE_isolane");
+    let watch = format!("{isolane} rdma watch --interval 100ms --count 1 --json");
+    let run = |options: &[&str], script: &str| {
+        let program = ["--", "sh", "-c", script];
+        let first = ["cx5-100g-roce", "--dilation", "1000"];
+        let output = run(directory.path(), &[&first, options, &program].concat());
+        serde_json::from_slice::<Value>(&output.stdout).expect(&text(&output.stderr))
+    };
+    let view = run(&["--host", "1"], &watch);
+    let ports = view["ports"].as_array().unwrap();
+    assert_eq!(ports.len(), 1, "{view}");
+    assert_eq!(
+        (&ports[0]["device"], &ports[0]["driver"]),
+        (&json!("rnic1"), &json!("emulated"))
+    );
+    assert_eq!(
+        (&ports[0]["rate_gbps"], &ports[0]["sent_gbps"]),
+        (&json!(0.1), &json!(0.0))
+    );
+    assert_eq!(
+        (&view["users"], &view["users_unknown"]),
+        (&json!([]), &Value::Null)
+    );
+    assert_eq!(run(&[], &watch)["ports"].as_array().unwrap().len(), 2);
+
+    let found = run(&[], &format!("{isolane} rdma doctor --json"));
+    let of = |name: &str| {
+        let checks = found["checks"].as_array().unwrap().iter();
+        let of_device = checks.filter(|check| check["device"] == "rnic0" && check["name"] == name);
+        of_device
+            .map(|check| check["verdict"].clone())
+            .collect::<Vec<_>>()
+    };
+    for name in ["device file", "provider", "link", "rate", "GID", "users"] {
+        assert_eq!(of(name), [json!("ok")], "{name}: {found}");
+    }
 }
 
 #[test]

@@ -42,6 +42,7 @@ impl Place {
             seed: 1,
             chances,
             socket: directory.path().join("s"),
+            tree: directory.path().join("t"),
             open_time,
         });
         Self {

@@ -4,9 +4,10 @@ use crate::client::{ACCESS, End, Place, Refused, address, connected, connected_b
 use isolane_rdma_emulated_verbs::attributes::SendRequest;
 use isolane_rdma_emulated_verbs::context::ENTRIES_MAX;
 use isolane_rdma_emulated_verbs::ring::Ring;
-use isolane_rdma_emulated_verbs::wire::{COUNTERS, VERSION, Writer, op, pack};
+use isolane_rdma_emulated_verbs::wire::{Writer, op, pack};
 use isolane_rdma_emulator::faults::{Chances, PARTS};
 use isolane_rdma_emulator::server::OPEN_TIME;
+use isolane_rdma_emulator::tree;
 use isolane_rdma_verbs_sys::*;
 use std::hint::black_box;
 
@@ -108,33 +109,47 @@ fn a_completion_queue_shrinks_below_what_was_posted() {
 }
 
 #[test]
-fn counters_need_no_open_device_and_count_what_crossed_the_port() {
+fn files_count_what_crossed_the_port_and_list_who_holds_what() {
     let place = Place::new();
-    let read = |host: u64| place.connect().call(&[op::COUNTERS, VERSION, host]);
-    let value = |words: &[u64], name: &str| {
-        let index = COUNTERS
-            .iter()
-            .position(|counter| *counter == name)
-            .unwrap();
-        words[index]
+    let device = |host: usize| {
+        let class =
+            tree::root(&place.directory.path().join("t"), None).join("sys/class/infiniband");
+        class.join(format!("rnic{host}"))
     };
-    assert_eq!(read(0).unwrap(), [0; COUNTERS.len()]);
+    let text = |host, file: &str| std::fs::read_to_string(device(host).join(file)).unwrap();
+    let count = |host, name: &str| -> u64 {
+        let text = text(host, &format!("ports/1/counters/{name}"));
+        text.trim().parse().unwrap()
+    };
+    assert_eq!(count(0, "port_xmit_data"), 0);
     let (left, right) = connected(&place, 0);
     let (source, target) = (vec![0xaa; 1000], vec![0; 1000]);
     let write = request(IBV_WR_RDMA_WRITE, &left, &source, (&right, &target));
     left.post(&write);
     assert_eq!(left.completion().status, IBV_WC_SUCCESS);
-    let (left, right) = (read(0).unwrap(), read(1).unwrap());
-    let (tx, rx) = ("tx_vport_rdma_unicast_bytes", "rx_vport_rdma_unicast_bytes");
-    assert!(value(&left, tx) > 8_000, "{left:?}");
-    assert_eq!(value(&left, tx), value(&right, rx));
+    let packets = 2;
+    while count(1, "port_rcv_packets") < packets || count(0, "port_xmit_data") * 4 < 8_000 {
+        std::thread::yield_now();
+    }
+    let (sent, received) = (count(0, "port_xmit_data"), count(1, "port_rcv_data"));
     assert!(
-        value(&right, "rx_vport_rdma_unicast_packets") >= 2,
-        "{right:?}"
+        sent >= received && received * 4 > 8_000,
+        "{sent} {received}"
     );
-    let no_host = Refused::Errno(libc::ENODEV as u64);
-    assert_eq!(read(2).unwrap_err(), no_host);
-    assert_eq!(read(u64::MAX).unwrap_err(), no_host);
+    let pid = std::process::id();
+    let line = format!(
+        "qp {pid} {} {IBV_QPT_RC} {IBV_QPS_RTS} {}\n",
+        left.pair, right.pair
+    );
+    while !text(0, "objects").contains(&line) {
+        std::thread::yield_now();
+    }
+    let objects = text(0, "objects");
+    assert!(objects.contains(&format!("mr {pid} ")), "{objects}");
+    drop((left, right));
+    while !text(0, "objects").is_empty() {
+        std::thread::yield_now();
+    }
 }
 
 #[test]

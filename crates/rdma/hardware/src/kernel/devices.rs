@@ -24,7 +24,7 @@ const CLASSES_ALL: u8 = 8;
 
 /// Reads all devices. Fails with the kernel's error, except one that only says that a device lacks something.
 pub fn read() -> Result<Host, HostError> {
-    let root = Root::machine();
+    let root = Root::with_emulated_devices();
     let mut route = Socket::open(Family::Route)?;
     let mut devlink = Devlink::open()?;
     let ports = match &mut devlink {
@@ -237,18 +237,11 @@ fn rate_bps(text: &str) -> u64 {
     else {
         return 0;
     };
-    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
-    let tenths = fraction
-        .get(..1)
-        .and_then(|digit| digit.parse::<u64>().ok());
-    let whole = whole.parse::<u64>().ok();
-    match (whole, tenths) {
-        (Some(whole), Some(tenths)) => whole
-            .saturating_mul(10)
-            .saturating_add(tenths)
-            .saturating_mul(100_000_000),
-        _ => 0,
-    }
+    const BPS_PER_GBPS: f64 = 1e9;
+    // A negative number becomes 0.
+    number
+        .parse::<f64>()
+        .map_or(0, |gbps| (gbps * BPS_PER_GBPS).round() as u64)
 }
 
 /// The device's own answer; absent also where libibverbs or the permission is missing.

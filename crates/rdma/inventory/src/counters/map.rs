@@ -151,8 +151,6 @@ pub enum Source {
     Ethtool,
     /// Pause frames reported by DCB.
     FlowControl,
-    /// The broker of an emulated device.
-    Emulator,
 }
 
 /// A driver, by the family of its counters.
@@ -189,6 +187,7 @@ impl Driver {
             Some("bnxt_en") => Self::Bnxt,
             Some("ice" | "i40e" | "idpf" | "irdma") => Self::Irdma,
             Some("efa") => Self::Efa,
+            Some("isolane-emulator") => Self::Emulated,
             Some(other) => Self::Other(other.to_owned()),
             // Soft-RoCE names its parent network device; siw names none and is an RNIC (type 4).
             None if root.exists(&format!("{folder}/parent")) => Self::Rxe,
@@ -201,7 +200,7 @@ impl Driver {
 
     /// Whether the host's processor does the device's work.
     pub fn is_software(&self) -> bool {
-        matches!(self, Self::Rxe | Self::Siw)
+        matches!(self, Self::Rxe | Self::Siw | Self::Emulated)
     }
 
     /// Name of the kernel module.
@@ -259,7 +258,7 @@ pub fn entries(driver: &Driver) -> impl Iterator<Item = &'static Entry> + use<> 
         Driver::Other(_) => &[],
     };
     let port: &[Entry] = match driver {
-        Driver::Rxe | Driver::Siw | Driver::Emulated => &[],
+        Driver::Rxe | Driver::Siw => &[],
         _ => PORT,
     };
     own.iter().chain(port).chain(COMMON)
@@ -311,7 +310,7 @@ const fn priorities(counter: Counter, names: &'static [&'static str]) -> Entry {
 }
 
 use Counter::*;
-use Source::{Emulator, Ethtool, Hardware, NetworkDevice, Port};
+use Source::{Ethtool, Hardware, NetworkDevice, Port};
 
 /// Queue-counter sets are 32 bits wide on the device, congestion counters 64.
 #[rustfmt::skip]
@@ -460,24 +459,20 @@ const SIW: &[Entry] = &[
     wide(TxDrops, NetworkDevice, &["tx_dropped"]),
 ];
 
-/// What the broker counts, under the names that results of the simulator have.
+/// What the broker of `isolane rdma emulate` writes beside the port counters, under the names that results of the simulator have.
 const EMULATED: &[Entry] = &[
-    wide(TxBytes, Emulator, &["tx_vport_rdma_unicast_bytes"]),
-    wide(RxBytes, Emulator, &["rx_vport_rdma_unicast_bytes"]),
-    wide(TxPackets, Emulator, &["tx_vport_rdma_unicast_packets"]),
-    wide(RxPackets, Emulator, &["rx_vport_rdma_unicast_packets"]),
-    wide(LoopbackBytes, Emulator, &["loopback_bytes"]),
-    wide(PriorityPausesSent, Emulator, &["tx_prio3_pause"]),
-    wide(PriorityPausesReceived, Emulator, &["rx_prio3_pause"]),
-    wide(PauseSentUs, Emulator, &["tx_prio3_pause_duration"]),
-    wide(PauseReceivedUs, Emulator, &["rx_prio3_pause_duration"]),
-    wide(ContextMisses, Emulator, &["icm_cache_miss"]),
-    wide(TranslationMisses, Emulator, &["mtt_cache_miss"]),
-    wide(ProtectionMisses, Emulator, &["mpt_cache_miss"]),
-    wide(ReceiveMisses, Emulator, &["receive_wqe_cache_miss"]),
-    wide(CnpSent, Emulator, &["np_cnp_sent"]),
-    wide(CnpHandled, Emulator, &["rp_cnp_handled"]),
-    wide(OutOfSequence, Emulator, &["out_of_sequence"]),
+    wide(LoopbackBytes, Hardware, &["loopback_bytes"]),
+    wide(PriorityPausesSent, Hardware, &["tx_prio3_pause"]),
+    wide(PriorityPausesReceived, Hardware, &["rx_prio3_pause"]),
+    wide(PauseSentUs, Hardware, &["tx_prio3_pause_duration"]),
+    wide(PauseReceivedUs, Hardware, &["rx_prio3_pause_duration"]),
+    wide(ContextMisses, Hardware, &["icm_cache_miss"]),
+    wide(TranslationMisses, Hardware, &["mtt_cache_miss"]),
+    wide(ProtectionMisses, Hardware, &["mpt_cache_miss"]),
+    wide(ReceiveMisses, Hardware, &["receive_wqe_cache_miss"]),
+    wide(CnpSent, Hardware, &["np_cnp_sent"]),
+    wide(CnpHandled, Hardware, &["rp_cnp_handled"]),
+    wide(OutOfSequence, Hardware, &["out_of_sequence"]),
 ];
 
 /// The port counters of the InfiniBand management interface. On RoCE they count RDMA alone.

@@ -27,8 +27,6 @@ pub struct Extra {
     pub ethtool: BTreeMap<String, u64>,
     /// Pause frames per priority.
     pub flow_control: Option<FlowControl>,
-    /// What the broker of an emulated device counts; empty for every other device.
-    pub emulator: BTreeMap<String, u64>,
 }
 
 /// All counters of one link at one moment.
@@ -63,10 +61,7 @@ pub fn read_if(
     wanted: impl Fn(Counter) -> bool,
     taken_ns: u64,
 ) -> Snapshot {
-    let driver = match extra.emulator.is_empty() {
-        true => Driver::of(root, device),
-        false => Driver::Emulated,
-    };
+    let driver = Driver::of(root, device);
     let network_device = std::cell::LazyCell::new(|| network_device(root, device, port));
     let folder = format!("/sys/class/infiniband/{device}/ports/{port}");
     let raw = |source: Source, name: &str| -> Option<u64> {
@@ -86,7 +81,6 @@ pub fn read_if(
                 ))
             }
             Source::Ethtool => extra.ethtool.get(name).copied(),
-            Source::Emulator => extra.emulator.get(name).copied(),
             Source::FlowControl => None,
         }
     };

@@ -126,13 +126,14 @@ fn pause_times_of_all_priorities_are_added_up_on_every_vendor() {
 
 #[test]
 fn an_emulated_device_has_the_brokers_counters() {
-    let (_directory, root) = tree(None, &[]);
-    let extra = Extra {
-        emulator: [("rx_vport_rdma_unicast_bytes".to_owned(), 7)].into(),
-        ..Extra::default()
-    };
-    let snapshot = read(&root, "rnic0", 1, &extra, 0);
-    assert_eq!(value(&snapshot, Counter::RxBytes), Some(7));
+    let files = [
+        ("ports/1/counters/port_rcv_data", "7"),
+        ("ports/1/hw_counters/icm_cache_miss", "5"),
+    ];
+    let (_directory, root) = tree(Some("isolane-emulator"), &files);
+    let snapshot = read(&root, "d0", 1, &Extra::default(), 0);
+    assert_eq!(value(&snapshot, Counter::RxBytes), Some(28));
+    assert_eq!(value(&snapshot, Counter::ContextMisses), Some(5));
     assert_eq!(value(&snapshot, Counter::TxBytes), None);
 }
 

@@ -83,9 +83,10 @@ impl Live {
     pub fn read(root: &Root, software: Software) -> Self {
         let connection = Connection::open();
         let rdma_netlink = connection.is_ok();
-        let inventory = connection
+        let by_kernel = connection
             .and_then(|mut connection| Inventory::read(&mut connection, None))
             .map_err(|error| error.to_string());
+        let inventory = Inventory::of_emulated(root, None).map_or(by_kernel, Ok);
         let mut bridging = BTreeMap::new();
         if let (Ok(mut socket), Ok(inventory)) = (dcb::open(), &inventory) {
             for name in inventory

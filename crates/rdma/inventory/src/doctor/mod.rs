@@ -176,7 +176,8 @@ pub fn examine(root: &Root, live: &Live, device: Option<&str>) -> Result<Examina
         }
         None => known,
     };
-    let mut checks = machine::checks(root, live);
+    let is_emulated = |name: &String| Driver::of(root, name) == Driver::Emulated;
+    let mut checks = machine::checks(root, live, chosen.iter().all(is_emulated));
     let mut devices = Vec::new();
     for name in &chosen {
         let driver = Driver::of(root, name);

@@ -5,9 +5,8 @@
 //! session reports, are not paced. The reason follows from the process's executable and its mapped libraries: static
 //! linking, a missing preload library, libibverbs opened at run time, or functions of a vendor's library that post work
 //! past the verbs. A vendor's functions are reported when a mapped object *can* call them; the kernel does not show
-//! whether the object does. Limits: a holder whose `/proc` files are not readable has [`Reason::Unknown`]; devices that
-//! the kernel does not list (emulated ones) have no holders, so a process is found by its mapped libraries. Source:
-//! proc(5), ld.so(8), mlx5dv(7).
+//! whether the object does. The list of an emulated device is that of its broker. Limits: a holder whose `/proc` files are not
+//! readable has [`Reason::Unknown`]. Source: proc(5), ld.so(8), mlx5dv(7).
 
 pub mod elf;
 mod objects;
@@ -171,7 +170,7 @@ impl Finder {
         compared: Compared<'_>,
     ) -> Vec<Unheld> {
         let mut found = Vec::new();
-        for (pid, devices) in users(root, inventory, compared.devices) {
+        for (pid, devices) in users(inventory, compared.devices) {
             if compared.without.contains(&pid) {
                 continue;
             }
@@ -195,9 +194,8 @@ impl Finder {
     }
 }
 
-/// Users of the devices by process id: those that the kernel lists and, for a device that the kernel does not have, those that
-/// have loaded libibverbs.
-fn users(root: &Root, inventory: &Inventory, devices: &[String]) -> BTreeMap<u32, Vec<String>> {
+/// Users of the devices by process id.
+fn users(inventory: &Inventory, devices: &[String]) -> BTreeMap<u32, Vec<String>> {
     let mut users: BTreeMap<u32, BTreeSet<String>> = BTreeMap::new();
     let contexts = inventory
         .contexts
@@ -208,21 +206,6 @@ fn users(root: &Root, inventory: &Inventory, devices: &[String]) -> BTreeMap<u32
     for (device, holder) in held.filter(|(device, _)| devices.contains(device)) {
         if let Some(pid) = holder.process() {
             users.entry(pid).or_default().insert(device.clone());
-        }
-    }
-    // A device that the kernel has, but does not list here, is in another namespace: its users are not known.
-    let is_emulated = |device: &&String| {
-        let is_listed = inventory.devices.iter().any(|one| one.name == **device);
-        !is_listed && !root.exists(&format!("/sys/class/infiniband/{device}"))
-    };
-    let unlisted: Vec<&String> = devices.iter().filter(is_emulated).collect();
-    if !unlisted.is_empty() {
-        let all = root.list("/proc").into_iter();
-        for pid in all.filter_map(|name| name.parse().ok()) {
-            if objects::maps_verbs(root, pid) {
-                let of_it = users.entry(pid).or_default();
-                of_it.extend(unlisted.iter().map(|&device| device.clone()));
-            }
         }
     }
     let users = users.into_iter();

@@ -88,11 +88,6 @@ impl Objects {
     }
 }
 
-/// Whether the process has mapped libibverbs.
-pub(super) fn maps_verbs(root: &Root, pid: u32) -> bool {
-    mapped(root, pid).is_some_and(|files| files.iter().any(|path| is_verbs(file_name(path))))
-}
-
 /// Paths of the files that the process has mapped, executable parts alone.
 fn mapped(root: &Root, pid: u32) -> Option<BTreeSet<String>> {
     let maps = root.text(&format!("/proc/{pid}/maps"))?;

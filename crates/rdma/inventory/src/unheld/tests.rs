@@ -200,24 +200,6 @@ fn vendors_functions_are_named_with_the_object_that_calls_them() {
 }
 
 #[test]
-fn users_of_a_device_that_the_kernel_does_not_have_are_found_by_their_libraries() {
-    let mut machine = Machine::new();
-    let emulated = "/tmp/nics/isolane-ibverbs";
-    machine.process(3, "perftest", &dynamic(), &[(emulated, library())]);
-    machine.inventory = Inventory::default();
-    assert_eq!(
-        machine.find(Some(&BTreeMap::new())),
-        [],
-        "it is in another namespace"
-    );
-    fs::remove_dir_all(machine.place("/sys/class/infiniband/mlx5_0")).unwrap();
-    assert_eq!(
-        machine.find(Some(&BTreeMap::new())),
-        [(3, Reason::NotPreloaded, 0)]
-    );
-}
-
-#[test]
 fn unreadable_processes_are_reported_as_unknown() {
     let mut machine = Machine::new();
     machine.process(8, "other", &dynamic(), &[]);

@@ -23,4 +23,4 @@ mod session;
 mod shared;
 mod verify;
 
-pub use session::{Outcome, Overrides, device_names, probe, serve};
+pub use session::{Outcome, Overrides, probe, serve};

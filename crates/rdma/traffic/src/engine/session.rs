@@ -101,13 +101,6 @@ pub fn probe(device: &str, port: u8) -> Result<(), Failure> {
     open().map_err(|error| error.failure())
 }
 
-/// The devices that libibverbs shows, in its order; none where there is no libibverbs or no device.
-pub fn device_names() -> Vec<String> {
-    let library = Library::open(Lookup::Program);
-    let names = library.map(|library| safe::device_names(&library));
-    names.ok().and_then(Result::ok).unwrap_or_default()
-}
-
 struct Session<'a, W> {
     inputs: Receiver<Input>,
     writer: &'a mut W,

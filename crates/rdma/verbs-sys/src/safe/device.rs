@@ -53,13 +53,6 @@ impl Drop for DeviceList<'_> {
     }
 }
 
-/// The names of this machine's RDMA devices, in the library's order. Fails with [`VerbsError::NoDevices`]: the kernel
-/// has no RDMA support. An empty list is no error.
-pub fn device_names(library: &Library) -> Result<Vec<String>, VerbsError> {
-    let list = DeviceList::new(library)?;
-    Ok(list.devices().map(|(_, name)| name).collect())
-}
-
 /// An open device.
 #[derive(Debug)]
 pub struct Context {

@@ -240,6 +240,7 @@ fn emulator(folder: &Path) -> String {
         seed: 1,
         chances: Chances::default(),
         socket: directory.socket(),
+        tree: directory.tree(),
         open_time: OPEN_TIME,
     });
     // It serves until this process is killed.

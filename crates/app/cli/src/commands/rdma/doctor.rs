@@ -38,7 +38,7 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
-    let root = Root::machine();
+    let root = Root::with_emulated_devices();
     let mut live = Live::read(&root, software());
     // Without a daemon, or without the right to its control socket, a loaded preload library counts as a session.
     if let Ok(snapshot) = top::snapshot(Path::new(CONTROL_PATH)) {

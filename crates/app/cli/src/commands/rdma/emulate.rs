@@ -1,8 +1,8 @@
 //! `isolane rdma emulate`: runs any RDMA program on modelled RDMA NICs, without a device, a kernel module or root.
 //!
-//! Method: a broker runs in a thread of this process ([`isolane_rdma_emulator`]). A private directory holds its socket and a link
-//! named `libibverbs.so.1` to our library. The program finds the library through `LD_LIBRARY_PATH` and the broker through a
-//! variable. A second library is preloaded and shows the devices' files to programs that look for them. Programs of one broker share its hosts: the program, what it starts, and the programs that
+//! Method: a broker runs in a thread of this process ([`isolane_rdma_emulator`]). A private directory holds its socket, a link
+//! named `libibverbs.so.1` to our library, and the devices' files. The program finds the library through `LD_LIBRARY_PATH`, and
+//! broker and files through variables. A second library is preloaded and shows the devices' files to programs that look for them. Programs of one broker share its hosts: the program, what it starts, and the programs that
 //! `isolane rdma emulate --join DIRECTORY` starts.
 //! Limits: a program that is linked statically, or runs with another user's rights, does not load our library.
 
@@ -12,10 +12,12 @@ use crate::numbers;
 use crate::output;
 use crate::status::{BadInput, Status};
 use anyhow::{Context, Result, bail};
+use isolane_common_linux::root::EMULATED_VARIABLE;
 use isolane_common_text_output::counted;
-use isolane_rdma_emulator::directory::{CONNECTIONS, Directory, FILES, SOCKET, SONAME};
+use isolane_rdma_emulator::directory::{CONNECTIONS, Directory, FILES, SOCKET, SONAME, TREE};
 use isolane_rdma_emulator::faults::{Chances, PARTS};
 use isolane_rdma_emulator::server::OPEN_TIME;
+use isolane_rdma_emulator::tree;
 use isolane_rdma_emulator::{Broker, HOST_VARIABLE, HOSTS_MAX, SOCKET_VARIABLE, Settings, Summary};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use std::ffi::OsString;
@@ -164,7 +166,11 @@ fn command(arguments: &Arguments, directory: &Path, file: &Path) -> Command {
         .arg0(&arguments.program[0])
         .args(&arguments.program[1..])
         .env(LIBRARY_PATH, before(LIBRARY_PATH, directory.to_owned()))
-        .env(SOCKET_VARIABLE, directory.join(SOCKET));
+        .env(SOCKET_VARIABLE, directory.join(SOCKET))
+        .env(
+            EMULATED_VARIABLE,
+            tree::root(&directory.join(TREE), arguments.host),
+        );
     match arguments.host {
         Some(host) => command.env(HOST_VARIABLE, host.to_string()),
         None => command.env_remove(HOST_VARIABLE),
@@ -204,6 +210,7 @@ fn serve(arguments: &Arguments, file: Option<&Path>) -> Result<Status> {
             lost_messages: parts(arguments.lose_messages),
         },
         socket: directory.socket(),
+        tree: directory.tree(),
         open_time: OPEN_TIME,
     })?;
     let signals = signals()?;
@@ -343,6 +350,12 @@ fn report(arguments: &Arguments, summary: &Summary) -> Result<()> {
             counted(summary.rejected + summary.foreign, "connection"),
             summary.foreign,
             summary.rejected
+        ));
+    }
+    if summary.unwritten > 0 {
+        note(&format!(
+            "the files of the devices were not up to date: {} could not be written; give a --directory on a file system with space",
+            counted(summary.unwritten, "file")
         ));
     }
     if summary.messages > 0 && summary.stood_still > STOOD_STILL_MAX {

@@ -110,9 +110,17 @@ fn known(name: &str) -> Result<Known> {
 struct Devices<'a> {
     root: Root,
     arguments: &'a Arguments,
-    /// The kernel's list of objects, or why there is none.
-    objects: Result<Connection, String>,
+    objects: Objects,
     begun: Instant,
+}
+
+/// Where the list of RDMA objects is from.
+enum Objects {
+    Kernel(Connection),
+    /// The broker of emulated devices.
+    Emulator,
+    /// There is none, for this reason.
+    Unknown(String),
 }
 
 impl<'a> Devices<'a> {
@@ -125,7 +133,7 @@ impl<'a> Devices<'a> {
                 )));
             }
             Some(directory) => Root::at(directory),
-            None => Root::machine(),
+            None => Root::with_emulated_devices(),
         };
         let names = root.list("/sys/class/infiniband");
         if names.is_empty() {
@@ -140,10 +148,15 @@ impl<'a> Devices<'a> {
             let (device, known) = (device.clone(), names);
             return Err(HostError::NoDevice { device, known }.into());
         }
+        let unknown = |reason: &str| Objects::Unknown(reason.to_owned());
         let objects = match (&arguments.root, arguments.no_users) {
-            (_, true) => Err("not read (--no-users)".to_owned()),
-            (Some(_), _) => Err("a copy of /sys has no list of RDMA objects".to_owned()),
-            (None, false) => Connection::open().map_err(|error| error.to_string()),
+            (_, true) => unknown("not read (--no-users)"),
+            (Some(_), _) => unknown("a copy of /sys has no list of RDMA objects"),
+            (None, false) if Inventory::of_emulated(&root, None).is_some() => Objects::Emulator,
+            (None, false) => match Connection::open() {
+                Ok(connection) => Objects::Kernel(connection),
+                Err(error) => Objects::Unknown(error.to_string()),
+            },
         };
         Ok(Self {
             root,
@@ -156,10 +169,11 @@ impl<'a> Devices<'a> {
     fn read(&mut self) -> Reading {
         let device = self.arguments.device.as_deref();
         let users = match &mut self.objects {
-            Ok(connection) => {
+            Objects::Kernel(connection) => {
                 Inventory::read(connection, device).map_err(|error| error.to_string())
             }
-            Err(reason) => Err(reason.clone()),
+            Objects::Emulator => Ok(Inventory::of_emulated(&self.root, device).unwrap_or_default()),
+            Objects::Unknown(reason) => Err(reason.clone()),
         };
         let wanted = Wanted {
             device,
