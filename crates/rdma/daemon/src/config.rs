@@ -1,7 +1,8 @@
 //! The daemon's configuration, independent of the file format.
 //!
-//! Units: rates in bits per second, durations in picoseconds, sizes in bytes. Every field has a working default.
+//! Units: rates in bits per second, durations in picoseconds of real time, sizes in bytes. Every field has a working default.
 
+use crate::dilation::Dilation;
 use isolane_common_linux::account::PlaceLimits;
 use isolane_common_quantities::units::{BitRate, Bytes, Duration};
 use isolane_rdma_policy::granularity::Granularity;
@@ -19,10 +20,10 @@ pub struct Config {
     pub devices: Vec<DeviceConfig>,
     /// What gets one share of a device: a tenant (the default) or a process.
     pub granularity: Granularity,
-    /// Time between two readings of the active meters and between two sets of leases.
-    pub period: Duration,
-    /// A sender without activity for this time returns its share (justitia F).
-    pub idle_after: Duration,
+    /// Time between two readings of the active meters and between two sets of leases ([`Config::period`]).
+    pub period: Option<Duration>,
+    /// A sender without activity for this time returns its share (justitia F; [`Config::idle_after`]).
+    pub idle_after: Option<Duration>,
     /// Largest number of sessions.
     pub sessions_max: usize,
     /// Largest number of sessions of one account (user, container and user namespace), including root's. The limit
@@ -40,6 +41,8 @@ pub struct Config {
     pub own_weight_max: u32,
     /// Most tenants that one owner's processes may name at a time; further processes belong to the owner.
     pub own_names_max: usize,
+    /// The clock of the devices: defaults that are times are longer by this factor.
+    pub dilation: Dilation,
 }
 
 impl Default for Config {
@@ -49,8 +52,8 @@ impl Default for Config {
             socket_mode: 0o666,
             devices: Vec::new(),
             granularity: Granularity::Tenant,
-            period: Duration::from_ms(1),
-            idle_after: Duration::from_ms(20),
+            period: None,
+            idle_after: None,
             sessions_max: 4_096,
             sessions_per_account_max: 1_024,
             rules: Vec::new(),
@@ -59,11 +62,26 @@ impl Default for Config {
             trust_classes: false,
             own_weight_max: OWN_WEIGHT_MAX,
             own_names_max: OWN_NAMES_MAX,
+            dilation: Dilation::default(),
         }
     }
 }
 
 impl Config {
+    /// Time between two readings of the active meters and between two sets of leases: 1 ms by default. Beside an emulated
+    /// device a processor has time for the paper's reference period, 20 us of the device.
+    pub fn period(&self) -> Duration {
+        let emulated = self.dilation.real_time(PERIOD_EMULATED);
+        self.period.unwrap_or(PERIOD.max(emulated))
+    }
+
+    /// A sender without activity for this time returns its share: 20 ms, or 20 periods beside an emulated device.
+    pub fn idle_after(&self) -> Duration {
+        let emulated = self.dilation.real_time(PERIOD_EMULATED * IDLE_PERIODS);
+        self.idle_after
+            .unwrap_or((PERIOD * IDLE_PERIODS).max(emulated))
+    }
+
     /// Limits of session places. A quarter is reserved for accounts with few sessions.
     pub fn session_places(&self) -> PlaceLimits {
         PlaceLimits {
@@ -74,6 +92,11 @@ impl Config {
         }
     }
 }
+
+const PERIOD: Duration = Duration::from_ms(1);
+const PERIOD_EMULATED: Duration = Duration::from_us(20);
+/// Default of [`Config::idle_after`], in default periods.
+const IDLE_PERIODS: u64 = 20;
 
 /// An account with fewer sessions than this may use the reserve: more than a usual tenant has.
 const SESSIONS_FEW: usize = 16;

@@ -17,6 +17,7 @@
 //! * [`memory`] - the memory service, beside the devices or alone;
 //! * [`port`] - the rate of a device's port;
 //! * `ports` - the bytes of the devices' ports;
+//! * [`dilation`] - the slower clock of emulated devices;
 //! * [`server`] - the loop, sockets, the end of processes;
 //! * [`show`] - metrics and snapshots;
 //! * `unheld` - processes whose work is not paced;
@@ -31,6 +32,7 @@ pub mod attached;
 pub mod attachment;
 mod cgroups;
 pub mod config;
+pub mod dilation;
 pub mod governor;
 pub mod identity;
 pub mod memory;

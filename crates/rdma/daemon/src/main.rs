@@ -12,6 +12,7 @@ use isolane_common_quantities::units::BitRate;
 use isolane_memory_service::service::ServiceError;
 use isolaned::attached::attachments;
 use isolaned::config::PolicyName;
+use isolaned::dilation::Dilation;
 use isolaned::governor::Governor;
 use isolaned::memory::Memory;
 use isolaned::port;
@@ -257,6 +258,8 @@ fn settings(arguments: &Arguments) -> Result<Settings> {
         })?;
     }
     let config = &mut settings.config;
+    let names = config.devices.iter().map(|device| device.name.as_str());
+    config.dilation = Dilation::of(&Root::with_emulated_devices(), names);
     let named = !config.devices.is_empty();
     ensure!(
         named,

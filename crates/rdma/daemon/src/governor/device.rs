@@ -4,6 +4,7 @@ use super::foreign::Balance;
 use super::seat::Place;
 use crate::attachment::{Order, REFERENCE_BYTES};
 use crate::config::{Config, DeviceConfig, PolicyName};
+use crate::dilation::Dilation;
 use isolane_common_quantities::OptionError;
 use isolane_common_quantities::units::{BitRate, Bytes, Duration, Instant};
 use isolane_rdma_policy::justitia::{Justitia, JustitiaOptions, Weights};
@@ -88,6 +89,7 @@ impl Stream {
 #[derive(Debug)]
 pub(super) struct Device {
     pub(super) config: DeviceConfig,
+    dilation: Dilation,
     pub(super) options: JustitiaOptions,
     /// `None`: no pacing.
     pub(super) policy: Option<Box<Justitia>>,
@@ -123,8 +125,8 @@ impl Device {
             PolicyName::Justitia => Some(Box::new(Justitia::new(options.clone())?)),
         };
         let lease_options = LeaseOptions {
-            idle_after: config.idle_after,
-            hungry_for: config.period * HUNGRY_PERIODS,
+            idle_after: config.idle_after(),
+            hungry_for: config.period() * HUNGRY_PERIODS,
         };
         let rates = Rates {
             bytes_per_s: options.rate_max.as_bps() / 8,
@@ -132,6 +134,7 @@ impl Device {
         };
         Ok(Self {
             config: device.clone(),
+            dilation: config.dilation,
             options,
             policy,
             streams: [rates, rates].map(|rates| Stream::new(lease_options, rates)),
@@ -306,13 +309,11 @@ impl Device {
         let senders = leases.active() as u64 + u64::from(!is_active);
         let chunk = self.chunk(policy, direction, senders).get();
         let (saved, chunks) = match policy.has_latency() {
-            true => (self.config.burst.unwrap_or(BURST), CHUNKS_WITH_LATENCY),
-            false => (
-                self.config
-                    .burst_without_latency
-                    .unwrap_or(BURST_WITHOUT_LATENCY),
-                1,
-            ),
+            true => {
+                let default = self.dilation.real_time(BURST);
+                (self.config.burst.unwrap_or(default), CHUNKS_WITH_LATENCY)
+            }
+            false => (self.burst_without_latency(), 1),
         };
         let in_time = |rate: u64| BitRate::from_bps(rate).bytes_in(saved * 8).get();
         Lease {
@@ -348,10 +349,7 @@ impl Device {
     /// The lease of a limited sender on a device without a policy.
     fn limited_lease(&self, limit: u64) -> Lease {
         let chunk = self.options.token_without_latency.get();
-        let saved = self
-            .config
-            .burst_without_latency
-            .unwrap_or(BURST_WITHOUT_LATENCY);
+        let saved = self.burst_without_latency();
         Lease {
             rate_bytes_per_s: limit.max(1),
             // Zero means that operations are not limited.
@@ -363,6 +361,11 @@ impl Device {
             chunk_bytes: u32::try_from(chunk).unwrap_or(u32::MAX),
             ..Lease::default()
         }
+    }
+
+    fn burst_without_latency(&self) -> Duration {
+        let default = self.dilation.real_time(BURST_WITHOUT_LATENCY);
+        self.config.burst_without_latency.unwrap_or(default)
     }
 
     fn weights(&self) -> Weights {
@@ -410,15 +413,16 @@ pub(super) fn options(
         .unwrap_or(rate.as_bps() / BITS_PER_MESSAGE)
         .max(1);
     let chunk = device.chunk.unwrap_or(CHUNK);
+    let slow = |time| config.dilation.real_time(time);
     let large = rate
-        .bytes_in(LARGE_CHUNK_TIME)
+        .bytes_in(slow(LARGE_CHUNK_TIME))
         .clamp(LARGE_CHUNK_LEAST, LARGE_CHUNK_MOST);
-    let period = device.reference_period.unwrap_or(config.period);
-    let step =
-        u128::from(rate.as_bps()) * u128::from(period.as_ps()) / (2 * u128::from(CLIMB.as_ps()));
+    let period = device.reference_period.unwrap_or(config.period());
+    let step = u128::from(rate.as_bps()) * u128::from(period.as_ps())
+        / (2 * u128::from(slow(CLIMB).as_ps()));
     let target = device
         .target
-        .unwrap_or(TARGET_LEAST + rate.time_for(chunk) * TARGET_CHUNKS);
+        .unwrap_or(slow(TARGET_LEAST) + rate.time_for(chunk) * TARGET_CHUNKS);
     JustitiaOptions {
         reference_period: period,
         reference_count: device.reference_count.unwrap_or(REFERENCE_COUNT),
@@ -427,7 +431,7 @@ pub(super) fn options(
         additive_step: device.additive_step.unwrap_or(BitRate::from_bps(
             u64::try_from(step).unwrap_or(u64::MAX).max(1),
         )),
-        idle_after: config.idle_after,
+        idle_after: config.idle_after(),
         ..JustitiaOptions::for_device(rate, messages, target)
     }
 }

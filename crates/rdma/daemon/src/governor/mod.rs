@@ -468,7 +468,7 @@ impl Governor {
     }
 
     fn period_ns(&self) -> u64 {
-        (self.config.period.as_ps() / 1_000).max(1)
+        (self.config.period().as_ps() / 1_000).max(1)
     }
 
     /// Time between two readings of the active meters; `None` while no sender is active.
@@ -483,7 +483,7 @@ impl Governor {
 
     /// How long the only active process may be silent before it loses its lease.
     fn rest_ns(&self) -> u64 {
-        self.config.idle_after.as_ps() / 1_000 * CALM_RESTS
+        self.config.idle_after().as_ps() / 1_000 * CALM_RESTS
     }
 
     fn seat(&self, key: SessionKey) -> Option<&Seat> {

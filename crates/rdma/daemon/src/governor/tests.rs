@@ -7,6 +7,7 @@ use isolane_rdma_policy::granularity::Granularity;
 use isolane_rdma_session::region::{Counters, SLOT_USED};
 
 mod calm;
+mod dilation;
 mod foreign;
 mod hostile;
 mod limits;

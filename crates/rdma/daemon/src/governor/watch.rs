@@ -1,8 +1,8 @@
 //! Reads the processes' counters and writes their leases.
 
-use super::Governor;
 use super::device::DIRECTIONS;
 use super::seat::Place;
+use super::{CALM_PERIODS, Governor};
 use isolane_rdma_policy::leases::{Change, EVERYTHING, Usage};
 use isolane_rdma_session::region::Lease;
 
@@ -120,17 +120,18 @@ impl Governor {
 
     /// Writes a meter's lease if it changed or ends soon.
     pub(super) fn grant(&mut self, at: usize, place: Place, now_ns: u64) {
+        let valid_ns = VALID_NS.max(VALID_PERIODS * self.period_ns());
         let (_, seat) = &mut self.seats[place.seat as usize];
         let seat = seat
             .as_mut()
             .expect("leases are of sessions that are there");
         let state = &mut seat.meters[place.meter as usize];
-        let lease = self.devices[at].lease(state.direction, state.member, now_ns + VALID_NS);
+        let lease = self.devices[at].lease(state.direction, state.member, now_ns + valid_ns);
         let same = Lease {
             valid_until_ns: state.written.valid_until_ns,
             ..lease
         } == state.written;
-        if same && state.written.valid_until_ns >= lease.valid_until_ns - VALID_NS / 2 {
+        if same && state.written.valid_until_ns >= lease.valid_until_ns - valid_ns / 2 {
             return;
         }
         state.written = lease;
@@ -143,3 +144,5 @@ impl Governor {
 /// work at once, and the device sends it for seconds regardless of later leases. A dead daemon is detected by its
 /// closed socket at once; this time matters only for a hanging daemon.
 const VALID_NS: u64 = 1_000_000_000;
+/// And longer than the pause between two readings of a lone process, twice over: half of the time a lease is not renewed.
+const VALID_PERIODS: u64 = 4 * CALM_PERIODS;

@@ -109,7 +109,7 @@ impl Peers {
             for (index, device) in devices.iter().enumerate().filter(|(index, _)| used(*index)) {
                 let port =
                     port::Port::open(&library, &device.name, &settings.ports[index], daemon)?;
-                let period = device.reference_period.unwrap_or(settings.config.period);
+                let period = device.reference_period.unwrap_or(settings.config.period());
                 let spin = SPIN_MAX.min(Duration::from_nanos(period.as_ps() / 1_000) / SPIN_PART);
                 let handle = flow::start(port, index, spin, sender.clone(), Arc::clone(&bell));
                 flows[index] = Some(handle.map_err(system("start a thread"))?);

@@ -96,8 +96,8 @@ fn top_level(top: &Table<'_>, config: &mut Config) -> Result<()> {
     set(&mut config.trust_names, top.flag("trust_names")?);
     set(&mut config.trust_classes, top.flag("trust_classes")?);
     set(&mut config.own_weight_max, top.count32("own_weight_max")?);
-    set(&mut config.period, top.duration("period")?);
-    set(&mut config.idle_after, top.duration("idle_after")?);
+    config.period = top.duration("period")?;
+    config.idle_after = top.duration("idle_after")?;
     let number = |key| Ok(top.count(key)?.map(|count| count as usize));
     set(&mut config.own_names_max, number("own_names_max")?);
     set(&mut config.sessions_max, number("sessions_max")?);
@@ -105,10 +105,10 @@ fn top_level(top: &Table<'_>, config: &mut Config) -> Result<()> {
         &mut config.sessions_per_account_max,
         number("sessions_per_account_max")?,
     );
-    if config.idle_after < config.period {
+    if config.idle_after() < config.period() {
         return Err(top.wrong(
             "idle_after",
-            format!("must be at least period, {}", config.period),
+            format!("must be at least period, {}", config.period()),
         ));
     }
     Ok(())
