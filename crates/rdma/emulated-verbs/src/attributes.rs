@@ -28,6 +28,8 @@ pub struct DeviceFacts {
     pub lid: u32,
     /// Whether it has atomics.
     pub atomics: bool,
+    /// Fastest rate of a single queue pair, kbit/s of real time; 0 where the device limits none.
+    pub pacing_kbps_max: u32,
     /// Its GIDs; on InfiniBand only the first.
     pub gids: [[u64; 2]; GIDS],
 }
@@ -174,7 +176,7 @@ impl DeviceFacts {
             .word(pack(self.transport, self.link_layer))
             .word(pack(self.mtu, self.width))
             .word(pack(self.speed, self.lid))
-            .word(u64::from(self.atomics));
+            .word(pack(u32::from(self.atomics), self.pacing_kbps_max));
         for word in self.gids.as_flattened() {
             writer.word(*word);
         }
@@ -187,7 +189,7 @@ impl DeviceFacts {
         let (transport, link_layer) = reader.halves()?;
         let (mtu, width) = reader.halves()?;
         let (speed, lid) = reader.halves()?;
-        let atomics = reader.word()? == 1;
+        let (atomics, pacing_kbps_max) = reader.halves()?;
         let mut gids = [[0; 2]; GIDS];
         for word in gids.as_flattened_mut() {
             *word = reader.word()?;
@@ -202,7 +204,8 @@ impl DeviceFacts {
             width,
             speed,
             lid,
-            atomics,
+            atomics: atomics == 1,
+            pacing_kbps_max,
             gids,
         })
     }
@@ -396,6 +399,7 @@ mod tests {
             speed: 8,
             lid: 9,
             atomics: true,
+            pacing_kbps_max: 10,
             gids: [[1, 2], [3, 4], [5, 6], [7, 8]],
         };
         let mut writer = Writer::default();

@@ -5,7 +5,7 @@ use crate::connection::{Connection, lock};
 use crate::context::{
     Context, DEPTH_MAX, Device, ENTRIES_MAX, Kind, MESSAGE_MAX, OBJECTS_MAX, fill, minus_one, null,
 };
-use crate::{completion, extended, memory, posting, shared_receive};
+use crate::{completion, extended, memory, posting, queue_pair, shared_receive};
 use isolane_rdma_verbs_sys::*;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::os::fd::AsRawFd;
@@ -75,6 +75,7 @@ pub unsafe fn open(device: *mut ibv_device) -> *mut ibv_context {
         modify_cq: Some(completion::modify),
         create_qp_ex: Some(extended::create_ex),
         create_srq_ex: Some(shared_receive::create_ex),
+        modify_qp_rate_limit: Some(queue_pair::limit_rate),
         ..verbs_context::default()
     };
     let context = &mut verbs.context;
@@ -188,12 +189,25 @@ unsafe extern "C" fn query_device_ex(
             completion_timestamp_mask: u64::MAX,
             hca_core_clock: 1_000_000,
             phys_port_cnt_ex: 1,
+            packet_pacing_caps: pacing(&Context::of(context).device.facts),
             ..ibv_device_attr_ex::default()
         };
         let bytes = size.min(size_of::<ibv_device_attr_ex>());
         std::ptr::copy_nonoverlapping((&raw const whole).cast::<u8>(), attr.cast(), bytes);
     }
     0
+}
+
+/// The rates of single queue pairs: all types have them, or none.
+fn pacing(facts: &DeviceFacts) -> ibv_packet_pacing_caps {
+    match facts.pacing_kbps_max {
+        0 => ibv_packet_pacing_caps::default(),
+        most => ibv_packet_pacing_caps {
+            qp_rate_limit_min: 1,
+            qp_rate_limit_max: most,
+            supported_qpts: 1 << IBV_QPT_RC | 1 << IBV_QPT_UC | 1 << IBV_QPT_UD,
+        },
+    }
 }
 
 unsafe extern "C" fn query_port(

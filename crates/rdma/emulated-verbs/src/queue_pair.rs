@@ -11,7 +11,7 @@ use std::ffi::{c_int, c_uint};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Bits of `ibv_qp_attr_mask` that no device of ours has.
-const NOT_THERE: u32 = IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_CAP | IBV_QP_RATE_LIMIT;
+const NOT_THERE: u32 = IBV_QP_ALT_PATH | IBV_QP_PATH_MIG_STATE | IBV_QP_CAP;
 
 /// A queue pair; begins like the public structure.
 #[repr(C)]
@@ -197,8 +197,11 @@ pub unsafe fn modify(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_
             0 => u32::MAX,
             _ => wanted.cur_qp_state,
         };
-        let mut request =
-            Writer::of(&[op::MODIFY_QP, pack((*qp).handle, mask), u64::from(current)]);
+        let mut request = Writer::of(&[
+            op::MODIFY_QP,
+            pack((*qp).handle, mask & !IBV_QP_RATE_LIMIT),
+            u64::from(current),
+        ]);
         attributes.write(&mut request);
         if let Err(errno) = Context::of((*qp).context).connection.call(&request) {
             return errno;
@@ -216,8 +219,31 @@ pub unsafe fn modify(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_
                     .store(*lock(&pair.received), std::sync::atomic::Ordering::Release);
             }
         }
+        match mask & IBV_QP_RATE_LIMIT {
+            0 => 0,
+            _ => limit(qp, wanted.rate_limit),
+        }
     }
-    0
+}
+
+/// `ibv_modify_qp_rate_limit`. The broker chooses burst and packet size.
+pub(crate) unsafe extern "C" fn limit_rate(
+    qp: *mut ibv_qp,
+    attr: *mut ibv_qp_rate_limit_attr,
+) -> c_int {
+    // SAFETY: the caller gives a queue pair that exists, and valid attributes.
+    unsafe { limit(qp, (*attr).rate_limit) }
+}
+
+/// # Safety
+/// The queue pair exists.
+unsafe fn limit(qp: *mut ibv_qp, kbps: u32) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let request = Writer::of(&[op::LIMIT_QP, pack((*qp).handle, kbps)]);
+        let answer = Context::of((*qp).context).connection.call(&request);
+        answer.map_or_else(|errno| errno, |_| 0)
+    }
 }
 
 /// `ibv_query_qp`.

@@ -54,6 +54,8 @@ pub mod op {
     pub const DEALLOC_MW: u64 = 20;
     pub const REREG_MR: u64 = 21;
     pub const RESIZE_CQ: u64 = 23;
+    /// The rate of a queue pair, kbit/s of real time; 0 lifts the limit.
+    pub const LIMIT_QP: u64 = 24;
     /// First message of a connection for connection management ([`crate::cm`]): such a connection has no device.
     pub const CM_OPEN: u64 = 40;
     pub const CM_CREATE_CHANNEL: u64 = 41;

@@ -102,6 +102,8 @@ pub(crate) struct Timer {
 pub(crate) struct Fabric {
     /// The model.
     pub nics: LiveNics,
+    /// How many times slower than real time the model runs.
+    pub dilation: f64,
     /// The devices by host.
     pub facts: Vec<DeviceFacts>,
     pub(crate) clients: BTreeMap<u32, Client>,
@@ -142,9 +144,15 @@ impl std::fmt::Debug for Fabric {
 
 impl Fabric {
     /// A fabric of these devices.
-    pub(crate) fn new(nics: LiveNics, facts: Vec<DeviceFacts>, faults: Faults) -> Self {
+    pub(crate) fn new(
+        nics: LiveNics,
+        dilation: f64,
+        facts: Vec<DeviceFacts>,
+        faults: Faults,
+    ) -> Self {
         Self {
             nics,
+            dilation,
             facts,
             clients: BTreeMap::new(),
             domains: BTreeMap::new(),

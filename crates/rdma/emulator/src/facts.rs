@@ -23,7 +23,14 @@ fn word(bytes: [u8; 8]) -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// The device of host `host`.
+/// The fastest rate of a single queue pair of a device that limits such rates, kbit/s of real time: the link's, at least 1.
+pub(crate) fn pacing_kbps_max(profile: &Profile, dilation: f64) -> u32 {
+    const KBPS_PER_GBPS: f64 = 1e6;
+    let kbps = profile.value("link", "rate_gbps") * KBPS_PER_GBPS / dilation;
+    (kbps as u32).max(1)
+}
+
+/// The device of host `host`. It limits no rates of queue pairs.
 pub fn of(profile: &Profile, host: u32) -> DeviceFacts {
     let number = host as u8 + 1;
     let guid = [2, b'i', b's', b'o', b'l', 0, 0, number];
@@ -58,6 +65,7 @@ pub fn of(profile: &Profile, host: u32) -> DeviceFacts {
         speed,
         lid: if ethernet { 0 } else { host + 1 },
         atomics: profile.atomics,
+        pacing_kbps_max: 0,
         gids,
     }
 }

@@ -1,6 +1,7 @@
 //! Queue pairs: states, what each change of state needs, what a pair holds.
 
 use crate::memory::Payload;
+use isolane_common_quantities::units::BitRate;
 use isolane_rdma_emulated_verbs::attributes::{Element, PairAttributes, SendRequest};
 use isolane_rdma_scenario::model::{Transport, Verb};
 use isolane_rdma_simulator::rnic::live::{Connection, LivePair};
@@ -41,6 +42,8 @@ pub(crate) struct Pair {
     pub next_receive: u64,
     /// What it is in the model, by verb and destination.
     pub lanes: BTreeMap<(Verb, u32), Lane>,
+    /// The rate that its program set, of the model's time.
+    pub limit: Option<BitRate>,
     /// A timer runs: the oldest work request that has not taken effect waits for its retry.
     pub waits: bool,
 }

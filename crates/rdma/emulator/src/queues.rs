@@ -5,6 +5,7 @@ use crate::fabric::Fabric;
 use crate::facts::host_at;
 use crate::pair::{Pair, Receive, change};
 use crate::requests::room;
+use isolane_common_quantities::units::BitRate;
 use isolane_rdma_emulated_verbs::attributes::{PairAttributes, read_elements};
 use isolane_rdma_emulated_verbs::context::DEPTH_MAX;
 use isolane_rdma_emulated_verbs::wire::Reader;
@@ -77,6 +78,7 @@ impl Fabric {
             receives: VecDeque::new(),
             next_receive: 0,
             lanes: BTreeMap::new(),
+            limit: None,
             waits: false,
         };
         self.pairs.insert(number, pair);
@@ -121,6 +123,28 @@ impl Fabric {
         words(&[])
     }
 
+    /// Limits the rate of a pair, kbit/s of real time; 0 lifts the limit. Each destination of datagrams, and each verb, has the
+    /// rate for itself.
+    pub(crate) fn limit_pair(&mut self, client: u32, number: u32, kbps: u32) -> Answered {
+        let pair = known(self.own_pair(client, number))?;
+        let most = self.facts[pair.host as usize].pacing_kbps_max;
+        let is_ready = matches!(pair.attributes.state, IBV_QPS_RTR | IBV_QPS_RTS);
+        match (most, kbps <= most && is_ready) {
+            (0, _) => return Err(libc::EOPNOTSUPP),
+            (_, false) => return Err(libc::EINVAL),
+            (_, true) => {}
+        }
+        const BPS_PER_KBPS: f64 = 1e3;
+        let bps = f64::from(kbps) * BPS_PER_KBPS * self.dilation;
+        let limit = (kbps > 0).then(|| BitRate::from_bps(bps as u64));
+        let pair = self.pairs.get_mut(&number).expect("just found");
+        pair.limit = limit;
+        for lane in pair.lanes.values() {
+            self.nics.limit(lane.pair, limit);
+        }
+        words(&[])
+    }
+
     /// Forgets all that a pair had posted.
     pub(crate) fn reset_pair(&mut self, number: u32) {
         self.give_lanes_back(number);
@@ -129,6 +153,7 @@ impl Fabric {
         pair.receives.clear();
         (pair.executed, pair.waits, pair.peer) = (0, false, None);
         pair.attributes = PairAttributes::default();
+        pair.limit = None;
     }
 
     pub(crate) fn remove_pair(&mut self, number: u32) {

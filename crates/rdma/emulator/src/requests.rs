@@ -126,6 +126,10 @@ impl Fabric {
                 let wanted = PairAttributes::read(reader)?;
                 self.modify_pair(client, number, (mask, current), &wanted)
             }
+            op::LIMIT_QP => {
+                let (number, kbps) = reader.halves()?;
+                self.limit_pair(client, number, kbps)
+            }
             op::QUERY_QP => self.query_pair(client, reader.number()?),
             op::DESTROY_QP => self.destroy_pair(client, reader.number()?),
             _ => return None,

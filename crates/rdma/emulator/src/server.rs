@@ -64,6 +64,8 @@ pub struct Settings {
     pub dilation: f64,
     /// Seed of the model and of faults.
     pub seed: u64,
+    /// Whether the devices limit the rates of single queue pairs.
+    pub paces: bool,
     /// What goes wrong.
     pub chances: Chances,
     /// Path of the socket.
@@ -131,9 +133,15 @@ impl Broker {
             settings.seed,
         )?;
         let hosts = 0..settings.hosts as u32;
-        let devices: Vec<DeviceFacts> = hosts
-            .map(|host| facts::of(&settings.profile, host))
-            .collect();
+        let pacing_kbps_max = match settings.paces {
+            true => facts::pacing_kbps_max(&settings.profile, settings.dilation),
+            false => 0,
+        };
+        let device = |host| DeviceFacts {
+            pacing_kbps_max,
+            ..facts::of(&settings.profile, host)
+        };
+        let devices: Vec<DeviceFacts> = hosts.map(device).collect();
         let made = Tree::make(
             &settings.tree,
             &settings.profile,
@@ -153,10 +161,14 @@ impl Broker {
             pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
         let listener = listening(&path).map_err(failed)?;
         let mut server = Server {
-            fabric: Fabric::new(nics, devices, Faults::new(settings.chances, settings.seed)),
+            fabric: Fabric::new(
+                nics,
+                settings.dilation,
+                devices,
+                Faults::new(settings.chances, settings.seed),
+            ),
             clock: Clock::new(settings.dilation),
             tree,
-            dilation: settings.dilation,
             listener,
             stopped,
             clients: BTreeMap::new(),
@@ -223,7 +235,6 @@ struct Server {
     fabric: Fabric,
     clock: Clock,
     tree: Tree,
-    dilation: f64,
     listener: OwnedFd,
     stopped: OwnedFd,
     clients: BTreeMap<u32, Place>,
@@ -243,7 +254,7 @@ impl Server {
         // SAFETY: this option takes a number and touches no memory.
         unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1 as libc::c_ulong, 0, 0, 0) };
         // The start of this thread is no lateness of the model.
-        self.clock = Clock::new(self.dilation);
+        self.clock = Clock::new(self.fabric.dilation);
         loop {
             let begin = Wall::now();
             let works = self.fabric.next_time().is_some();

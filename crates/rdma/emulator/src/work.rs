@@ -184,7 +184,11 @@ impl Fabric {
                 region_bytes: REGION_BYTES,
                 core: self.client(pair.client).core,
             };
+            let limit = pair.limit;
             let (live, next) = self.nics.connect(&connection);
+            if limit.is_some() {
+                self.nics.limit(live, limit);
+            }
             self.owners.insert(live, number);
             let lane = Lane {
                 connection,

@@ -40,6 +40,7 @@ impl Place {
             hosts: 2,
             dilation: 1.0,
             seed: 1,
+            paces: true,
             chances,
             socket: directory.path().join("s"),
             tree: directory.path().join("t"),

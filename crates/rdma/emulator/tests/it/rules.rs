@@ -10,6 +10,7 @@ use isolane_rdma_emulator::server::OPEN_TIME;
 use isolane_rdma_emulator::tree;
 use isolane_rdma_verbs_sys::*;
 use std::hint::black_box;
+use std::time::{Duration, Instant};
 
 fn request(opcode: u32, from: &End, memory: &[u64], to: (&End, &[u64])) -> SendRequest {
     let lkey = from.register(memory, ACCESS);
@@ -150,6 +151,43 @@ fn files_count_what_crossed_the_port_and_list_who_holds_what() {
     while !text(0, "objects").is_empty() {
         std::thread::yield_now();
     }
+}
+
+/// Time from the first post to the last completion of `count` WRITEs of 1 MB.
+fn time_of(left: &End, right: &End, count: u32) -> Duration {
+    let (source, target) = (vec![0xaa; 125_000], vec![0; 125_000]);
+    let write = request(IBV_WR_RDMA_WRITE, left, &source, (right, &target));
+    let begun = Instant::now();
+    for _ in 0..count {
+        left.post(&write);
+    }
+    for _ in 0..count {
+        assert_eq!(left.completion().status, IBV_WC_SUCCESS);
+    }
+    begun.elapsed()
+}
+
+#[test]
+fn a_queue_pair_with_a_rate_sends_no_faster() {
+    let place = Place::new();
+    let (left, right) = connected(&place, 0);
+    let limit = |pair: u32, kbps: u32| left.client.call(&[op::LIMIT_QP, pack(pair, kbps)]);
+    // 4 MB at 80 Mb/s take 0.4 s, and the model's clock is never ahead of real time.
+    assert_eq!(limit(left.pair, 80_000), Ok(vec![]));
+    assert!(time_of(&left, &right, 4) >= Duration::from_millis(390));
+    // Four of five packets would take half a minute, if the change had no effect on them.
+    assert_eq!(limit(left.pair, 1), Ok(vec![]));
+    let (source, target) = (vec![0xaa; 600], vec![0; 600]);
+    let write = request(IBV_WR_RDMA_WRITE, &left, &source, (&right, &target));
+    left.post(&write);
+    assert_eq!(limit(left.pair, 0), Ok(vec![]));
+    assert_eq!(left.completion().status, IBV_WC_SUCCESS);
+    time_of(&left, &right, 4);
+    let refused = |result: Result<Vec<u64>, Refused>| result.unwrap_err();
+    let errno = |errno: i32| Refused::Errno(errno as u64);
+    // Above the link's 100 Gb/s, and a pair of another client.
+    assert_eq!(refused(limit(left.pair, 100_000_001)), errno(libc::EINVAL));
+    assert_eq!(refused(limit(right.pair, 1)), errno(libc::EINVAL));
 }
 
 #[test]

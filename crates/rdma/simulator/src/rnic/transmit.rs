@@ -26,7 +26,7 @@ use super::world::World;
 use isolane_rdma_scenario::model::{MemoryPlace, Transport, Verb};
 
 /// The requester's limiter of a pair, and the responder's for READ responses.
-const REQUESTER: usize = 0;
+pub(super) const REQUESTER: usize = 0;
 const RESPONDER: usize = 1;
 
 /// What the way of a frame depends on.

@@ -239,6 +239,7 @@ fn emulator(folder: &Path) -> String {
         dilation: 1.0,
         seed: 1,
         chances: Chances::default(),
+        paces: false,
         socket: directory.socket(),
         tree: directory.tree(),
         open_time: OPEN_TIME,

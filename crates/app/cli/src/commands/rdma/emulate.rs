@@ -82,6 +82,9 @@ pub(crate) struct Arguments {
     /// Lose this part of the messages of unreliable queue pairs, 0 to 1
     #[arg(long, default_value_t = 0.0, value_name = "PART", value_parser = numbers::real(0.0..=1.0))]
     lose_messages: f64,
+    /// Let the devices limit the rates of single queue pairs (ibv_modify_qp_rate_limit)
+    #[arg(long)]
+    queue_pair_rates: bool,
     /// Directory for the broker's socket, for programs that join; it must be new or left by a killed broker, and is removed at the end
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
@@ -90,7 +93,7 @@ pub(crate) struct Arguments {
         long,
         value_name = "DIRECTORY",
         requires = "program",
-        conflicts_with_all = ["profile", "hosts", "dilation", "seed", "fail_requests", "lose_messages", "directory", "summary"]
+        conflicts_with_all = ["profile", "hosts", "dilation", "seed", "fail_requests", "lose_messages", "queue_pair_rates", "directory", "summary"]
     )]
     join: Option<PathBuf>,
     /// Print at the end what the devices did
@@ -205,6 +208,7 @@ fn serve(arguments: &Arguments, file: Option<&Path>) -> Result<Status> {
         hosts: arguments.hosts,
         dilation: arguments.dilation,
         seed: arguments.seed,
+        paces: arguments.queue_pair_rates,
         chances: Chances {
             failed_requests: parts(arguments.fail_requests),
             lost_messages: parts(arguments.lose_messages),

@@ -1,6 +1,7 @@
 //! Notifications and explicit rates reach senders, and pace them.
 
 use crate::rnic::event::Event;
+use crate::rnic::transmit::REQUESTER;
 use crate::rnic::world::World;
 
 impl<const RECORDS: bool> World<RECORDS> {
@@ -64,6 +65,15 @@ impl<const RECORDS: bool> World<RECORDS> {
             false => 0,
         };
         self.nics[host].count.notifications_handled += 1;
+    }
+
+    /// The owner of a queue pair limits what it sends, bit/s with headers; zero lifts the limit. The new rate holds from the
+    /// next packet on.
+    pub(crate) fn limit_sender(&mut self, now: u64, pair: u32, rate: u64) {
+        let limiter = &mut self.pairs[pair as usize].limiters[REQUESTER];
+        limiter.point.cap = rate;
+        limiter.not_before = limiter.not_before.min(now);
+        self.activate(now, pair, false);
     }
 
     /// Whether timers have looked at least `least` times until `now`. All senders catch up where that is open.

@@ -5,7 +5,7 @@ use crate::rnic::event::Event;
 use crate::rnic::policies::SimError;
 use crate::rnic::queue_pair::{NONE, WorkRequest};
 use crate::rnic::world::World;
-use isolane_common_quantities::units::{Bytes, Duration, Instant};
+use isolane_common_quantities::units::{BitRate, Bytes, Duration, Instant};
 use isolane_rdma_scenario::model::{Class, DataTraffic, Message, Scenario, Tenant, Topology, Verb};
 use isolane_rdma_scenario::profile::Profile;
 use std::cmp::Reverse;
@@ -117,11 +117,20 @@ impl LiveNics {
         (LivePair(pair), 0)
     }
 
+    /// Limits the rate at which a pair sends, packet by packet and with headers, as a device with rates of single queue
+    /// pairs does; `None` lifts the limit. What a pair READs is not limited.
+    pub fn limit(&mut self, pair: LivePair, rate: Option<BitRate>) {
+        let now = self.world.queue.now().as_ps().max(self.clock);
+        let rate = rate.map_or(0, BitRate::as_bps);
+        self.world.limit_sender(now, pair.0, rate);
+    }
+
     /// The caller needs a pair no more. The device drops the requests that it has not begun, and of those that it has begun all
     /// but their next packet, as a NIC does with the work of a queue pair that is destroyed.
     pub fn give_back(&mut self, pair: LivePair, connection: &Connection) {
         self.live().waiting.remove(&pair.0);
         self.discard(pair.0);
+        self.limit(pair, None);
         self.idle.push((*connection, pair.0));
     }
 
