@@ -6,12 +6,17 @@ use crate::facts::host_at;
 use crate::pair::{Pair, Receive, change};
 use crate::requests::room;
 use isolane_common_quantities::units::BitRate;
-use isolane_rdma_emulated_verbs::attributes::{PairAttributes, read_elements};
+use isolane_rdma_emulated_verbs::attributes::{PairAttributes, SendRequest, read_elements};
 use isolane_rdma_emulated_verbs::context::DEPTH_MAX;
 use isolane_rdma_emulated_verbs::wire::Reader;
 use isolane_rdma_scenario::model::Transport;
 use isolane_rdma_verbs_sys::*;
 use std::collections::{BTreeMap, VecDeque};
+
+/// Memory whose pages the model translates for a pair, bytes: at most. A longer region costs the model memory.
+const REGION_BYTES_MAX: u64 = 2 << 20;
+/// A page.
+const REGION_BYTES_MIN: u64 = 4 << 10;
 
 /// Work requests and receives that the queues of one client may hold, together: they take memory here.
 const PLACES_MAX: u64 = 1 << 19;
@@ -164,6 +169,16 @@ impl Fabric {
                 window.bound = None;
             }
         }
+    }
+
+    /// Memory that the messages of a pair use, by its first request: a power of two, so that pairs of one program are alike.
+    pub(crate) fn region_bytes(&self, request: &SendRequest) -> u64 {
+        let local = request.elements.first().map(|element| element.lkey);
+        let region = self.regions.get(&local.unwrap_or(request.rkey));
+        let bytes = region.map_or(request.length(), |region| region.span.length);
+        bytes
+            .clamp(REGION_BYTES_MIN, REGION_BYTES_MAX)
+            .next_power_of_two()
     }
 
     /// A pair no longer sends in the model.

@@ -22,8 +22,6 @@ use std::collections::VecDeque;
 
 /// Retries after receiver-not-ready that mean "for ever".
 const FOR_EVER: u32 = 7;
-/// Memory whose pages the model translates for a pair, bytes: regions of programs are larger than one message.
-const REGION_BYTES: u64 = 2 << 20;
 /// READs and atomics under way at once, at most: what the devices' attributes say.
 const READ_ATOMIC_MAX: u32 = 16;
 /// Messages of an unreliable pair that are kept until they arrive; what is older has been dropped on its way.
@@ -128,6 +126,7 @@ impl Fabric {
                     || !matches!(verb, Some(Verb::Write | Verb::Send)),
                 inline: request.inline.is_some(),
             };
+            let region_bytes = self.region_bytes(&request);
             let pair = self.pairs.get_mut(&number)?;
             let sequence = pair.next;
             pair.next += 1;
@@ -141,7 +140,7 @@ impl Fabric {
                 tries: 0,
             });
             let Some(place) = place else { continue };
-            let lane = self.lane(number, place)?;
+            let lane = self.lane(number, place, region_bytes)?;
             lane.under_way.push_back(sequence);
             lane.next = lane.next.wrapping_add(1);
             match &mut list {
@@ -166,7 +165,12 @@ impl Fabric {
     }
 
     /// What a pair is in the model for a verb and a destination; `None` when the model has no more.
-    fn lane(&mut self, number: u32, (verb, to): (Verb, u32)) -> Option<&mut Lane> {
+    fn lane(
+        &mut self,
+        number: u32,
+        (verb, to): (Verb, u32),
+        region_bytes: u64,
+    ) -> Option<&mut Lane> {
         let pair = &self.pairs[&number];
         if !pair.lanes.contains_key(&(verb, to)) {
             if self.nics.pairs() >= LIVE_MAX {
@@ -181,7 +185,7 @@ impl Fabric {
                 // Pairs that are alike can follow one another in the model.
                 depth: pair.depth.next_power_of_two(),
                 read_atomic_max: pair.attributes.max_rd_atomic.clamp(1, READ_ATOMIC_MAX),
-                region_bytes: REGION_BYTES,
+                region_bytes,
                 core: self.client(pair.client).core,
             };
             let limit = pair.limit;

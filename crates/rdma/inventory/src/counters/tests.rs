@@ -92,7 +92,6 @@ fn netlink_counters_ethtool_and_flow_control_join_the_files() {
             "NIC statistics:\n     outbound_pci_stalled_wr_events: 12\n     name: none\n",
         ),
         flow_control: Some(flow_control),
-        ..Extra::default()
     };
     let snapshot = read(&root, "d0", 1, &extra, 0);
     assert_eq!(value(&snapshot, Counter::CnpHandled), Some(11));

@@ -12,7 +12,7 @@ use crate::worker::{
     Report, Sample, ToWorker, Window, Work, write_line,
 };
 use isolane_common_quantities::stats::Histogram;
-use isolane_rdma_verbs_sys::safe::{self, Context, VerbsError};
+use isolane_rdma_verbs_sys::safe::{Context, VerbsError};
 use isolane_rdma_verbs_sys::{Library, Lookup};
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
