@@ -34,8 +34,8 @@ pub(super) struct Balance {
     under_way: u64,
     /// Largest bytes of the sessions in the last window.
     last: u64,
-    /// When a window last had much foreign traffic, ns.
-    seen_at_ns: Option<u64>,
+    /// When a window last had much foreign traffic, and the length of that window, ns.
+    seen_at_ns: Option<(u64, u64)>,
     /// Foreign bytes per second in the last window; `None` before the first one.
     pub(super) rate: Option<u64>,
     /// Foreign bytes since the start.
@@ -79,15 +79,16 @@ impl Balance {
             u128::from(foreign) * 1_000_000_000_000 / u128::from(count.length.as_ps().max(1));
         self.rate = Some(u64::try_from(per_s).unwrap_or(u64::MAX));
         if foreign > in_window(rate_max) / PART {
-            self.seen_at_ns = Some(now_ns);
+            self.seen_at_ns = Some((now_ns, count.length.as_ps() / 1_000));
         }
         self.is_there(now_ns)
     }
 
     /// Whether there was foreign traffic recently.
     pub(super) fn is_there(&self, now_ns: u64) -> bool {
-        self.seen_at_ns
-            .is_some_and(|seen| now_ns.saturating_sub(seen) < HELD_NS)
+        self.seen_at_ns.is_some_and(|(seen, window)| {
+            now_ns.saturating_sub(seen) < HELD_NS.max(window.saturating_mul(2))
+        })
     }
 }
 
@@ -142,7 +143,7 @@ const PACKET_LEAST: u64 = 1_024;
 const HEADERS: u64 = 110;
 /// Foreign traffic above this part of the device's rate counts: 1/32. Errors of the counters are below it.
 const PART: u64 = 32;
-/// Foreign traffic counts as there for this long, ns: longer than the pauses of a bursty sender.
+/// Foreign traffic counts as there for this long, ns, and for two windows: longer than the pauses of a bursty sender.
 const HELD_NS: u64 = 200_000_000;
 /// Drivers refresh their counters every 10 ms.
 const WINDOW_LEAST: Duration = Duration::from_ms(20);
