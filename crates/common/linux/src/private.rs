@@ -152,11 +152,17 @@ impl PrivateDirectory {
         let path = self.path.join(name);
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;
-        let file = match openat(&self.descriptor, checked(name)?, flags, mode) {
-            Err(rustix::io::Errno::LOOP) => return Err(wrong(&path, "is a link; remove it")),
-            file => file?,
+        let (file, status) = loop {
+            let file = match openat(&self.descriptor, checked(name)?, flags, mode) {
+                Err(rustix::io::Errno::LOOP) => return Err(wrong(&path, "is a link; remove it")),
+                file => file?,
+            };
+            let status = fstat(&file)?;
+            // A file without a name was replaced or removed since it was opened.
+            if status.st_nlink > 0 {
+                break (file, status);
+            }
         };
-        let status = fstat(&file)?;
         let own = rustix::process::geteuid().as_raw();
         if FileType::from_raw_mode(status.st_mode) != FileType::RegularFile {
             return Err(wrong(&path, "is not a regular file; remove it"));
@@ -204,6 +210,26 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let directory = PrivateDirectory::open_or_make(&folder.path().join("a/journals")).unwrap();
         (folder, directory)
+    }
+
+    #[test]
+    fn a_file_is_readable_while_another_thread_replaces_it() {
+        const READS: usize = 20_000;
+        let (_folder, directory) = directory();
+        directory.replace("one.json", "text").unwrap();
+        let done = std::sync::atomic::AtomicBool::new(false);
+        let reads: io::Result<Vec<_>> = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(std::sync::atomic::Ordering::Relaxed) {
+                    directory.replace("one.json", "text").unwrap();
+                }
+            });
+            let reads = (0..READS).map(|_| directory.read("one.json", 10)).collect();
+            done.store(true, std::sync::atomic::Ordering::Relaxed);
+            reads
+        });
+        let text = Some("text".to_owned());
+        assert!(reads.unwrap().iter().all(|read| *read == text));
     }
 
     #[test]

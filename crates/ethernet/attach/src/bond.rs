@@ -24,6 +24,9 @@ use std::sync::mpsc::{Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
+/// Failed comparisons in a row before the controllers end.
+const FAILURES: u32 = 10;
+
 /// Whether the device called `name` is a bond. Fails with [`NicError::NoDevice`] or the kernel's error.
 pub fn is_bond(name: &str) -> Result<bool, NicError> {
     let link = Route::open()?.link(name)?;
@@ -144,15 +147,21 @@ impl BondController {
 
     /// Runs until `stop` is set or the bond is gone. The attachments stay, unless the bond is gone.
     pub fn run(&mut self, stop: &AtomicBool) -> Result<Ended, NicError> {
-        let mut looked = Instant::now();
+        let (mut looked, mut failures) = (Instant::now(), 0);
         while !stop.load(Ordering::Relaxed) {
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
-                if !self.follow()? {
-                    self.end_members();
-                    undo_all(&self.system, &self.bond)?;
-                    return Ok(Ended::Gone);
-                }
+                failures = match self.follow() {
+                    Ok(true) => 0,
+                    Ok(false) => {
+                        self.end_members();
+                        undo_all(&self.system, &self.bond)?;
+                        return Ok(Ended::Gone);
+                    }
+                    // A device that is being removed rejects requests first.
+                    Err(error) if failures == FAILURES => return Err(error),
+                    Err(_) => failures + 1,
+                };
             }
             thread::sleep(BEAT);
         }
