@@ -175,6 +175,19 @@ pub unsafe fn modify(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_
     // SAFETY: the caller's promise.
     unsafe {
         let wanted = &*attr;
+        // Nothing changes where the rate is refused.
+        if mask & IBV_QP_RATE_LIMIT != 0 {
+            let most = Context::of((*qp).context).device.facts.pacing_kbps_max;
+            let state = match mask & IBV_QP_STATE {
+                0 => (*qp).state,
+                _ => wanted.qp_state,
+            };
+            match (most, matches!(state, IBV_QPS_RTR | IBV_QPS_RTS)) {
+                (0, _) => return libc::EOPNOTSUPP,
+                (_, true) if wanted.rate_limit <= most => {}
+                _ => return libc::EINVAL,
+            }
+        }
         let attributes = PairAttributes {
             state: wanted.qp_state,
             path_mtu: wanted.path_mtu,

@@ -4,7 +4,7 @@
 //! holds a lock on its directory (flock(2)), which the kernel releases when the process ends. A directory that nobody
 //! holds and that has nothing but what a broker makes is taken over, or removed if its name was a random one.
 //! Releases before the lock: a socket that answers is a living broker's. Limits: a file that something else put there
-//! stays, and so does the directory.
+//! stays, and so does the directory; but all below [`TREE`] is removed.
 
 use rustix::fs::{FlockOperation, Mode, OFlags, Stat, flock, fstat, open, stat};
 use rustix::io::Errno;

@@ -22,7 +22,7 @@
 //! * [`directory`] - where programs find the broker.
 //!
 //! `docs/internals/emulator.md` explains the whole. A client may send anything: a malformed message ends the client's
-//! connection, and no other client is affected.
+//! connection, and no other client is affected. The devices' files are not protected from programs of the same user.
 //!
 //! [`LiveNics`]: isolane_rdma_simulator::rnic::live::LiveNics
 #![allow(unsafe_code)]

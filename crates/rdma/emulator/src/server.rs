@@ -88,7 +88,7 @@ pub enum StartError {
         path: PathBuf,
         reason: std::io::Error,
     },
-    #[error("the devices' files in {} cannot be written ({reason}); give a directory on a file system with space", path.display())]
+    #[error("the devices' files in {} cannot be written: {reason}; remove what is there, or give another directory", path.display())]
     Files {
         path: PathBuf,
         reason: std::io::Error,
@@ -494,7 +494,9 @@ impl Server {
             op::POST_SRQ_RECV => self.fabric.post_shared(client, reader),
             _ => {
                 let answer = self.fabric.request(client, operation, reader)?;
-                self.tree.touch_objects();
+                if answer.is_ok() && !matches!(operation, op::QUERY_QP | op::QUERY_SRQ) {
+                    self.tree.touch_objects();
+                }
                 self.answer(client, answer)
             }
         }

@@ -14,13 +14,15 @@ use isolane_rdma_scenario::profile::Profile;
 use isolane_rdma_verbs_sys::{IBV_LINK_LAYER_ETHERNET, IBV_NODE_CA};
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Result;
-use std::os::unix::fs::symlink;
+use std::io::{ErrorKind, Result, Write};
+use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant as Wall};
 
 /// Least time between two writings of changes: drivers refresh theirs every 10 ms too.
 const PERIOD: Duration = Duration::from_millis(10);
+/// Time until a failed writing is tried again.
+const RETRY: Duration = Duration::from_secs(1);
 /// Writing takes at most this part of the time: 1/50.
 const PART: u32 = 50;
 /// The directory with the devices of all hosts.
@@ -82,8 +84,10 @@ pub(crate) struct Tree {
     /// Where a file is written before it replaces another.
     spare: PathBuf,
     dilation: f64,
-    /// Whether objects were made or destroyed since their lists were written.
+    /// Whether objects may have been made or destroyed since their lists were written.
     objects: bool,
+    /// The list of each host in its file.
+    lists: Vec<String>,
     /// When something is written again; `None` when nothing has happened since.
     due: Option<Wall>,
     /// No writing before.
@@ -121,6 +125,7 @@ impl Tree {
             )?;
         }
         Ok(Self {
+            lists: vec![String::new(); facts.len()],
             ports,
             spare: path.join("new"),
             dilation,
@@ -154,8 +159,8 @@ impl Tree {
         list: impl Fn(usize) -> String,
     ) {
         let begun = Wall::now();
-        self.due = None;
         let objects = std::mem::take(&mut self.objects);
+        let failed = self.failed;
         for (host, (port, written)) in self.ports.iter_mut().enumerate() {
             let counted = count(host);
             for ((file, counter), written) in COUNTERS.iter().zip(written) {
@@ -169,13 +174,23 @@ impl Tree {
                     Err(_) => self.failed += 1,
                 }
             }
-            if objects {
-                let written = replace(&self.spare, &port.join(OBJECTS), &list(host));
-                self.failed += u64::from(written.is_err());
+            if !objects {
+                continue;
+            }
+            let objects = list(host);
+            if objects != self.lists[host] {
+                match replace(&self.spare, &port.join(OBJECTS), &objects) {
+                    Ok(()) => self.lists[host] = objects,
+                    Err(_) => self.failed += 1,
+                }
             }
         }
         let end = Wall::now();
         self.rests_until = end + PERIOD.max((end - begun) * PART);
+        // A text that could not be written is tried again.
+        let incomplete = self.failed > failed;
+        self.objects = incomplete;
+        self.due = incomplete.then_some(end + RETRY);
     }
 }
 
@@ -191,8 +206,15 @@ fn in_unit(file: &str, value: u64, dilation: f64) -> u64 {
     }
 }
 
+/// Whatever has the name of the new file goes first: a program of this user may have put a link or a FIFO there.
 fn replace(spare: &Path, file: &Path, text: &str) -> Result<()> {
-    fs::write(spare, text)?;
+    match fs::remove_file(spare) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut new = fs::OpenOptions::new();
+    let mut new = new.write(true).create_new(true).mode(0o600).open(spare)?;
+    new.write_all(text.as_bytes())?;
     fs::rename(spare, file)
 }
 
@@ -325,6 +347,37 @@ mod tests {
             assert_eq!(text("rate"), "0.1 Gb/sec (4X EDR)\n");
             assert_eq!(text("gids/3"), "0000:0000:0000:0000:0000:ffff:0a4d:0002\n");
         }
+    }
+
+    #[test]
+    fn a_text_that_was_not_written_is_written_later() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut tree = made(directory.path(), 1.0);
+        let file = root(directory.path(), None)
+            .join(CLASS)
+            .join("rnic0/objects");
+        // A directory in the place of the new file stops every writing.
+        fs::create_dir(&tree.spare).unwrap();
+        tree.touch_objects();
+        tree.write(|_| BTreeMap::new(), |_| "context 1 7\n".to_owned());
+        assert!(tree.failed > 0 && tree.due().is_some() && !file.exists());
+        fs::remove_dir(&tree.spare).unwrap();
+        tree.write(|_| BTreeMap::new(), |_| "context 1 7\n".to_owned());
+        assert_eq!(fs::read_to_string(file).unwrap(), "context 1 7\n");
+        assert_eq!(tree.due(), None);
+    }
+
+    #[test]
+    fn a_link_in_the_place_of_the_new_file_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut tree = made(directory.path(), 1.0);
+        let other = directory.path().join("other");
+        fs::write(&other, "kept").unwrap();
+        symlink(&other, &tree.spare).unwrap();
+        tree.touch_objects();
+        tree.write(|_| BTreeMap::new(), |_| "context 1 7\n".to_owned());
+        assert_eq!(fs::read_to_string(other).unwrap(), "kept");
+        assert_eq!(tree.failed, 0);
     }
 
     #[test]

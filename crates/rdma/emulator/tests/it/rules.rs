@@ -109,6 +109,18 @@ fn a_completion_queue_shrinks_below_what_was_posted() {
     assert_eq!(ring.pop(), None);
 }
 
+/// Waits until `condition` holds.
+fn until(what: &str, condition: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(
+            begun.elapsed() < crate::programs::DEADLINE,
+            "not seen: {what}"
+        );
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
 #[test]
 fn files_count_what_crossed_the_port_and_list_who_holds_what() {
     let place = Place::new();
@@ -129,28 +141,21 @@ fn files_count_what_crossed_the_port_and_list_who_holds_what() {
     left.post(&write);
     assert_eq!(left.completion().status, IBV_WC_SUCCESS);
     let packets = 2;
-    while count(1, "port_rcv_packets") < packets || count(0, "port_xmit_data") * 4 < 8_000 {
-        std::thread::yield_now();
-    }
-    let (sent, received) = (count(0, "port_xmit_data"), count(1, "port_rcv_data"));
-    assert!(
-        sent >= received && received * 4 > 8_000,
-        "{sent} {received}"
-    );
+    let bytes = |host, name: &str| count(host, name) * 4;
+    until("bytes and packets are counted", || {
+        let all = bytes(0, "port_xmit_data") > 8_000 && bytes(1, "port_rcv_data") > 8_000;
+        all && count(1, "port_rcv_packets") >= packets
+    });
     let pid = std::process::id();
     let line = format!(
         "qp {pid} {} {IBV_QPT_RC} {IBV_QPS_RTS} {}\n",
         left.pair, right.pair
     );
-    while !text(0, "objects").contains(&line) {
-        std::thread::yield_now();
-    }
+    until("the pair is listed", || text(0, "objects").contains(&line));
     let objects = text(0, "objects");
     assert!(objects.contains(&format!("mr {pid} ")), "{objects}");
     drop((left, right));
-    while !text(0, "objects").is_empty() {
-        std::thread::yield_now();
-    }
+    until("no object is listed", || text(0, "objects").is_empty());
 }
 
 /// Time from the first post to the last completion of `count` WRITEs of 1 MB.
@@ -179,10 +184,11 @@ fn a_queue_pair_with_a_rate_sends_no_faster() {
     assert_eq!(limit(left.pair, 1), Ok(vec![]));
     let (source, target) = (vec![0xaa; 600], vec![0; 600]);
     let write = request(IBV_WR_RDMA_WRITE, &left, &source, (&right, &target));
+    let begun = Instant::now();
     left.post(&write);
     assert_eq!(limit(left.pair, 0), Ok(vec![]));
     assert_eq!(left.completion().status, IBV_WC_SUCCESS);
-    time_of(&left, &right, 4);
+    assert!(begun.elapsed() < Duration::from_secs(20));
     let refused = |result: Result<Vec<u64>, Refused>| result.unwrap_err();
     let errno = |errno: i32| Refused::Errno(errno as u64);
     // Above the link's 100 Gb/s, and a pair of another client.
