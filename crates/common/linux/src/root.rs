@@ -18,6 +18,9 @@ const READ_LIMIT_BYTES: u64 = 4 << 20;
 /// The environment variable with the directory in which a program finds the files of its emulated RDMA devices.
 pub const EMULATED_VARIABLE: &str = "ISOLANE_EMULATE_ROOT";
 
+/// How many times slower than real time the clock of emulated devices may be.
+pub const DILATION_MAX: f64 = 1_000_000.0;
+
 /// How the paths of RDMA devices' files begin.
 const OF_DEVICES: [&str; 2] = ["sys/class/infiniband", "dev/infiniband"];
 

@@ -4,6 +4,7 @@
 
 use crate::dilation::Dilation;
 use isolane_common_linux::account::PlaceLimits;
+use isolane_common_quantities::OptionError;
 use isolane_common_quantities::units::{BitRate, Bytes, Duration};
 use isolane_rdma_policy::granularity::Granularity;
 use isolane_rdma_session::message::Class;
@@ -80,6 +81,19 @@ impl Config {
         let emulated = self.dilation.real_time(PERIOD_EMULATED * IDLE_PERIODS);
         self.idle_after
             .unwrap_or((PERIOD * IDLE_PERIODS).max(emulated))
+    }
+
+    /// Fails if a sender would count as idle between two readings. The defaults depend on the clock of the devices.
+    pub fn check(&self) -> Result<(), OptionError> {
+        let (period, idle_after) = (self.period(), self.idle_after());
+        match idle_after < period {
+            true => Err(OptionError::new(
+                "idle_after",
+                idle_after,
+                format!("give at least the period, {period}"),
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Limits of session places. A quarter is reserved for accounts with few sessions.

@@ -222,6 +222,12 @@ fn run(arguments: &Arguments) -> Result<()> {
     for attachment in attachments(&settings, again, order, now_ns(), say)? {
         server.attach(attachment)?;
     }
+    if !settings.config.dilation.is_none() {
+        let factor = settings.config.dilation.factor();
+        say(&format!(
+            "the devices are {factor} times slower than real time; so are the default times"
+        ));
+    }
     let devices = settings.config.devices.iter();
     let names: Vec<&str> = devices.map(|device| device.name.as_str()).collect();
     let status = format!(
@@ -259,7 +265,7 @@ fn settings(arguments: &Arguments) -> Result<Settings> {
     }
     let config = &mut settings.config;
     let names = config.devices.iter().map(|device| device.name.as_str());
-    config.dilation = Dilation::of(&Root::with_emulated_devices(), names);
+    config.dilation = Dilation::of(&Root::with_emulated_devices(), names)?;
     let named = !config.devices.is_empty();
     ensure!(
         named,

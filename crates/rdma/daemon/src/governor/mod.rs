@@ -145,6 +145,7 @@ impl Governor {
             port_rates.len(),
             "one port rate for each device"
         );
+        config.check()?;
         let each = config.devices.iter().zip(port_rates);
         each.map(|(device, &rate)| Device::new(config, device, rate))
             .collect()

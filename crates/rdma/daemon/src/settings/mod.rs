@@ -238,7 +238,9 @@ impl Settings {
             ),
             (
                 "device",
-                names(self) == names(next) && self.ports == next.ports,
+                names(self) == names(next)
+                    && self.ports == next.ports
+                    && self.config.dilation == next.config.dilation,
             ),
             ("peer", self.peers == next.peers),
             ("peering", self.peering == next.peering),

@@ -105,11 +105,10 @@ fn top_level(top: &Table<'_>, config: &mut Config) -> Result<()> {
         &mut config.sessions_per_account_max,
         number("sessions_per_account_max")?,
     );
-    if config.idle_after() < config.period() {
-        return Err(top.wrong(
-            "idle_after",
-            format!("must be at least period, {}", config.period()),
-        ));
+    if let (Some(idle_after), Some(period)) = (config.idle_after, config.period)
+        && idle_after < period
+    {
+        return Err(top.wrong("idle_after", format!("must be at least period, {period}")));
     }
     Ok(())
 }

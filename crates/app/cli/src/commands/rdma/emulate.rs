@@ -12,7 +12,7 @@ use crate::numbers;
 use crate::output;
 use crate::status::{BadInput, Status};
 use anyhow::{Context, Result, bail};
-use isolane_common_linux::root::EMULATED_VARIABLE;
+use isolane_common_linux::root::{DILATION_MAX, EMULATED_VARIABLE};
 use isolane_common_text_output::counted;
 use isolane_rdma_emulator::directory::{CONNECTIONS, Directory, FILES, SOCKET, SONAME, TREE};
 use isolane_rdma_emulator::faults::{Chances, PARTS};
@@ -71,7 +71,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", value_parser = numbers::whole::<usize>(0..=HOSTS_MAX as u64 - 1))]
     host: Option<usize>,
     /// How many times slower than real time the model runs
-    #[arg(long, default_value_t = 1.0, value_name = "FACTOR", value_parser = numbers::real(1.0..=1_000_000.0))]
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR", value_parser = numbers::real(1.0..=DILATION_MAX))]
     dilation: f64,
     /// Seed of the random choices of model and faults
     #[arg(long, default_value_t = 1, value_name = "N")]

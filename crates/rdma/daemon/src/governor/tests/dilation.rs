@@ -13,7 +13,7 @@ fn slowed() -> Dilation {
     let device = folder.path().join("sys/class/infiniband/rxe0");
     std::fs::create_dir_all(&device).unwrap();
     std::fs::write(device.join("dilation"), FACTOR.to_string()).unwrap();
-    Dilation::of(&Root::at(folder.path()), ["rxe0"].into_iter())
+    Dilation::of(&Root::at(folder.path()), ["rxe0"].into_iter()).unwrap()
 }
 
 /// With the period of 20 us that emulated devices have by default.
@@ -60,4 +60,28 @@ fn a_lease_outlasts_the_pause_between_two_readings() {
         let lease = host.processes[bulk].lease();
         assert!(lease.valid_until_ns > host.now_ns, "{lease:?}");
     }
+}
+
+#[test]
+fn a_sender_is_never_idle_between_two_readings() {
+    let of = |dilation, period, idle_after| Config {
+        dilation,
+        period,
+        idle_after,
+        ..Config::default()
+    };
+    let ms = |ms| Some(Duration::from_ms(ms));
+    let (real, slow) = (Dilation::default(), slowed());
+    // By default 20 ms and 0.4 s beside this emulated device, 1 ms and 20 ms beside a real one.
+    for (dilation, period, idle_after) in [
+        (slow, None, ms(19)),
+        (slow, ms(401), None),
+        (real, ms(21), None),
+    ] {
+        let error = of(dilation, period, idle_after).check().unwrap_err();
+        assert_eq!(error.name, "idle_after");
+    }
+    of(slow, ms(100), None).check().unwrap();
+    of(real, None, ms(19)).check().unwrap();
+    assert!(Governor::new(of(slow, None, ms(19)), Vec::new(), 0).is_err());
 }
