@@ -7,7 +7,7 @@
 //! cgroup together have twice as many, because an unprivileged user can make user namespaces at will; and the last
 //! `reserve` places go only to accounts that hold fewer than `few`. An account that holds many therefore cannot take
 //! the last place from one that holds few. [`Waiting`] sheds members of such places for newcomers. Limits: a person
-//! with many users, containers or addresses has as many accounts.
+//! with many users, containers or addresses has as many accounts; an IPv6 customer with a /48 has 65,536.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr};
@@ -34,10 +34,13 @@ impl Account {
         }
     }
 
-    /// The account of an address. One host has 2^64 IPv6 addresses, so the first 64 bits count.
+    /// The account of an address. One host has 2^64 IPv6 addresses, so the first 64 bits count; of a link-local address
+    /// all count, because these bits are those of every host on the link.
     pub fn of_address(address: IpAddr) -> Self {
         let address = match address.to_canonical() {
-            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64)),
+            IpAddr::V6(address) if !address.is_unicast_link_local() => {
+                IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> 64 << 64))
+            }
             address => address,
         };
         Self {
@@ -163,9 +166,9 @@ impl Places {
 }
 
 /// Address, user and cgroup.
-type Owner = (Option<IpAddr>, u32, String);
+pub(crate) type Owner = (Option<IpAddr>, u32, String);
 
-fn owner(account: &Account) -> Owner {
+pub(crate) fn owner(account: &Account) -> Owner {
     (account.address, account.user, account.group.clone())
 }
 

@@ -6,8 +6,9 @@
 //!
 //! * **Places.** An accepted connection is a *stranger* until the service calls [`Entry::authenticated`] (after a proof
 //!   or a whole request). Strangers and sessions have places of their own, so strangers keep no client out. Newcomers
-//!   displace strangers of the account that has too many ([`crate::pool`]); no account takes the last sessions.
-//! * **Accounts.** A peer is an address (IPv6: its first 64 bits), or user, cgroup and user namespace of a local process
+//!   displace strangers of the account that has too many ([`crate::pool`]). With [`crate::pool::PoolLimits::reserved`] no account takes the
+//!   last sessions.
+//! * **Accounts.** A peer is an address (IPv6: mostly its first 64 bits), or user, cgroup and user namespace of a local process
 //!   ([`Account`]).
 //! * **Deadlines.** [`Connection::timed`] reads and writes until a deadline for the whole exchange, however slowly bytes
 //!   move. A service with an event loop closes the connection itself and calls [`Connection::late`].
@@ -18,8 +19,10 @@
 //! * **Counters.** Each service has a [`crate::tally::Tally`]; programs with metrics export all of them as
 //!   `isolane_listener_*`.
 //!
-//! A service has a thread for each connection ([`Listener::serve`]) or an event loop ([`Listener::take`]). Units: connections, bytes. Limits: streams only. Services with messages (`SOCK_SEQPACKET`) take
-//! places from [`crate::account::Waiting`] and counters from [`crate::tally`].
+//! A service has a thread for each connection ([`Listener::serve`]) or an event loop ([`Listener::take`]). Units:
+//! connections, bytes. Limits: streams only; services with messages (`SOCK_SEQPACKET`) take places from
+//! [`crate::account::Waiting`] and counters from [`crate::tally`]. An event loop does not wait for memory, so a client is
+//! refused while the connection that was shed for it still ends.
 
 use crate::account::Account;
 use crate::peer::Peer;
@@ -92,14 +95,20 @@ impl Listener {
     /// Accepts a connection without waiting. The error is the first one of a series for which the listener rests; the
     /// caller reports it and goes on.
     pub fn take(&self) -> io::Result<Option<Connection>> {
+        let taken = self.next();
+        if let Ok(Some(_)) = taken {
+            self.rest(|rest| *rest = Rest::default());
+        }
+        taken
+    }
+
+    /// As [`Listener::take`], but a series of failures goes on.
+    fn next(&self) -> io::Result<Option<Connection>> {
         if self.closed_until().is_some() {
             return Ok(None);
         }
         match accept_with(&self.socket, SocketFlags::CLOEXEC) {
-            Ok(socket) => {
-                self.rest(|rest| *rest = Rest::default());
-                Ok(Connection::begin(socket, &self.pool))
-            }
+            Ok(socket) => Ok(Connection::begin(socket, &self.pool)),
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
             // Without a free descriptor the kernel returns this error also where no connection waits.
             Err(_) if !self.is_ready() => Ok(None),
@@ -129,8 +138,14 @@ impl Listener {
         say: impl Fn(&str),
     ) {
         while stop.is_none_or(|stop| !stop.load(Ordering::Relaxed)) {
-            let failed = match self.take() {
-                Ok(Some(connection)) => begin(connection).err().and_then(|error| self.short(error)),
+            let failed = match self.next() {
+                Ok(Some(connection)) => match begin(connection) {
+                    Ok(()) => {
+                        self.rest(|rest| *rest = Rest::default());
+                        None
+                    }
+                    Err(error) => self.short(error),
+                },
                 Ok(None) => {
                     self.wait(stop.map(|_| GLANCE));
                     None
@@ -352,6 +367,7 @@ mod tests {
             said.lock().unwrap().push(line.to_owned());
         });
         let said = said.into_inner().unwrap();
+        assert_eq!(said.len(), 1, "one line for a series: {said:?}");
         assert!(
             said[0].starts_with("cannot accept a connection: "),
             "{said:?}"

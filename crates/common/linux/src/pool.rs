@@ -8,12 +8,15 @@
 //! ([`Entry::hold`]); when none is left, the connection that holds most is shed. Units: connections, bytes. Limits: the
 //! service itself ends a connection that takes too long; a connection that is shed sees its end.
 
-use crate::account::{Account, NoPlace, PlaceLimits, Places, Waiting};
+use crate::account::{Account, NoPlace, PlaceLimits, Places, Waiting, owner};
 use crate::stream::Stream;
 use crate::tally::{Refusal, Shed, Tally};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+/// The grace of a service whose exchanges are short: a newcomer has this long until the next one takes its place.
+pub const GRACE: Duration = Duration::from_millis(500);
 
 /// Largest numbers of connections, and what they may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,7 +84,8 @@ struct One {
     key: Option<Key>,
     is_session: bool,
     held_bytes: u64,
-    is_shed: bool,
+    /// It held most when no memory was left: it gets no more, and ends.
+    gives_way: bool,
 }
 
 struct State {
@@ -127,6 +131,8 @@ impl Pool {
             limits.strangers.total > 0 && limits.sessions.total > 0,
             "{limits:?}"
         );
+        // A newcomer displaces another for its place, so none is kept.
+        assert_eq!(limits.strangers.reserve, 0, "{limits:?}");
         Self(Arc::new(Shared {
             limits,
             hang_up,
@@ -162,7 +168,7 @@ impl Pool {
             key: Some(key),
             is_session: false,
             held_bytes: 0,
-            is_shed: false,
+            gives_way: false,
         };
         state.ones.insert(number, one);
         self.0.tally.count(|figures| figures.accepted_total += 1);
@@ -201,8 +207,12 @@ impl Pool {
 
     /// Hangs up every connection, for the end of the service.
     pub fn hang_up_all(&self) {
-        let state = self.0.lock();
-        state.ones.values().for_each(|one| one.stream.hang_up());
+        let mut state = self.0.lock();
+        for one in state.ones.values_mut() {
+            one.gives_way = true;
+            one.stream.hang_up();
+        }
+        self.0.freed.notify_all();
     }
 
     /// The service's counters.
@@ -233,7 +243,7 @@ impl State {
         self.waiting.remove(key);
         let number = self.strangers.remove(&key).expect("each key has a number");
         let one = self.ones.get_mut(&number).expect("it has not left");
-        (one.key, one.is_shed) = (None, true);
+        one.key = None;
         Arc::clone(&one.stream)
     }
 
@@ -244,12 +254,13 @@ impl State {
 
     /// The connection that holds most, of the owner that holds most, unless it is `asking`.
     fn holds_most(&self, asking: u64) -> Option<u64> {
-        let mut by_account: BTreeMap<&Account, u64> = BTreeMap::new();
+        let mut by_owner = BTreeMap::new();
         for one in self.ones.values() {
-            *by_account.entry(&one.account).or_default() += one.held_bytes;
+            *by_owner.entry(owner(&one.account)).or_insert(0) += one.held_bytes;
         }
-        let candidates = self.ones.iter().filter(|(_, one)| !one.is_shed);
-        let most = candidates.max_by_key(|(_, one)| (by_account[&one.account], one.held_bytes));
+        let candidates = self.ones.iter().filter(|(_, one)| !one.gives_way);
+        let most =
+            candidates.max_by_key(|(_, one)| (by_owner[&owner(&one.account)], one.held_bytes));
         let (number, one) = most?;
         (*number != asking && one.held_bytes > 0).then_some(*number)
     }
@@ -307,7 +318,7 @@ impl Entry {
     }
 
     /// Counts memory before it is taken. If too little is left, the connection that holds most is shed, and this call
-    /// waits until `until` for its memory. Fails if this connection itself holds most, or the time is over.
+    /// waits until `until` for its memory. Fails if this connection itself holds most or was shed, or the time is over.
     pub fn hold(&mut self, bytes: u64, until: Instant) -> Result<(), Refused> {
         let most_bytes = self.shared.limits.memory_bytes;
         let mut state = self.shared.lock();
@@ -325,17 +336,22 @@ impl Entry {
                 most_bytes,
                 bytes,
             };
+            // Others wait for the memory of one that gives way: it may not wait for theirs.
+            if state.ones[&self.number].gives_way {
+                return Err(refused);
+            }
             let left = until.saturating_duration_since(Instant::now());
             let mut others = state
                 .ones
                 .iter()
                 .filter(|(number, _)| **number != self.number);
-            let mut is_freed = others.any(|(_, one)| one.is_shed && one.held_bytes > 0);
+            let mut is_freed = others.any(|(_, one)| one.gives_way && one.held_bytes > 0);
             if !is_freed && let Some(greedy) = state.holds_most(self.number) {
                 let one = state.ones.get_mut(&greedy).expect("it was found");
-                one.is_shed = true;
+                one.gives_way = true;
                 one.stream.hang_up();
                 self.shared.tally.shed(Shed::Memory);
+                self.shared.freed.notify_all();
                 is_freed = true;
             }
             if !is_freed || left.is_zero() {
@@ -382,170 +398,4 @@ impl Drop for Entry {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::io::{ErrorKind, Read};
-    use std::os::unix::net::UnixStream;
-
-    struct Bench(Pool);
-
-    /// A connection and the peer's end of it.
-    struct Came(Entry, Stream);
-
-    impl Came {
-        fn is_hung_up(&self) -> bool {
-            match (&self.1).read(&mut [0]) {
-                Ok(count) => count == 0,
-                Err(error) => {
-                    assert_eq!(error.kind(), ErrorKind::WouldBlock);
-                    false
-                }
-            }
-        }
-    }
-
-    impl Bench {
-        fn new(strangers: usize, sessions: usize) -> Self {
-            Self(Pool::new(
-                "pool-test",
-                PoolLimits {
-                    strangers: PoolLimits::shared(strangers),
-                    grace: Duration::ZERO,
-                    sessions: PoolLimits::shared(sessions),
-                    memory_bytes: 100,
-                },
-            ))
-        }
-
-        /// A connection from the address 10.0.0.`peer`.
-        fn enter(&self, peer: u8) -> Came {
-            let (near, far) = UnixStream::pair().unwrap();
-            let account = Account::of_address([10, 0, 0, peer].into());
-            let entry = self.0.enter(account, Arc::new(Stream::new(near)));
-            Came(entry, Stream::new(far))
-        }
-    }
-
-    #[test]
-    fn silent_strangers_exclude_no_client() {
-        let bench = Bench::new(4, 2);
-        let silent: Vec<Came> = (0..100).map(|_| bench.enter(1)).collect();
-        let mut honest = bench.enter(1);
-        assert_eq!(honest.0.authenticated(), Ok(()));
-        let shed: Vec<bool> = silent.iter().map(Came::is_hung_up).collect();
-        assert!(shed[..97].iter().all(|shed| *shed) && !shed[97..].contains(&true));
-        drop(silent);
-        let figures = bench.0.tally().figures();
-        assert_eq!((figures.entering, figures.open), (0, 1));
-        assert_eq!((figures.accepted_total, figures.shed_total[0]), (101, 97));
-    }
-
-    #[test]
-    fn the_address_with_most_strangers_loses_one() {
-        let bench = Bench::new(4, 2);
-        let slow = bench.enter(1);
-        let flood: Vec<Came> = (1..50).map(|_| bench.enter(2)).collect();
-        assert!(!slow.is_hung_up());
-        drop((slow, flood));
-        assert_eq!(bench.0.tally().figures().entering, 0);
-    }
-
-    #[test]
-    fn a_stranger_that_was_served_outlives_silent_ones() {
-        let bench = Bench::new(3, 1);
-        let mut served = bench.enter(1);
-        served.0.served();
-        assert_eq!(bench.0.tally().figures().open, 1);
-        let silent: Vec<Came> = (0..9).map(|_| bench.enter(1)).collect();
-        assert!(!served.is_hung_up() && silent[0].is_hung_up());
-        let more: Vec<Came> = (0..3)
-            .map(|_| {
-                let mut other = bench.enter(1);
-                other.0.served();
-                other
-            })
-            .collect();
-        assert!(served.is_hung_up(), "its request is the oldest one");
-        drop((silent, more));
-    }
-
-    #[test]
-    fn sessions_have_places_of_their_own_and_give_them_back() {
-        let bench = Bench::new(2, 2);
-        let mut sessions: Vec<Came> = (0..3).map(|_| bench.enter(1)).collect();
-        assert!(sessions[0].is_hung_up(), "no client had authenticated");
-        assert_eq!(sessions[1].0.authenticated(), Ok(()));
-        assert_eq!(sessions[1].0.authenticated(), Ok(()));
-        assert_eq!(sessions[2].0.authenticated(), Ok(()));
-        let mut third = bench.enter(1);
-        assert!(third.0.authenticated().is_err());
-        sessions.remove(1);
-        assert_eq!(third.0.authenticated(), Ok(()));
-        assert_eq!(bench.0.tally().figures().refused_total[0], 1);
-        assert!(!third.is_hung_up());
-    }
-
-    #[test]
-    fn one_account_leaves_sessions_to_others() {
-        let bench = Pool::new(
-            "pool-test",
-            PoolLimits {
-                sessions: PoolLimits::reserved(8),
-                ..Bench::new(64, 1).0.0.limits
-            },
-        );
-        let bench = Bench(bench);
-        let mut greedy: Vec<Came> = (0..8).map(|_| bench.enter(1)).collect();
-        let taken = |came: &mut Came| came.0.authenticated().is_ok();
-        assert_eq!(
-            greedy
-                .iter_mut()
-                .filter_map(|one| taken(one).then_some(()))
-                .count(),
-            6
-        );
-        let mut other = bench.enter(2);
-        assert!(taken(&mut other));
-    }
-
-    #[test]
-    fn no_newcomer_is_taken_before_a_place_is_old_enough() {
-        let grace = Duration::from_secs(3_600);
-        let limits = PoolLimits {
-            grace,
-            ..Bench::new(2, 1).0.0.limits
-        };
-        let bench = Bench(Pool::new("pool-test", limits));
-        let one = bench.enter(1);
-        assert_eq!(bench.0.full_until(), None);
-        let two = bench.enter(1);
-        assert!(bench.0.full_until().is_some());
-        drop(one);
-        assert_eq!(bench.0.full_until(), None);
-        assert!(!two.is_hung_up());
-    }
-
-    #[test]
-    fn the_connection_that_holds_most_gives_its_memory_to_another() {
-        let bench = Bench::new(8, 1);
-        let now = Instant::now();
-        let (mut greedy, mut honest) = (bench.enter(1), bench.enter(1));
-        assert_eq!(honest.0.hold(20, now), Ok(()));
-        assert_eq!(greedy.0.hold(70, now), Ok(()));
-        assert!(greedy.0.hold(40, now).is_err(), "it holds most itself");
-        assert!(!greedy.is_hung_up() && !honest.is_hung_up());
-        assert!(honest.0.hold(30, now).is_err(), "none is free yet");
-        assert!(greedy.is_hung_up());
-        let hour = now + Duration::from_secs(3_600);
-        std::thread::scope(|scope| {
-            let waits = scope.spawn(|| honest.0.hold(30, hour));
-            drop(greedy);
-            assert_eq!(waits.join().unwrap(), Ok(()));
-        });
-        let figures = bench.0.tally().figures();
-        assert_eq!((figures.body_bytes, figures.refused_total[1]), (50, 2));
-        assert_eq!(figures.shed_total, [0, 1, 0]);
-        honest.0.release(u64::MAX);
-        assert_eq!(bench.0.tally().figures().body_bytes, 0);
-    }
-}
+mod tests;

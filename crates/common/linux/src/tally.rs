@@ -4,7 +4,7 @@
 //! Units: connections, bytes.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Why a connection is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,17 +84,38 @@ impl Figures {
 #[derive(Clone, Debug, Default)]
 pub struct Tally(Arc<Mutex<Figures>>);
 
-type Services = Vec<(&'static str, Weak<Mutex<Figures>>)>;
+static SERVICES: Mutex<Services> = Mutex::new(Services {
+    tallies: Vec::new(),
+    ended: BTreeMap::new(),
+});
 
-static SERVICES: Mutex<Services> = Mutex::new(Vec::new());
+#[derive(Default)]
+struct Services {
+    tallies: Vec<(&'static str, Arc<Mutex<Figures>>)>,
+    /// Sums of the listeners that have ended: a total that fell would be read as a restart of the program.
+    ended: BTreeMap<&'static str, Figures>,
+}
+
+impl Services {
+    fn bury(&mut self) {
+        let Self { tallies, ended } = self;
+        tallies.retain(|(service, tally)| {
+            let is_used = Arc::strong_count(tally) > 1;
+            if !is_used {
+                ended.entry(service).or_default().add(&lock(tally));
+            }
+            is_used
+        });
+    }
+}
 
 impl Tally {
-    /// Counters that [`figures`] shows under this name while they are in use.
+    /// Counters that [`figures`] shows under this name.
     pub fn of(service: &'static str) -> Self {
         let tally = Self::default();
         let mut services = lock(&SERVICES);
-        services.retain(|(_, other)| other.strong_count() > 0);
-        services.push((service, Arc::downgrade(&tally.0)));
+        services.bury();
+        services.tallies.push((service, Arc::clone(&tally.0)));
         tally
     }
 
@@ -119,13 +140,13 @@ impl Tally {
     }
 }
 
-/// The figures of every listening service of this process.
+/// The figures of every listening service of this process, listeners that have ended included.
 pub fn figures() -> BTreeMap<&'static str, Figures> {
-    let mut all: BTreeMap<_, Figures> = BTreeMap::new();
-    for (service, tally) in lock(&SERVICES).iter() {
-        if let Some(figures) = tally.upgrade() {
-            all.entry(*service).or_default().add(&lock(&figures));
-        }
+    let mut services = lock(&SERVICES);
+    services.bury();
+    let mut all = services.ended.clone();
+    for (service, tally) in &services.tallies {
+        all.entry(service).or_default().add(&lock(tally));
     }
     all
 }
@@ -139,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn listeners_of_one_service_are_summed_and_an_ended_one_is_absent() {
+    fn listeners_of_one_service_are_summed_and_an_ended_one_stays_in_the_totals() {
         let [one, two] = [Tally::of("tally-test"), Tally::of("tally-test")];
         one.shed(Shed::Memory);
         two.shed(Shed::Memory);
@@ -148,8 +169,11 @@ mod tests {
         let sum = figures()["tally-test"];
         assert_eq!((sum.shed_total, sum.refused_total), ([0, 2, 0], [0, 1]));
         assert_eq!(sum.open, 3);
-        drop((one, two));
-        assert!(!figures().contains_key("tally-test"));
+        two.count(|figures| figures.open = 0);
+        drop(two);
+        let _three = Tally::of("tally-test");
+        let sum = figures()["tally-test"];
+        assert_eq!((sum.shed_total[1], sum.open), (2, 0));
     }
 
     #[test]

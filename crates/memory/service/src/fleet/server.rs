@@ -10,7 +10,7 @@
 
 use super::extender::{Answer, answer};
 use isolane_common_linux::listener::{Connection, Listener};
-use isolane_common_linux::pool::{Pool, PoolLimits};
+use isolane_common_linux::pool::{GRACE, Pool, PoolLimits};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
 use std::sync::atomic::AtomicBool;
@@ -27,9 +27,6 @@ pub const HELD_MAX: u64 = 2 * REQUEST_MAX;
 const HEAD_MAX: u64 = 16 << 10;
 /// How long one exchange may take, from the connection to the last byte: schedulers wait five seconds.
 const EXCHANGE: Duration = Duration::from_secs(5);
-/// How long an exchange keeps its place while others wait.
-const GRACE: Duration = Duration::from_millis(500);
-
 /// How long a client whose request was refused may take to read why.
 const DRAINING: Duration = Duration::from_secs(1);
 

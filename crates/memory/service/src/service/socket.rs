@@ -11,7 +11,7 @@
 use crate::protocol::REQUEST_MAX;
 use crate::protocol::line::Lines;
 use isolane_common_linux::listener::{Connection as Accepted, Listener};
-use isolane_common_linux::pool::{Pool, PoolLimits};
+use isolane_common_linux::pool::{GRACE, Pool, PoolLimits};
 use isolane_common_linux::socket::{listen_for_streams, make_client_folder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{ErrorKind, Read, Write};
@@ -86,7 +86,7 @@ fn listen(path: &Path, mode: u32) -> std::io::Result<Listener> {
     }
     let limits = PoolLimits {
         strangers: PoolLimits::shared(CONNECTIONS_MAX),
-        grace: Duration::ZERO,
+        grace: GRACE,
         // Every local process may send requests, so no connection has a session.
         sessions: PoolLimits::shared(1),
         memory_bytes: MEMORY_MAX,

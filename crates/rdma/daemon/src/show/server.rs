@@ -12,7 +12,7 @@ use super::openmetrics;
 use crate::settings::Listen;
 use crate::snapshot::Snapshot;
 use isolane_common_linux::listener::{Connection as Accepted, Listener as Bounded};
-use isolane_common_linux::pool::{Pool, PoolLimits};
+use isolane_common_linux::pool::{GRACE, Pool, PoolLimits};
 use isolane_common_linux::socket::listen_for_streams;
 use isolane_common_linux::stream::timespec;
 use isolane_common_linux::tally;
@@ -137,7 +137,7 @@ impl<S: Source> Server<S> {
         };
         let limits = PoolLimits {
             strangers: PoolLimits::shared(CONNECTIONS_MAX),
-            grace: Duration::ZERO,
+            grace: GRACE,
             // An exchange never needs a session.
             sessions: PoolLimits::shared(1),
             memory_bytes: ANSWERS_MAX,
