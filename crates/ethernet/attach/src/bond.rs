@@ -182,9 +182,11 @@ impl BondController {
         let ended: Vec<String> = self.members.iter().filter_map(ended).collect();
         for name in ended {
             self.members.remove(&name).into_iter().for_each(Member::end);
-            let journal = Journal::find(&self.system, &links, &name)?;
-            if let Some(journal) = journal.filter(|_| !devices.contains(&name)) {
-                undo(&self.system, &journal)?;
+        }
+        for journal in journals(&self.system, &self.bond)? {
+            if !devices.contains(&journal.device) {
+                // A journal that cannot be undone is tried again.
+                let _ = undo(&self.system, &journal);
             }
         }
         for name in devices {
@@ -192,7 +194,10 @@ impl BondController {
                 continue;
             }
             let journal = match Journal::find(&self.system, &links, &name)? {
-                Some(journal) => Ok(journal),
+                Some(mut journal) => {
+                    journal.upper = Some(self.bond.clone());
+                    journal.save(&self.system).map(|()| journal)
+                }
                 None => attach_again(&self.system, &name, self.options.clone(), Some(&self.bond)),
             };
             // A device that cannot be attached, or not yet, is tried again.
@@ -230,6 +235,12 @@ impl BondController {
         std::mem::take(&mut self.members)
             .into_values()
             .for_each(Member::end);
+    }
+}
+
+impl Drop for BondController {
+    fn drop(&mut self) {
+        self.end_members();
     }
 }
 

@@ -62,6 +62,8 @@ pub enum Aside {
 #[derive(Clone, Copy, Debug)]
 pub struct Effect {
     before: DqaCounters,
+    /// Counters at the last answer about sockets, which needs more choices.
+    before_sockets: DqaCounters,
 }
 
 impl Effect {
@@ -71,16 +73,26 @@ impl Effect {
     /// Largest tolerated share of overruled choices, percent.
     const PERCENT_MAX: u64 = 25;
 
+    /// Fewest choices for a decision about sockets: a busy machine delays some choices in a row.
+    const SOCKET_CHOICES_MIN: u64 = 64;
+    /// Largest tolerated share of choices that sockets undo, percent.
+    const SOCKET_PERCENT_MAX: u64 = 50;
+
     /// Starts from the current counters.
     pub fn new(counters: DqaCounters) -> Self {
-        Self { before: counters }
+        Self {
+            before: counters,
+            before_sockets: counters,
+        }
     }
 
-    /// The share of overruled choices since the last answer, percent, if it is too large. A choice that came after the kernel
-    /// had decided to keep the socket's queue is none.
+    /// The share of overruled choices since the last answer, percent, if it is too large. Choices that came after the kernel had
+    /// decided to keep the socket's queue count only if most choices are of this kind: then they have no effect either.
     pub fn overruled(&mut self, now: DqaCounters) -> Option<u8> {
-        let ours = |counters: DqaCounters| counters.assigned.saturating_sub(counters.socket);
-        let chosen = ours(now).saturating_sub(ours(self.before));
+        if let Some(percent) = self.kept_by_sockets(now) {
+            return Some(percent);
+        }
+        let chosen = now.assigned.saturating_sub(self.before.assigned);
         if chosen < Self::CHOICES_MIN {
             return None;
         }
@@ -88,6 +100,17 @@ impl Effect {
         self.before = now;
         let percent = (overruled * 100 / chosen).min(100);
         (percent > Self::PERCENT_MAX).then_some(percent as u8)
+    }
+
+    fn kept_by_sockets(&mut self, now: DqaCounters) -> Option<u8> {
+        let chosen = now.assigned.saturating_sub(self.before_sockets.assigned);
+        if chosen < Self::SOCKET_CHOICES_MIN {
+            return None;
+        }
+        let kept = now.socket.saturating_sub(self.before_sockets.socket);
+        self.before_sockets = now;
+        let percent = (kept * 100 / chosen).min(100);
+        (percent > Self::SOCKET_PERCENT_MAX).then_some(percent as u8)
     }
 }
 
@@ -119,15 +142,17 @@ mod tests {
     }
 
     #[test]
-    fn a_choice_that_came_after_the_kernels_is_none() {
+    fn late_choices_count_only_where_most_choices_are_late() {
         let mut effect = Effect::new(DqaCounters::default());
         let mut counters = counted(20, 0);
         counters.socket = 11;
         assert_eq!(effect.overruled(counters), None);
-        counters.assigned += 20;
-        counters.moved += 6;
-        counters.socket += 12;
-        assert_eq!(effect.overruled(counters), Some(75));
+        counters.assigned = 64;
+        counters.socket = 32;
+        assert_eq!(effect.overruled(counters), None);
+        counters.assigned += 64;
+        counters.socket += 33;
+        assert_eq!(effect.overruled(counters), Some(51));
     }
 
     #[test]

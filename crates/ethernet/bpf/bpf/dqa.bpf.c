@@ -116,8 +116,8 @@ static always_inline u64 allowed(struct dqa_config *settings, struct dqa_contain
 
 /*
  * The queue that the next packet of a flow without counted packets takes in any case; DQA_NO_QUEUE if there is a choice.
- * A healed flow may have packets in its queue. The kernel keeps the first queue of a connected socket; TCP alone gives it
- * up, when nothing is outstanding.
+ * A healed flow may have packets in its queue. The kernel keeps the first queue of a connected socket until its route
+ * changes; TCP alone gives the queue up earlier, when nothing is outstanding.
  */
 static always_inline u32 held_queue(struct __sk_buff *skb, struct dqa_config *settings, struct dqa_flow *flow)
 {
@@ -360,18 +360,18 @@ static always_inline bool device_cuts(struct net_device *device, u32 kind)
 }
 
 /*
- * Counts a choice without effect. `netdev_pick_tx` keeps a socket's queue while TCP has packets below it. TCP decides that
- * before `egress` runs; if the last of these packets completes in between, `egress` makes a choice that comes too late, and
- * the packet stays in the queue of its socket. This is not the driver's doing, so it counts apart.
+ * Whether the kernel kept the socket's queue instead of the chosen one. `netdev_pick_tx` keeps this queue while TCP has
+ * packets below it. TCP decides that before `egress` runs; if the last of these packets completes in between, `egress` makes
+ * a choice that comes too late, and the packet takes the same queue as the one before. Where the kernel picks another queue
+ * itself (XPS, traffic classes), the socket has that queue too, so only the earlier packet tells.
  */
-static always_inline void count_elsewhere(struct sk_buff *skb)
+static always_inline bool is_kept_by_socket(struct sk_buff *skb, u32 last)
 {
 	struct sock *socket = skb->sk;
 
-	if (socket && socket->__sk_common.skc_tx_queue_mapping == skb->queue_mapping)
-		COUNT(socket);
-	else
-		COUNT(moved);
+	if (last & DQA_LAST_NONE || (last >> DQA_LAST_QUEUE_SHIFT & (DQA_QUEUES_MAX - 1)) != skb->queue_mapping)
+		return false;
+	return socket && socket->__sk_common.skc_tx_queue_mapping == skb->queue_mapping;
 }
 
 /* The kernel used another queue than `egress` chose. Moves the flow's weight to the queue that the kernel used; the next
@@ -507,25 +507,32 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 		if (++tries == TRIES)
 			return 0;
 	}
-	bool elsewhere = unlikely(skb->queue_mapping != queue_of(place)) && skb->queue_mapping < settings->queues;
+	/* A packet that was dropped may not have reached the kernel's choice. */
+	bool elsewhere = ending == DONE && unlikely(skb->queue_mapping != queue_of(place)) &&
+			 skb->queue_mapping < settings->queues;
+	bool kept = elsewhere && is_kept_by_socket(skb, last);
 
-	last &= ~DQA_LAST_HEALED;
-	if (elsewhere)
-		last = (last & ~DQA_LAST_QUEUE) | skb->queue_mapping << DQA_LAST_QUEUE_SHIFT | DQA_LAST_HELD;
-	if (ours && ending == DONE)
-		last = (last & DQA_LAST_QUEUE) | number;
-	if (flow->last != last)
-		WRITE_ONCE(flow->last, last);
+	if (ending == DONE) {
+		u32 next = skb->queue_mapping < DQA_QUEUES_MAX ? skb->queue_mapping << DQA_LAST_QUEUE_SHIFT : 0;
+
+		next |= ours ? number : last & NUMBER_MASK;
+		if (kept || (last & DQA_LAST_HELD && !elsewhere))
+			next |= DQA_LAST_HELD;
+		if (last != next)
+			WRITE_ONCE(flow->last, next);
+	}
 	if (gate)
 		__sync_fetch_and_add(&shared->bytes[queue_of(place)], -(s64)bytes);
 
 	if (!left) {
 		give_back(shared, place, container);
-		if (elsewhere)
-			count_elsewhere(skb);
-	} else if (elsewhere && follow(flow, shared, place, skb->queue_mapping, gate ? rest : 0)) {
-		count_elsewhere(skb);
+	} else if (elsewhere) {
+		elsewhere = follow(flow, shared, place, skb->queue_mapping, gate ? rest : 0);
 	}
+	if (kept && elsewhere)
+		COUNT(socket);
+	else if (elsewhere)
+		COUNT(moved);
 	if (ending == DONE) {
 		COUNT_OFTEN(completed);
 	} else {

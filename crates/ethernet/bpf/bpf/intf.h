@@ -61,9 +61,9 @@
 #define DQA_TAG_PROBE 0x4000    /* alone: not counted, only shows that completions work */
 
 /*
- * `dqa_flow.last`: the number of the packet that completed last | queue << 16 | marks. NONE: no packet of this flow has
+ * `dqa_flow.last`: the number and the queue of the packet that completed last | marks. NONE: no packet of this flow has
  * completed. HEALED: packets up to the number may still be outstanding; no later packet has completed. HELD: the kernel
- * used this queue instead of the chosen one.
+ * kept the socket in this queue instead of the chosen one.
  */
 #define DQA_LAST_QUEUE_SHIFT 16
 #define DQA_LAST_HELD 0x20000000u

@@ -88,6 +88,10 @@ pub fn run(study: &MachineStudy<'_>, ended: &mut dyn FnMut(NicResult)) -> Result
             words.drain(..words.len().saturating_sub(WORDS_MAX));
         }
     }
+    // A signal from a terminal may have ended the machine first.
+    if study.interrupted.load(Ordering::Relaxed) {
+        return Err(SoftNicError::Interrupted);
+    }
     let status = bed.machine.0.wait().ok();
     if !status.is_some_and(|status| status.success()) || runs != all {
         return Err(SoftNicError::Program {

@@ -17,10 +17,10 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let system = arguments.place.enter()?;
     let device = &arguments.place.device;
-    // The device may be gone.
-    let detached = match bond::is_bond(device) {
-        Ok(true) => bond::detach(&system, device)?,
-        _ => detach(&system, device)?,
+    // The bond may be gone; its devices are not.
+    let detached = match bond::journals(&system, device)?.is_empty() {
+        false => bond::detach(&system, device)?,
+        true => detach(&system, device)?,
     };
     let said = match detached {
         Detached::Undone => "is as it was before",
