@@ -192,6 +192,18 @@ mod tests {
     }
 
     #[test]
+    fn long_windows_are_remembered_until_the_one_after_the_next() {
+        let mut balance = Balance::default();
+        let long = PortCount {
+            length: Duration::from_secs(5),
+            ..count(RATE)
+        };
+        assert!(balance.end(5_000 * MS, &long, RATE, 0));
+        assert!(balance.is_there(14_999 * MS));
+        assert!(!balance.is_there(15_000 * MS));
+    }
+
+    #[test]
     fn small_messages_have_many_headers() {
         let mut balance = Balance::default();
         // 64 bytes each; a packet of RoCE v2 over IPv4 adds 78.
