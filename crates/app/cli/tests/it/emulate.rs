@@ -107,7 +107,8 @@ fn watch_and_doctor_see_the_emulated_devices_of_the_host() {
         let program = ["--", "sh", "-c", script];
         let first = ["cx5-100g-roce", "--dilation", "1000"];
         let output = run(directory.path(), &[&first, options, &program].concat());
-        serde_json::from_slice::<Value>(&output.stdout).expect(&text(&output.stderr))
+        serde_json::from_slice::<Value>(&output.stdout)
+            .unwrap_or_else(|error| panic!("{error}: {}", text(&output.stderr)))
     };
     let view = run(&["--host", "1"], &watch);
     let ports = view["ports"].as_array().unwrap();
