@@ -3,7 +3,7 @@
 //! Problem: no kernel has the emulated devices, so `/sys` does not show them. Method: a directory has the same files in
 //! the same places, once for all hosts and once for each host alone ([`root`]). Attributes are written at the start. The
 //! file of a counter, and the list of a device's objects, is replaced when it has changed, so a reader finds the old or the
-//! new text and never a part of it. Changes are written at most every [`PERIOD`] and in at most 1/[`PART`] of the time.
+//! new text and never a part of it. Changes are written at most every `PERIOD` and in at most 1/`PART` of the time.
 //!
 //! Units: those of the kernel's files. Rates and pause times refer to real time: the link's rate is that of the profile
 //! divided by the dilation.

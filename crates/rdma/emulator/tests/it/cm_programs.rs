@@ -138,12 +138,12 @@ fn perftest_connects_by_rdma_cm() {
     }
 }
 
-/// libfabric resolves addresses that it does not name (`rdma_getaddrinfo` with hints alone).
+/// libfabric resolves addresses that it does not name (`rdma_getaddrinfo` with hints alone). Its utility provider `ofi_rxm` is left
+/// out: the client closes without waiting for its last message, and the broker may drop it (docs/guides/emulate.md).
 #[test]
 fn libfabric_connects_by_rdma_cm() {
     for kind in [
         &["-p", "verbs", "-e", "msg"],
-        &["-p", "verbs;ofi_rxm", "-e", "rdm"],
         &["-p", "verbs", "-e", "dgram"],
     ] {
         let port = free_port();
