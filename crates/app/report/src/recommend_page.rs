@@ -94,12 +94,20 @@ fn bar(policy: &str, outcome: &ObjectiveOutcome) -> Bar {
         (Some(_), true) => f64::INFINITY,
         (Some(measured), false) => measured / outcome.target,
     };
-    let mark = if outcome.met { "✓" } else { "✗" };
+    let ink = match (outcome.settled, outcome.met) {
+        (false, _) => 0,
+        (true, true) => 1,
+        (true, false) => 2,
+    };
     Bar {
         name: policy.to_owned(),
-        ink: if outcome.met { 1 } else { 2 },
+        ink,
         value: (100.0 * part).min(DRAWN_MAX),
-        text: format!("{mark} {}", outcome.kind.words(outcome.measured)),
+        text: format!(
+            "{} {}",
+            outcome.mark(),
+            outcome.kind.words(outcome.measured)
+        ),
     }
 }
 
@@ -153,14 +161,15 @@ fn row(policy: &PolicyOutcome) -> String {
 }
 
 fn mark(one: &ObjectiveOutcome) -> String {
-    let (class, mark) = match (one.settled, one.met) {
-        (false, _) => ("ns", "?"),
-        (true, true) => ("v5", "✓"),
-        (true, false) => ("v2", "✗"),
+    let class = match (one.settled, one.met) {
+        (false, _) => "ns",
+        (true, true) => "v5",
+        (true, false) => "v2",
     };
     let edge = if one.borderline { "~" } else { "" };
     format!(
-        "<td class=\"score {class}\">{mark}{edge} {}</td>",
+        "<td class=\"score {class}\">{}{edge} {}</td>",
+        one.mark(),
         escape(&one.kind.words(one.measured))
     )
 }
@@ -253,5 +262,13 @@ mod tests {
             "a tenant that completes nothing"
         );
         assert!(text.contains("<p class=\"verdict\">a meets all 2 objectives"));
+    }
+
+    #[test]
+    fn a_bar_without_a_verdict_is_neither_met_nor_missed() {
+        let mut outcome = recommendation().policies[0].tenants[0].objectives[0];
+        (outcome.met, outcome.settled) = (false, false);
+        let bar = bar("a", &outcome);
+        assert!(bar.text.starts_with('?') && bar.ink == 0, "{}", bar.text);
     }
 }

@@ -96,6 +96,15 @@ pub struct ObjectiveOutcome {
 }
 
 impl ObjectiveOutcome {
+    /// Met, missed, or no verdict because the runs did not settle.
+    pub fn mark(&self) -> &'static str {
+        match (self.settled, self.met) {
+            (false, _) => "?",
+            (true, true) => "✓",
+            (true, false) => "✗",
+        }
+    }
+
     /// Whether settled runs miss the objective; runs that did not settle give no verdict.
     pub(crate) fn is_missed(&self) -> bool {
         self.settled && !self.met

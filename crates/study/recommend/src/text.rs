@@ -186,13 +186,8 @@ fn outcomes(tenant: &TenantOutcome) -> impl Iterator<Item = &ObjectiveOutcome> {
 }
 
 fn value(one: &ObjectiveOutcome) -> String {
-    let mark = match (one.settled, one.met) {
-        (false, _) => "?",
-        (true, true) => "✓",
-        (true, false) => "✗",
-    };
     let edge = if one.borderline { "~" } else { "" };
-    format!("{mark}{edge} {}", one.kind.words(one.measured))
+    format!("{}{edge} {}", one.mark(), one.kind.words(one.measured))
 }
 
 fn digits_or_zero(value: f64) -> String {
