@@ -139,7 +139,7 @@ fn perftest_connects_by_rdma_cm() {
 }
 
 /// libfabric resolves addresses that it does not name (`rdma_getaddrinfo` with hints alone). Its utility provider `ofi_rxm` is left
-/// out: the client closes without waiting for its last message, and the broker may drop it (docs/guides/emulate.md).
+/// out: its server may fail after the last message, though the broker completed all requests (docs/guides/emulate.md).
 #[test]
 fn libfabric_connects_by_rdma_cm() {
     for kind in [
