@@ -4,7 +4,7 @@
 //! attachment with a controller in its own thread of one process. Every [`LOOK`] the lower devices are compared with the
 //! attached ones: one that joined is attached, one that left is detached. Limits: sockets take their segment size from the bond,
 //! which does not follow the limits of its lower devices, so segment sizes never change. A lower device that joins and cannot
-//! be attached is tried again at each comparison.
+//! be attached is named once with each new reason, and tried again at each comparison.
 
 use crate::attach::{attach_again, undo, undo_latest};
 use crate::containers;
@@ -48,6 +48,14 @@ pub fn reports(system: &System, bond: &str, asked: Asked) -> Result<Vec<Report>,
     }
     let of = |journal: &Journal| report(system, &journal.device, asked);
     journals.iter().map(of).collect()
+}
+
+/// The bond's devices that are not attached. Fails with [`NicError::File`].
+pub fn left_out(system: &System, bond: &str) -> Result<Vec<String>, NicError> {
+    let attached = journals(system, bond)?;
+    let mut devices = lower(system, bond);
+    devices.retain(|device| attached.iter().all(|journal| journal.device != *device));
+    Ok(devices)
 }
 
 /// Attaches all lower devices of a bond, or none. Fails as [`crate::attach::attach`] does for the first device that cannot be
@@ -120,6 +128,8 @@ pub struct BondController {
     bond: String,
     options: Options,
     members: BTreeMap<String, Member>,
+    /// Devices that cannot be attached, with the reason that was said.
+    refused: BTreeMap<String, String>,
 }
 
 /// The controller of one device, in its thread.
@@ -138,6 +148,7 @@ impl BondController {
             bond: bond.to_owned(),
             options: first.options.clone(),
             members: BTreeMap::new(),
+            refused: BTreeMap::new(),
         };
         for journal in journals {
             all.start(journal)?;
@@ -145,13 +156,14 @@ impl BondController {
         Ok(all)
     }
 
-    /// Runs until `stop` is set or the bond is gone. The attachments stay, unless the bond is gone.
-    pub fn run(&mut self, stop: &AtomicBool) -> Result<Ended, NicError> {
+    /// Runs until `stop` is set or the bond is gone. The attachments stay, unless the bond is gone. `say` gets a line for each
+    /// device that joined and cannot be attached.
+    pub fn run(&mut self, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Ended, NicError> {
         let (mut looked, mut failures) = (Instant::now(), 0);
         while !stop.load(Ordering::Relaxed) {
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
-                failures = match self.follow() {
+                failures = match self.follow(say) {
                     Ok(true) => 0,
                     Ok(false) => {
                         self.end_members();
@@ -170,7 +182,7 @@ impl BondController {
     }
 
     /// Attaches devices that joined and detaches those that left; false if the bond is gone.
-    fn follow(&mut self) -> Result<bool, NicError> {
+    fn follow(&mut self, say: &mut dyn FnMut(&str)) -> Result<bool, NicError> {
         let links = Route::open()?.links()?;
         if link::named(&links, &self.bond).is_err() || self.system.is_abandoned() {
             return Ok(false);
@@ -189,6 +201,7 @@ impl BondController {
                 let _ = undo(&self.system, &journal);
             }
         }
+        self.refused.retain(|name, _| devices.contains(name));
         for name in devices {
             if self.members.contains_key(&name) {
                 continue;
@@ -200,10 +213,24 @@ impl BondController {
                 }
                 None => attach_again(&self.system, &name, self.options.clone(), Some(&self.bond)),
             };
-            // A device that cannot be attached, or not yet, is tried again.
-            let _ = journal.and_then(|journal| self.start(journal));
+            match journal.and_then(|journal| self.start(journal)) {
+                Ok(()) => drop(self.refused.remove(&name)),
+                // It is tried again at the next comparison.
+                Err(error) => self.refuse(name, error.to_string(), say),
+            }
         }
         Ok(true)
+    }
+
+    /// Says why a device is not attached, unless that was the last thing said of it.
+    fn refuse(&mut self, name: String, reason: String, say: &mut dyn FnMut(&str)) {
+        if self.refused.get(&name) != Some(&reason) {
+            say(&format!(
+                "{name} of {} is not attached: {reason}",
+                self.bond
+            ));
+            self.refused.insert(name, reason);
+        }
     }
 
     /// Starts a controller and waits until it is in the journal.

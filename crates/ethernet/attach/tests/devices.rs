@@ -151,7 +151,7 @@ fn a_bond_is_attached_with_all_its_devices() {
     assert!(alone.contains("`isolane nic detach bond0"), "{alone}");
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
-        scope.spawn(|| controllers.run(&stop).unwrap());
+        scope.spawn(|| controllers.run(&stop, &mut |_| ()).unwrap());
         ip("link set w2 master bond0");
         wait_for("the device that joins", || attached() == ["w0", "w1", "w2"]);
         ip("link set w0 nomaster");

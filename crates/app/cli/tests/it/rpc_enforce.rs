@@ -46,7 +46,7 @@ fn what_has_no_effect_is_refused_with_the_remedy() {
     check(
         &format!("algorithm = \"aequitas-2\"\n{SETTINGS}"),
         &high,
-        "set algorithm = \"aequitas\"",
+        "rpc.toml: algorithm = \"aequitas-2\" has no effect on messages that the kernel decides: set algorithm",
     );
     check("[[class]]\n", &high, "rpc.toml:1");
 }

@@ -147,7 +147,7 @@ impl<'a> Target<'a> {
         if self.is_bond {
             let mut controllers = BondController::new(self.system, self.device)?;
             started();
-            return controllers.run(stop);
+            return controllers.run(stop, &mut |line| output::note(&format!("isolane: {line}")));
         }
         let mut controller = Controller::new(self.system, self.journals()?.remove(0))?;
         started();

@@ -51,7 +51,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         }
         Err(error) => return Err(error.into()),
     };
-    let is_effective = reports.iter().all(|report| report.aside.is_none());
+    let left_out = match is_bond {
+        true => bond::left_out(&system, device)?,
+        false => Vec::new(),
+    };
+    let is_effective = left_out.is_empty() && reports.iter().all(|report| report.aside.is_none());
     match (arguments.json, arguments.openmetrics) {
         (true, _) if is_bond => output::print_json(&reports)?,
         (true, _) => output::print_json(&reports[0])?,
@@ -62,6 +66,13 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
                 .map(|report| view::text(report, arguments.flows));
             output::print(&texts.collect::<Vec<_>>().join("\n"))?;
         }
+    }
+    for lower in left_out {
+        output::note(&format!(
+            "isolane: {lower} of {device} is not attached: its packets get the kernel's own choice of queue. `isolane nic attach {lower}` \
+             says why{place}",
+            place = system.place()
+        ));
     }
     Ok(match is_effective {
         true => Status::Done,

@@ -10,8 +10,8 @@ use anyhow::{Context, Result};
 use isolane_rpc::admission::Admission;
 use isolane_rpc::settings::Settings;
 use isolane_rpc_agent::rules::Rules;
-use isolane_rpc_agent::{Agent, Effect, Options};
-use std::path::PathBuf;
+use isolane_rpc_agent::{Agent, AgentError, Effect, Options};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -83,7 +83,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let flag = Arc::clone(&interrupted);
     ctrlc::set_handler(move || flag.store(true, Ordering::Relaxed))
         .context("cannot catch Ctrl-C")?;
-    let mut agent = Agent::attach(Arc::clone(&admission), &options)?;
+    let mut agent = Agent::attach(Arc::clone(&admission), &options)
+        .map_err(|error| named(error, &arguments.settings))?;
     admission
         .watch(RELOAD, output::note)
         .context("cannot start a thread that checks the settings")?;
@@ -99,6 +100,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         screen.print(&view, || view::text(&view))?;
     }
     Ok(Status::Done)
+}
+
+/// The error, with the settings file if it is about a setting.
+fn named(error: AgentError, settings: &Path) -> anyhow::Error {
+    let about_a_setting = matches!(error, AgentError::NotOffered { .. });
+    let error = anyhow::Error::new(error);
+    match about_a_setting {
+        true => error.context(settings.display().to_string()),
+        false => error,
+    }
 }
 
 /// Processes messages for one interval; false at Ctrl-C.
