@@ -143,7 +143,7 @@ impl Inner {
         account.credit[1] -= 1;
         account.posted[0] += shape.total;
         account.posted[1] += 1;
-        self.count_posted(shape.total);
+        self.count_posted(shape);
         true
     }
 
@@ -187,7 +187,7 @@ impl Inner {
             let account = &mut self.accounts[shape.direction];
             account.posted[0] += shape.total;
             account.posted[1] += 1;
-            self.count_posted(shape.total);
+            self.count_posted(shape);
             if self.queue.is_empty() && (latency || self.failed || self.passes(shape)) {
                 self.add_to_batch(work, current, sequence, shape, signal_all);
                 if self.batch.count == BATCH {

@@ -19,7 +19,7 @@ use crate::collector::Collector;
 use crate::context::Device;
 use crate::lock::Lock;
 use crate::meter::{Account, Meter, Outcome, Waiter, raise};
-use crate::queue::{Pending, Splitting};
+use crate::queue::{Pending, Shape, Splitting};
 use crate::ring::{Name, Ring, Seen};
 use crate::session::Shared;
 use isolane_rdma_session::message::Class;
@@ -131,6 +131,8 @@ pub(crate) struct Inner {
     pub(crate) paused: bool,
     /// The class of its connection, once it is known.
     pub(crate) service: Option<Service>,
+    /// Whether it has posted a READ.
+    pub(crate) has_read: bool,
     pub(crate) ring: Ring,
     pub(crate) queue: VecDeque<Pending>,
     pub(crate) unused: Vec<Pending>,
@@ -173,6 +175,7 @@ impl QueuePair {
                 failed: false,
                 paused: false,
                 service: None,
+                has_read: false,
                 ring: Ring::default(),
                 queue: VecDeque::new(),
                 unused: Vec::new(),
@@ -207,7 +210,7 @@ impl QueuePair {
         inner.number = number;
         inner.state = IBV_QPS_RESET;
         (inner.failed, inner.paused) = (false, false);
-        inner.service = None;
+        (inner.service, inner.has_read) = (None, false);
         inner.ring.reset(plan.depth);
         inner.since_signal = 0;
         inner.accounts = [Account::default(); 2];
@@ -293,7 +296,7 @@ impl QueuePair {
         let mut inner = self.inner.lock();
         inner.service = Some(service);
         if let Some((slot, _)) = inner.slot() {
-            slot.service.store(service.word(), Ordering::Relaxed);
+            slot.describe(Some(service), inner.has_read);
         }
     }
 
@@ -519,10 +522,16 @@ impl Inner {
     }
 
     #[inline]
-    pub(crate) fn count_posted(&self, bytes: u64) {
+    pub(crate) fn count_posted(&mut self, shape: Shape) {
+        if shape.direction == 1 && !self.has_read {
+            self.has_read = true;
+            if let Some((slot, true)) = self.slot() {
+                slot.describe(self.service, true);
+            }
+        }
         if let Some((slot, alone)) = self.slot() {
             bump(&slot.posted_messages, 1, alone);
-            bump(&slot.posted_bytes, bytes, alone);
+            bump(&slot.posted_bytes, shape.total, alone);
         }
     }
 
@@ -544,6 +553,7 @@ impl Inner {
                 queue_pair: number,
                 meters: u32::from(meters[0]) | u32::from(meters[1]) << 16,
                 service: self.service,
+                has_read: self.has_read,
                 is_shared: !alone,
             });
             if let (false, Some(base)) = (alone, self.base) {

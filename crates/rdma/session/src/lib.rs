@@ -20,7 +20,7 @@ pub mod slot;
 pub mod words;
 
 /// Version of the layout and of the messages.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Default path of the daemon's socket.
 pub const SOCKET_PATH: &str = "/run/isolane/clients/isolaned.sock";

@@ -76,6 +76,11 @@ impl Service {
         SERVICE_KNOWN | u32::from(self.level) << 8 | u32::from(self.traffic_class)
     }
 
+    /// The word of a slot: the class of the connection, if it is known, and whether the queue pair has posted READs.
+    pub fn slot_word(service: Option<Self>, has_read: bool) -> u32 {
+        service.map_or(0, Self::word) | if has_read { SLOT_HAS_READ } else { 0 }
+    }
+
     /// The class of a word; `None` before a connection is known.
     pub fn from_word(word: u32) -> Option<Self> {
         (word & SERVICE_KNOWN != 0).then_some(Self {
@@ -87,6 +92,8 @@ impl Service {
 
 /// Set in the word of a known class.
 const SERVICE_KNOWN: u32 = 1 << 16;
+/// Set in a slot's word once its queue pair has posted a READ.
+pub(crate) const SLOT_HAS_READ: u32 = 1 << 17;
 
 /// The whole region.
 #[derive(Debug)]
@@ -180,7 +187,7 @@ pub struct Slot<A: Atomics = Processor> {
     pub queue_pair: A::U32,
     /// Meter of its sends and WRITEs (low half) and of its READs (high half); shim.
     pub meters: A::U32,
-    /// The [`Service`] of its connection; shim.
+    /// The [`Service`] of its connection, and whether it has READ; shim.
     pub service: A::U32,
     /// Messages that the application posted; shim.
     pub posted_messages: A::U64,

@@ -6,7 +6,7 @@
 //! before the other words and again after them; if either changed, the slot counts as free. Limits: a queue pair that leaves and returns with the same number
 //! during one reading is not noticed; its counters fell, and the reader compares them with the last reading.
 
-use crate::region::{SLOT_FREE, SLOT_SHARED, SLOT_USED, Service, Slot};
+use crate::region::{SLOT_FREE, SLOT_HAS_READ, SLOT_SHARED, SLOT_USED, Service, Slot};
 use crate::words::{Atomics, Word};
 use std::sync::atomic::Ordering;
 
@@ -19,6 +19,8 @@ pub struct SlotReading {
     pub queue_pair: u32,
     /// See [`Slot::meters`].
     pub meters: u32,
+    /// Whether the queue pair has posted a READ.
+    pub has_read: bool,
     /// See [`Slot::posted_messages`].
     pub posted_messages: u64,
     /// See [`Slot::posted_bytes`].
@@ -42,6 +44,8 @@ pub struct Occupant {
     pub meters: u32,
     /// The class of its connection, if it is known.
     pub service: Option<Service>,
+    /// Whether it has posted a READ.
+    pub has_read: bool,
     /// Whether other queue pairs share the slot; the counters then continue.
     pub is_shared: bool,
 }
@@ -64,8 +68,7 @@ impl<A: Atomics> Slot<A> {
             }
         }
         self.meters.store(occupant.meters, Ordering::Relaxed);
-        let service = occupant.service.map_or(0, Service::word);
-        self.service.store(service, Ordering::Relaxed);
+        self.describe(occupant.service, occupant.has_read);
         // Whoever reads the new number reads the words above.
         self.queue_pair
             .store(occupant.queue_pair, Ordering::Release);
@@ -74,6 +77,12 @@ impl<A: Atomics> Slot<A> {
             false => SLOT_USED,
         };
         self.state.store(state, Ordering::Release);
+    }
+
+    /// Shim: what is known of the queue pair in the slot.
+    pub fn describe(&self, service: Option<Service>, has_read: bool) {
+        self.service
+            .store(Service::slot_word(service, has_read), Ordering::Relaxed);
     }
 
     /// Shim: the queue pair leaves its own slot.
@@ -91,6 +100,7 @@ impl<A: Atomics> Slot<A> {
             is_shared: state != SLOT_USED,
             queue_pair: self.queue_pair.load(Ordering::Acquire),
             meters: self.meters.load(Ordering::Relaxed),
+            has_read: self.service.load(Ordering::Relaxed) & SLOT_HAS_READ != 0,
             posted_messages: self.posted_messages.load(Ordering::Relaxed),
             posted_bytes: self.posted_bytes.load(Ordering::Relaxed),
             completed_messages: self.completed_messages.load(Ordering::Relaxed),

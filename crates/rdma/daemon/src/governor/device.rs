@@ -2,6 +2,7 @@
 
 use super::foreign::Balance;
 use super::seat::Place;
+use super::tally::{ALL, READERS, Tally};
 use crate::attachment::{Order, REFERENCE_BYTES};
 use crate::config::{Config, DeviceConfig, PolicyName};
 use crate::dilation::Dilation;
@@ -94,10 +95,8 @@ pub(super) struct Device {
     /// `None`: no pacing.
     pub(super) policy: Option<Box<Justitia>>,
     pub(super) streams: [Stream; 2],
-    /// Number of latency flows and weight of each tenant or session, by its number.
-    latency: Vec<(u32, u32)>,
-    /// Sum of the weights of those with latency flows.
-    pub(super) latency_weight: u64,
+    /// All latency flows, and those that READ.
+    latency: [Tally; 2],
     /// Whether rates must be divided again before the loop sleeps.
     pub(super) dirty: bool,
     /// Whether bursts or chunks changed, so that idle meters need new leases too.
@@ -138,8 +137,7 @@ impl Device {
             options,
             policy,
             streams: [rates, rates].map(|rates| Stream::new(lease_options, rates)),
-            latency: Vec::new(),
-            latency_weight: 0,
+            latency: <[Tally; 2]>::default(),
             dirty: true,
             refresh_idle: false,
             foreign: Balance::default(),
@@ -192,40 +190,27 @@ impl Device {
         }
     }
 
-    /// Counts one more latency flow of the tenant or session with that number.
-    pub(super) fn add_latency(&mut self, number: u32, weight: u32) {
-        let at = number as usize;
-        if self.latency.len() <= at {
-            self.latency.resize(at + 1, (0, 0));
-        }
-        let (count, held) = &mut self.latency[at];
-        if *count == 0 {
-            *held = weight;
-            self.latency_weight += u64::from(weight);
-            self.dirty = true;
-        }
-        *count += 1;
+    /// Counts one more latency flow of the tenant or session with that number, among all or among those that READ.
+    pub(super) fn add_latency(&mut self, which: usize, number: u32, weight: u32) {
+        self.dirty |= self.latency[which].add(number, weight);
     }
 
     /// Counts one latency flow less.
-    pub(super) fn remove_latency(&mut self, number: u32) {
-        let (count, held) = &mut self.latency[number as usize];
-        *count -= 1;
-        if *count == 0 {
-            self.latency_weight -= u64::from(*held);
-            self.dirty = true;
-        }
+    pub(super) fn remove_latency(&mut self, which: usize, number: u32) {
+        self.dirty |= self.latency[which].remove(number);
+    }
+
+    /// Sum of the weights of tenants or sessions with latency flows.
+    pub(super) fn latency_weight(&self) -> u64 {
+        self.latency[ALL].weight
     }
 
     pub(super) fn set_weight(&mut self, number: u32, weight: u32) {
         for stream in &mut self.streams {
             stream.set_weight(number, weight);
         }
-        if let Some((count, held)) = self.latency.get_mut(number as usize)
-            && *count > 0
-        {
-            self.latency_weight = self.latency_weight - u64::from(*held) + u64::from(weight);
-            *held = weight;
+        for tally in &mut self.latency {
+            tally.set_weight(number, weight);
         }
         self.dirty = true;
     }
@@ -258,7 +243,7 @@ impl Device {
     /// sender, which has the whole rate.
     pub(super) fn is_calm(&self) -> bool {
         let has_latency = |policy: &Justitia| policy.has_latency();
-        self.latency_weight == 0
+        self.latency_weight() == 0
             && !self.policy.as_deref().is_some_and(has_latency)
             && self.streams.iter().all(|one| one.leases.active() <= 1)
     }
@@ -372,8 +357,9 @@ impl Device {
         Weights {
             sending_hungry: self.streams[0].leases.active_weight(),
             reading_hungry: self.streams[1].leases.active_weight(),
-            sending_latency: self.latency_weight,
-            reading_latency: 0,
+            // Those that READ post here too: this device delays their requests.
+            sending_latency: self.latency_weight(),
+            reading_latency: self.latency[READERS].weight,
         }
     }
 

@@ -194,7 +194,7 @@ fn device(device: &Device, now_ns: u64) -> DeviceSnapshot {
         active_sending: device.streams[0].leases.active() as u64,
         active_reading: device.streams[1].leases.active() as u64,
         leased_bytes_per_s: device.streams[0].leases.leased_bytes_per_s(),
-        latency_weight: device.latency_weight,
+        latency_weight: device.latency_weight(),
         foreign_bytes_per_s: device.foreign.rate,
         foreign_bytes: device.foreign.bytes,
         has_foreign: device.foreign.is_there(now_ns),

@@ -107,7 +107,7 @@ impl Governor {
     /// Time until a device's port should be counted again.
     pub fn count_window(&self, device: usize) -> Duration {
         let device = &self.devices[device];
-        match device.latency_weight > 0 && device.is_active() {
+        match device.latency_weight() > 0 && device.is_active() {
             true => device.count_window(),
             false => WINDOW_IDLE.max(device.count_window()),
         }

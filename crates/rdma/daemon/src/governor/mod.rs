@@ -22,6 +22,7 @@ mod seat;
 mod service;
 mod shares;
 mod slots;
+mod tally;
 mod tenants;
 mod watch;
 
@@ -49,6 +50,7 @@ use slots::Scan;
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
+use tally::{ALL, READERS};
 use tenants::Tenants;
 
 /// Handle of a session. A stale handle matches no session.
@@ -195,7 +197,7 @@ impl Governor {
             assigned,
             meters: Vec::new(),
             slots: Vec::new(),
-            latency: vec![0; self.devices.len()],
+            latency: vec![[0; 2]; self.devices.len()],
         };
         if seat.is_auto() {
             self.scan.watch(index);
@@ -257,7 +259,8 @@ impl Governor {
         }
         if is_latency {
             // The daemon cannot see the data path of a latency process, so the process counts while it exists.
-            self.add_latency(key.index, at);
+            self.add_latency(key.index, at, ALL);
+            self.add_latency(key.index, at, READERS);
         }
         [first, first + 1]
     }

@@ -30,8 +30,8 @@ pub(super) struct Seat {
     pub(super) group: u32,
     pub(super) meters: Vec<MeterState>,
     pub(super) slots: Vec<SlotState>,
-    /// Number of its latency flows, by device.
-    pub(super) latency: Vec<u32>,
+    /// Number of its latency flows, and of those that READ, by device.
+    pub(super) latency: Vec<[u32; 2]>,
 }
 
 /// One device and direction.
@@ -143,8 +143,8 @@ pub(super) struct SlotState {
     pub(super) judged: Class,
     /// Class last written to the process.
     pub(super) shown: Class,
-    /// The device on which it counts as a latency flow.
-    pub(super) latency_on: Option<usize>,
+    /// The device on which it counts as a latency flow, and as one that READs.
+    pub(super) latency_on: [Option<usize>; 2],
 }
 
 /// Result of reading a slot.
@@ -173,7 +173,7 @@ impl SlotState {
             seen_at: Instant::ZERO,
             judged: Class::Auto,
             shown: Class::Auto,
-            latency_on: None,
+            latency_on: [None; 2],
         }
     }
 

@@ -6,6 +6,7 @@
 //! class per device; acknowledgements have the class of the peer's daemon; datagrams report none.
 
 use super::Governor;
+use super::tally::ALL;
 use crate::attachment::Order;
 use isolane_rdma_session::message::Class;
 use isolane_rdma_session::region::Service;
@@ -23,7 +24,7 @@ impl Governor {
         }
         self.services_due_ns = now_ns + LOOK_NS;
         for at in 0..self.devices.len() {
-            if self.devices[at].latency_weight == 0 {
+            if self.devices[at].latency_weight() == 0 {
                 continue;
             }
             let service = self.service_of(at).unwrap_or_default();
@@ -42,12 +43,12 @@ impl Governor {
             }
         };
         let seats = self.seats.iter().filter_map(|(_, seat)| seat.as_ref());
-        for seat in seats.filter(|seat| seat.latency[at] > 0) {
+        for seat in seats.filter(|seat| seat.latency[at][ALL] > 0) {
             if seat.assigned.class == Class::Latency {
                 count(seat.region.header.service.load(Ordering::Relaxed));
             }
             for (slot, state) in seat.region.slots.iter().zip(&seat.slots) {
-                if state.latency_on == Some(at) {
+                if state.latency_on[ALL] == Some(at) {
                     count(slot.service.load(Ordering::Relaxed));
                 }
             }

@@ -1,6 +1,7 @@
 //! A session's part in the division: groups, weights, meters and latency flows.
 
 use super::seat::{MeterState, Place, Seat};
+use super::tally::{ALL, READERS};
 use super::{Governor, SessionKey};
 use isolane_rdma_policy::granularity::Granularity;
 use isolane_rdma_session::message::{Class, WEIGHT_MAX};
@@ -60,29 +61,29 @@ impl Governor {
         self.grant(at, place, now_ns);
     }
 
-    pub(super) fn add_latency(&mut self, index: u32, at: usize) {
+    pub(super) fn add_latency(&mut self, index: u32, at: usize, which: usize) {
         let seat = self.seats[index as usize]
             .1
             .as_mut()
             .expect("a session that is there");
-        seat.latency[at] += 1;
-        if seat.latency[at] > 1 {
+        seat.latency[at][which] += 1;
+        if seat.latency[at][which] > 1 {
             return;
         }
         let group = seat.group;
         let seat = self.seats[index as usize].1.as_ref().expect("as above");
         let (weight, _) = self.weights(seat);
-        self.devices[at].add_latency(group, weight);
+        self.devices[at].add_latency(which, group, weight);
     }
 
-    pub(super) fn remove_latency(&mut self, index: u32, at: usize) {
+    pub(super) fn remove_latency(&mut self, index: u32, at: usize, which: usize) {
         let seat = self.seats[index as usize]
             .1
             .as_mut()
             .expect("a session that is there");
-        seat.latency[at] -= 1;
-        if seat.latency[at] == 0 {
-            self.devices[at].remove_latency(seat.group);
+        seat.latency[at][which] -= 1;
+        if seat.latency[at][which] == 0 {
+            self.devices[at].remove_latency(which, seat.group);
         }
     }
 
@@ -92,9 +93,11 @@ impl Governor {
             let device = &mut self.devices[meter.device];
             device.dirty |= device.streams[meter.direction].leave(seat.group, meter.member);
         }
-        for (device, &flows) in self.devices.iter_mut().zip(&seat.latency) {
-            if flows > 0 {
-                device.remove_latency(seat.group);
+        for (device, flows) in self.devices.iter_mut().zip(&seat.latency) {
+            for which in [ALL, READERS] {
+                if flows[which] > 0 {
+                    device.remove_latency(which, seat.group);
+                }
             }
         }
     }
@@ -117,7 +120,7 @@ impl Governor {
         let (tenant, reweighed) = self.tenants.join(&seat.assigned);
         seat.tenant = tenant;
         seat.group = self.group(tenant, index);
-        seat.latency = vec![0; self.devices.len()];
+        seat.latency = vec![[0; 2]; self.devices.len()];
         for slot in &seat.region.slots[..seat.slots.len()] {
             slot.class.store(Class::Auto as u32, Ordering::Release);
         }
@@ -137,7 +140,8 @@ impl Governor {
             let new = seat.as_mut().and_then(|seat| seat.meters.last_mut());
             new.expect("just added").passed = meter.passed;
             if is_latency && meter.direction == 0 {
-                self.add_latency(index, meter.device);
+                self.add_latency(index, meter.device, ALL);
+                self.add_latency(index, meter.device, READERS);
             }
         }
         self.look_at(now_ns, index);

@@ -5,6 +5,7 @@
 //! time. Without traffic, readings become less frequent.
 
 use super::seat::{SlotState, classifier_options};
+use super::tally::{ALL, READERS};
 use super::{Governor, SessionKey};
 use isolane_common_quantities::units::Duration;
 use isolane_rdma_session::message::Class;
@@ -82,7 +83,10 @@ impl Governor {
             false => (scan.pause_ns * 2).clamp(LOOK_NS, PAUSE_MAX_NS),
         };
         scan.cursor = (0, 0);
-        let any_latency = self.devices.iter().any(|device| device.latency_weight > 0);
+        let any_latency = self
+            .devices
+            .iter()
+            .any(|device| device.latency_weight() > 0);
         // Without a latency flow, a wrong class can only pace too much, and paced processes signal.
         let asleep = scan.pause_ns == PAUSE_MAX_NS && !any_latency;
         scan.next_ns = (!asleep && !scan.watched.is_empty()).then_some(now_ns + scan.pause_ns);
@@ -119,26 +123,36 @@ impl Governor {
             Class::Latency if watch.is_lost(now_ns) => Class::Bandwidth,
             class => class,
         };
-        if seat.slots[at].shown == class {
-            return look.moved;
+        let shown = std::mem::replace(&mut seat.slots[at].shown, class);
+        if shown != class {
+            slot.class.store(class as u32, Ordering::Release);
+            seat.region.header.changes.fetch_add(1, Ordering::Release);
+            self.looks.push_back(SessionKey { index, epoch });
+            self.figures.reclassified_total += u64::from(class != Class::Auto);
         }
-        seat.slots[at].shown = class;
-        slot.class.store(class as u32, Ordering::Release);
-        seat.region.header.changes.fetch_add(1, Ordering::Release);
-        self.looks.push_back(SessionKey { index, epoch });
-        self.figures.reclassified_total += u64::from(class != Class::Auto);
-        let before = seat.slots[at].latency_on;
-        let after = (class == Class::Latency).then_some(device);
-        seat.slots[at].latency_on = after;
-        if before != after {
-            if let Some(device) = before {
-                self.remove_latency(index, device);
+        let latency_on = (class == Class::Latency).then_some(device);
+        let reads = reading.is_some_and(|reading| reading.has_read);
+        self.count_latency(index, at, [latency_on, latency_on.filter(|_| reads)]);
+        look.moved || shown != class
+    }
+
+    /// Counts a queue pair on the devices on which it is a latency flow, and one that READs.
+    fn count_latency(&mut self, index: u32, at: usize, after: [Option<usize>; 2]) {
+        let (_, seat) = &mut self.seats[index as usize];
+        let seat = seat.as_mut().expect("the caller looked");
+        let slot = &mut seat.slots[at];
+        let before = std::mem::replace(&mut slot.latency_on, after);
+        for which in [ALL, READERS] {
+            if before[which] == after[which] {
+                continue;
             }
-            if let Some(device) = after {
-                self.add_latency(index, device);
+            if let Some(device) = before[which] {
+                self.remove_latency(index, device, which);
+            }
+            if let Some(device) = after[which] {
+                self.add_latency(index, device, which);
             }
         }
-        true
     }
 }
 

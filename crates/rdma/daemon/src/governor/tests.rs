@@ -11,6 +11,7 @@ mod dilation;
 mod foreign;
 mod hostile;
 mod limits;
+mod readers;
 mod service;
 mod trust;
 

@@ -87,6 +87,7 @@ fn once<const DEFECT: u8>(slot: &Slot<Checked<DEFECT>>) -> Option<SlotReading> {
         is_shared: false,
         queue_pair: slot.queue_pair.load(Ordering::Acquire),
         meters: slot.meters.load(Ordering::Relaxed),
+        has_read: false,
         posted_messages: slot.posted_messages.load(Ordering::Relaxed),
         posted_bytes: slot.posted_bytes.load(Ordering::Relaxed),
         completed_messages: slot.completed_messages.load(Ordering::Relaxed),
