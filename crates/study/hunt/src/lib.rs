@@ -34,6 +34,7 @@ pub mod planted;
 pub mod region;
 pub mod regress;
 pub mod rule;
+pub mod running;
 pub mod search;
 pub mod session;
 pub mod space;

@@ -12,7 +12,7 @@ use isolane_study_hunt::advise::{Advice, advise};
 use isolane_study_hunt::known::KnownSet;
 use isolane_study_hunt::space::Space;
 use serde::Serialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `isolane advise`.
 #[derive(Debug, clap::Args)]
@@ -44,7 +44,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let wanted = "what an application may ask of the NIC (the keys of `isolane hunt --restrict`, docs/guides/hunt.md)";
     inputs::refuse_scenario(&text, &file, wanted)?;
     let mut answers = Vec::new();
-    for (profile, device, set) in known(arguments)? {
+    let sets = known(arguments.anomalies.as_deref(), arguments.profile.as_deref())?;
+    for (profile, device, set) in sets {
         let application = device.clone().restricted(&text, &file)?;
         let advice = advise(&application, &device, &set);
         answers.push(Answer { profile, advice });
@@ -64,26 +65,30 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     Ok(if reaches { Status::No } else { Status::Done })
 }
 
-fn known(arguments: &Arguments) -> Result<Vec<(String, Space, KnownSet)>> {
+/// What is known: of `anomalies`, or what was published of the device `profile` or of all.
+pub(crate) fn known(
+    anomalies: Option<&Path>,
+    profile: Option<&str>,
+) -> Result<Vec<(String, Space, KnownSet)>> {
     let mut library = inputs::library();
     let mut space = |name: &str| -> Result<(String, Space)> {
         let profile = inputs::profile(&mut library, name)?;
         Ok((profile.name.clone(), Space::of(&profile)))
     };
-    let Some(path) = &arguments.anomalies else {
-        if let Some(name) = &arguments.profile {
+    let Some(path) = anomalies else {
+        if let Some(name) = profile {
             // A profile that is not there has no anomalies either, but that is not what is wrong.
             space(name)?;
         }
         let mut sets = Vec::new();
         for name in KnownSet::published_profiles() {
             let (name, device) = space(name)?;
-            if arguments.profile.as_ref().is_none_or(|only| *only == name) {
+            if profile.is_none_or(|only| only == name) {
                 let set = KnownSet::published(&name, &device)?;
                 sets.extend(set.map(|set| (name, device, set)));
             }
         }
-        if let (true, Some(name)) = (sets.is_empty(), &arguments.profile) {
+        if let (true, Some(name)) = (sets.is_empty(), profile) {
             bail!(bad(format!(
                 "--profile {name}: no anomalies were published of it; search for some with `isolane hunt --target sim:{name}`, \
                  then give --anomalies DIR"
@@ -95,13 +100,13 @@ fn known(arguments: &Arguments) -> Result<Vec<(String, Space, KnownSet)>> {
     if is_hunt {
         let found = found::read(path)?;
         let own = found.target.rsplit(':').next().unwrap_or_default();
-        let (name, device) = space(arguments.profile.as_deref().unwrap_or(own))?;
+        let (name, device) = space(profile.unwrap_or(own))?;
         return Ok(vec![(name, device, KnownSet::of(&found))]);
     }
     let text = inputs::read(path)?;
     let file = path.to_string_lossy();
     let own = KnownSet::profile_of(&text, &file)?;
-    let (name, device) = space(arguments.profile.as_deref().unwrap_or(&own))?;
+    let (name, device) = space(profile.unwrap_or(&own))?;
     let set = KnownSet::parse(&text, &file, &device)?;
     Ok(vec![(name, device, set)])
 }

@@ -2,6 +2,7 @@
 //!
 //! Reads counters, and the kernel's list of RDMA objects. Needs no daemon and no root, and changes nothing.
 
+mod risks;
 mod view;
 
 use crate::inputs::{self, bad};
@@ -12,6 +13,8 @@ use isolane_common_linux::{HostError, Root};
 use isolane_rdma_inventory::inventory::Inventory;
 use isolane_rdma_inventory::rdma::Connection;
 use isolane_rdma_inventory::watch::{Known, Reading, View, Wanted};
+use risks::{Anomalies, AtRisk};
+use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
@@ -52,6 +55,10 @@ pub(crate) struct Arguments {
     /// The device's profile, for limits that no counter shows (see `isolane catalog profiles`)
     #[arg(long, value_parser = inputs::profile_names(), hide_possible_values = true)]
     profile: Option<String>,
+    /// Also compare the users with known anomalies: the directory or the JSON of a hunt, or a file of published ones [default:
+    /// the published ones of --profile, if there are any]
+    #[arg(long, value_name = "DIR|FILE")]
+    anomalies: Option<PathBuf>,
     /// Read a copy of /sys and /proc below this directory instead of this machine
     #[arg(long, value_name = "DIRECTORY")]
     root: Option<PathBuf>,
@@ -59,6 +66,8 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let known = arguments.profile.as_deref().map(known).transpose()?;
+    let mut anomalies =
+        Anomalies::read(arguments.anomalies.as_deref(), arguments.profile.as_deref())?;
     let mut devices = Devices::open(arguments)?;
     let (send, interrupted) = channel();
     ctrlc::set_handler(move || {
@@ -80,10 +89,29 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         }
         let view = View::between(&devices.root, &before, &now, known.as_ref())
             .context("the steady clock did not advance")?;
-        screen.print(&view, || view::text(&view))?;
+        let at_risk = match (&mut anomalies, &now.users) {
+            (Some(anomalies), Ok(users)) => Some(anomalies.of(users, &view)),
+            _ => None,
+        };
+        let shown = Shown {
+            view: &view,
+            anomalies: at_risk.as_deref(),
+        };
+        screen.print(&shown, || {
+            view::text(&view) + &at_risk.as_deref().map_or_else(String::new, risks::text)
+        })?;
         before = now;
     }
     Ok(Status::Done)
+}
+
+/// What is printed.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    view: &'a View,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    anomalies: Option<&'a [AtRisk]>,
 }
 
 /// Waits for one interval; true at Ctrl-C.
