@@ -69,6 +69,15 @@ pub const NIC_PARAMETERS: &[Parameter] = &[
     parameter("tcp", "pacing_percent", 100.0, 1000.0, "later"),
     parameter("tcp", "segment_packets_min", 1.0, 44.0, "fewest packets of a full segment"),
     parameter("tcp", "write_bytes", 1.0, 1e8, "of one write of the application"),
+    parameter("sleep", "c1_exit_ns", 0.0, 1e7, "waking from the lightest sleep state of a processor; 0 in all states: none sleeps"),
+    parameter("sleep", "c1_residency_us", 0.0, 1e6, "least sleep that is worth the state, as the kernel predicts it"),
+    parameter("sleep", "c1e_exit_ns", 0.0, 1e7, "the next state"),
+    parameter("sleep", "c1e_residency_us", 0.0, 1e6, "of that state"),
+    parameter("sleep", "c3_exit_ns", 0.0, 1e7, "the next state"),
+    parameter("sleep", "c3_residency_us", 0.0, 1e6, "of that state"),
+    parameter("sleep", "c6_exit_ns", 0.0, 1e7, "the deepest state"),
+    parameter("sleep", "c6_residency_us", 0.0, 1e6, "of that state"),
+    parameter("sleep", "timer_us", 0.0, 1e7, "time to an idle processor's next timer"),
     parameter("cost", "interrupt_ns", 0.0, 1e6, "entry, exit, scheduling of the poll"),
     parameter("cost", "poll_ns", 0.0, 1e6, "one poll of a vector"),
     parameter("cost", "completion_ns", 0.0, 1e6, "one segment that was sent: unmapped, freed"),
@@ -88,7 +97,7 @@ pub const NIC_PARAMETERS: &[Parameter] = &[
     parameter("cost", "weight_ns", 0.0, 1e6, "one write of a queue's weight: an uncached store"),
     parameter("cost", "assign_ns", 0.0, 1e6, "one choice of a queue by its weight"),
     parameter("cost", "sibling_percent", 100.0, 400.0, "time of a step while the other thread of the core is busy, of the time otherwise"),
-    parameter("cost", "ping_ns", 0.0, 1e9, "both ends' processes, sleep states and timers of a round trip"),
+    parameter("cost", "ping_ns", 0.0, 1e9, "both ends' processes in a round trip"),
 ];
 
 const KEYS: &[Key] = &[
@@ -99,10 +108,11 @@ const KEYS: &[Key] = &[
     required("card", Kind::Table, "section"),
     required("kernel", Kind::Table, "section"),
     required("tcp", Kind::Table, "section"),
+    required("sleep", Kind::Table, "section"),
     required("cost", Kind::Table, "section"),
 ];
 
-const SECTIONS: [&str; 6] = ["link", "switch", "card", "kernel", "tcp", "cost"];
+const SECTIONS: [&str; 7] = ["link", "switch", "card", "kernel", "tcp", "sleep", "cost"];
 
 const EMBEDDED: &[(&str, &str)] = &[(
     "cards/82599-10g.toml",

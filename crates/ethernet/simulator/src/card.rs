@@ -5,10 +5,14 @@
 //! next queue with anything in it. By weight: deficit round robin, a queue's credit in a round is its weight times the
 //! unit of the profile; a queue that was empty starts with the credit of one packet, as credits accumulate up to a limit
 //! while a queue is idle.
-//! Units: bytes of frames. Source: titan 2.1, 4.2. Limits: at most 64 queues; fetching descriptors and data takes no time of
+//! A weight that Titan's driver writes takes two stores: one selects the queue, the next gives its credit. The driver holds no
+//! lock, so another processor may select its own queue in between: then the credit is that queue's, and both
+//! keep what they have until their next write.
+//! Units: bytes of frames. Source: titan 2.1, 4.2; `ixgbe_set_txq_credits` of Titan's driver. Limits: at most 64 queues; fetching descriptors and data takes no time of
 //! its own (it is in the link's delay).
 
 use crate::segment::Kind;
+use isolane_common_quantities::units::Instant;
 
 /// The card of one host.
 #[derive(Debug)]
@@ -20,7 +24,20 @@ pub(crate) struct Card {
     weighted: bool,
     weights: Vec<u32>,
     credits: Vec<u32>,
+    /// The queue whose weight the next credit sets.
+    selected: u16,
+    /// Until when a processor that adds a flow holds the device's lock.
+    locked_until: Instant,
     on_wire: Option<Frame>,
+}
+
+/// The write of one weight.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WeightWrite {
+    pub(crate) queue: u16,
+    pub(crate) weight: u16,
+    /// The processor holds the device's lock.
+    pub(crate) locked: bool,
 }
 
 /// One packet.
@@ -48,6 +65,8 @@ impl Card {
             weighted,
             weights: vec![1; usize::from(queues)],
             credits: vec![0; usize::from(queues)],
+            selected: 0,
+            locked_until: Instant::ZERO,
             on_wire: None,
         }
     }
@@ -95,8 +114,26 @@ impl Card {
         self.weights.copy_from_slice(weights);
     }
 
-    pub(crate) fn set_weight(&mut self, queue: u16, weight: u32) {
-        self.weights[usize::from(queue)] = weight;
+    /// Selects the queue of `write`, whose credit follows at `until`. Fails with the time at which the lock is free.
+    pub(crate) fn select(
+        &mut self,
+        write: WeightWrite,
+        now: Instant,
+        until: Instant,
+    ) -> Result<(), Instant> {
+        if write.locked {
+            if now < self.locked_until {
+                return Err(self.locked_until);
+            }
+            self.locked_until = until;
+        }
+        self.selected = write.queue;
+        Ok(())
+    }
+
+    /// The weight of the queue that is selected.
+    pub(crate) fn set_selected(&mut self, weight: u16) {
+        self.weights[usize::from(self.selected)] = u32::from(weight);
     }
 
     /// The next queue in turn.
@@ -139,6 +176,7 @@ impl Card {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isolane_common_quantities::units::Duration;
 
     fn served(card: &mut Card, unit: u32, sizes: &[u32], rounds: u32) -> Vec<u64> {
         let mut bytes = vec![0; sizes.len()];
@@ -160,6 +198,27 @@ mod tests {
         assert_eq!(bytes[0], 151_400);
         assert_eq!((bytes[0], bytes[0]), (bytes[3], bytes[7]));
         assert_eq!(bytes.iter().sum::<u64>(), 300 * 1_514);
+    }
+
+    /// A processor that removes a flow holds no lock, so it comes between the two stores of another one.
+    #[test]
+    fn two_weights_written_at_once_go_to_one_queue() {
+        let mut card = Card::new(4, true);
+        let write = |queue, weight, locked| WeightWrite {
+            queue,
+            weight,
+            locked,
+        };
+        let [now, until] = [0, 150].map(|ns| Instant::ZERO + Duration::from_ns(ns));
+        assert_eq!(card.select(write(1, 2, true), now, until), Ok(()));
+        assert_eq!(card.select(write(2, 3, true), now, until), Err(until));
+        assert_eq!(card.select(write(3, 4, false), now, until), Ok(()));
+        card.set_selected(2);
+        card.set_selected(4);
+        assert_eq!(card.weights, [1, 1, 1, 4]);
+        assert_eq!(card.select(write(2, 3, true), until, until), Ok(()));
+        card.set_selected(3);
+        assert_eq!(card.weights, [1, 1, 3, 4]);
     }
 
     /// Sizes differ, so that packets would not do; after many rounds shares are those of the weights within a packet and

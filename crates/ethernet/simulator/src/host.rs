@@ -12,6 +12,7 @@ use crate::queueing::SoftQueue;
 use crate::queueing::limit::Limit;
 use crate::segment::{Kind, List, NIL, Segment, Segments};
 use crate::settings::Settings;
+use crate::sleep::Sleep;
 use isolane_common_quantities::units::{Duration, Instant};
 use isolane_ethernet_policy::titan::assign::Assigner;
 use isolane_ethernet_policy::titan::pools::of_processors;
@@ -59,6 +60,8 @@ pub(crate) struct TxQueue {
     pub(crate) descriptors: u32,
     /// A run of the software queue is planned.
     pub(crate) planned: bool,
+    /// A run of the software queue after a batch of flows is planned.
+    pub(crate) batched: bool,
     /// A wake-up for a paced flow is planned for then.
     pub(crate) wake_at: Option<Instant>,
     /// Who touched it last, and until when.
@@ -193,6 +196,29 @@ impl Host {
         }
     }
 
+    /// The other thread of the core.
+    #[inline]
+    pub(crate) fn sibling(&self, processor: u16) -> Option<&Processor> {
+        let threads = self.processors.len();
+        let place = (usize::from(processor) + threads / 2) % threads;
+        (threads.is_multiple_of(2)).then(|| &self.processors[place])
+    }
+
+    /// Something wakes a sleeping processor at `now`: when it is awake.
+    #[inline]
+    pub(crate) fn wake(&mut self, processor: u16, now: Instant, sleep: &Sleep) -> Instant {
+        let other = match self.sibling(processor) {
+            Some(thread) if thread.is_active() => 0,
+            Some(thread) => thread.governor.state(),
+            None => usize::MAX,
+        };
+        let entry = &mut self.processors[usize::from(processor)];
+        let state = entry.governor.state().min(other);
+        entry.governor.wake(now, sleep);
+        entry.awake = now + sleep.states[state].exit;
+        entry.awake
+    }
+
     /// Processor time so far, of all processors.
     pub(crate) fn busy(&self) -> Duration {
         self.processors.iter().map(|processor| processor.busy).sum()
@@ -219,6 +245,7 @@ impl TxQueue {
             sent: List::default(),
             descriptors: 0,
             planned: false,
+            batched: false,
             wake_at: None,
             owner: u16::MAX,
             owned_until: Instant::ZERO,

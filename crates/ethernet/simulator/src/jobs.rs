@@ -8,17 +8,18 @@ use isolane_common_quantities::units::{Duration, Instant};
 
 impl World {
     pub(crate) fn plan(&mut self, host: u16, processor: u16, job: Job) {
-        let entry = &mut self.hosts[usize::from(host)].processors[usize::from(processor)];
-        if entry.plan(job) {
+        let entry = &mut self.hosts[usize::from(host)];
+        if entry.processors[usize::from(processor)].plan(job) {
+            let awake = entry.wake(processor, self.now, &self.settings.sleep);
             self.events
-                .schedule(self.now, Event::Processor { host, processor });
+                .schedule(awake, Event::Processor { host, processor });
         }
     }
 
     /// The processor is free: the next job.
     pub(crate) fn next_job(&mut self, host: u16, processor: u16) {
         let entry = &mut self.hosts[usize::from(host)].processors[usize::from(processor)];
-        let Some(job) = entry.next() else {
+        let Some(job) = entry.next(self.now) else {
             return;
         };
         self.spent = Duration::ZERO;
@@ -26,6 +27,7 @@ impl World {
             Job::Poll { vector } => self.poll(host, vector),
             Job::Wake { flow } => self.wake(flow, processor),
             Job::RunQueue { queue } => self.planned_run(host, queue, processor),
+            Job::RunBatch { queue } => self.batched_run(host, queue, processor),
             Job::Write { flow } => self.write(flow, processor),
             Job::Timeout { flow } => self.timeout(flow, processor),
             Job::DelayedAck { flow } => self.delayed_ack(flow, processor),
@@ -40,13 +42,10 @@ impl World {
 
     /// Percent of its costs that a job takes: more while the other thread of the core is busy.
     fn slowness(&self, host: u16, processor: u16) -> u64 {
-        let processors = &self.hosts[usize::from(host)].processors;
-        let sibling = (usize::from(processor) + processors.len() / 2) % processors.len();
-        let is_shared = processors.len().is_multiple_of(2) && processors[sibling].is_active();
-        if is_shared {
-            self.settings.cost.sibling_percent
-        } else {
-            100
+        let sibling = self.hosts[usize::from(host)].sibling(processor);
+        match sibling.is_some_and(|thread| thread.is_running(self.now)) {
+            true => self.settings.cost.sibling_percent,
+            false => 100,
         }
     }
 
@@ -74,7 +73,7 @@ impl World {
 
     fn echo(&mut self, host: u16, kind: Kind, number: u32, processor: u16) {
         let segment = self.pings.segment(&self.settings, self.now, kind, number);
-        self.transmit(host, segment, processor);
+        self.transmit(host, segment, processor, false);
     }
 
     pub(crate) fn ping_returned(&mut self, arrival: &Arrival) {

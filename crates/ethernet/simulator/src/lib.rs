@@ -10,8 +10,8 @@
 //! * `transmit` - choice of a queue, software queues, what reaches the card's rings;
 //! * `queueing` - software queues and byte limits;
 //! * `card` - the card's scheduler and the wire; `network` - switches; `path` - a packet's way through both;
-//! * `poll` - interrupts, completions, receiving; `moderation` - their rate; `processor` - queues of jobs; `jobs` - what
-//!   each does;
+//! * `poll` - interrupts, completions, receiving; `moderation` - their rate; `processor` - queues of jobs; `sleep` -
+//!   what idle ones do; `jobs` - what each job does;
 //! * `world` - the state of all of these, and the events; none of them knows it but those that change several;
 //! * `run` - one study from start to result.
 //!
@@ -34,6 +34,7 @@ mod queueing;
 mod run;
 mod segment;
 mod settings;
+mod sleep;
 mod tcp;
 #[cfg(test)]
 mod tests;

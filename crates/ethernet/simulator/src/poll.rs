@@ -2,9 +2,9 @@
 //!
 //! Method: a vector's interrupt is due when something completes or arrives, but not sooner after the last one than its
 //! moderation allows. It plans a poll, and interrupts stay off until a poll finds nothing more: that is why completions
-//! come in batches. A poll frees what was sent, which plans a run of the software queue and after it, one job each, the
-//! flows that TCP Small Queues held back (Titan's kernel: every flow of which something was freed); then it receives up
-//! to its budget, merging packets of a flow in sequence (GRO) into one segment for TCP.
+//! come in batches. A poll frees what was sent, which plans a run of the software queue and, one job each, the
+//! flows that TCP Small Queues held back (Titan's kernel: every flow of which something was freed), in the order that
+//! [`crate::processor`] gives; then it receives up to its budget, merging packets of a flow in sequence (GRO) into one segment for TCP.
 //! Acknowledgements come back on the vector of the queue that their flow sends on (the card's flow director), unless
 //! queue weights are on: then, and for data, a hash decides, over fewer queues in the first case (titan 5).
 //! Limits: a receive ring's overflow is decided when it is polled. Source: titan 2.2; ixgbe 4.4.6.
@@ -115,7 +115,7 @@ impl World {
             if segment.kind == Kind::Data && goes_on && !flow.waking {
                 flow.throttled = false;
                 flow.waking = true;
-                self.woken.push(segment.flow);
+                self.plan(host, processor, Job::Wake { flow: segment.flow });
             }
         }
         if bytes == 0 {
@@ -129,9 +129,6 @@ impl World {
         let waits = !tx.soft.is_empty() || !tx.requeued.is_empty();
         if tx.limit.room().is_some() && waits {
             self.plan_run(host, queue, processor);
-        }
-        while let Some(flow) = self.woken.pop() {
-            self.plan(host, processor, Job::Wake { flow });
         }
     }
 

@@ -183,7 +183,6 @@ pub(crate) fn world(study: &NicStudy, profile: &NicProfile) -> World {
         network: Network::new(hosts, second),
         measure,
         drops: Vec::new(),
-        woken: Vec::new(),
         flows,
         pings: Pings::default(),
         settings,

@@ -5,6 +5,7 @@
 
 use crate::moderation::Rates;
 use crate::segment::Kind;
+use crate::sleep::{Sleep, State};
 use isolane_common_quantities::units::{BitRate, Duration};
 use isolane_ethernet_scenario::config::NicConfig;
 use isolane_ethernet_scenario::model::{NicStudy, TcpCongestion};
@@ -60,6 +61,7 @@ pub(crate) struct Settings {
     pub(crate) pacing: f64,
     pub(crate) packets_min: u32,
     pub(crate) write: u64,
+    pub(crate) sleep: Sleep,
     pub(crate) cost: Costs,
 }
 
@@ -162,6 +164,19 @@ impl Settings {
             pacing: profile.value("tcp", "pacing_percent") / 100.0,
             packets_min: short("tcp", "segment_packets_min"),
             write: integer("tcp", "write_bytes"),
+            sleep: Sleep {
+                states: [
+                    ("c1_exit_ns", "c1_residency_us"),
+                    ("c1e_exit_ns", "c1e_residency_us"),
+                    ("c3_exit_ns", "c3_residency_us"),
+                    ("c6_exit_ns", "c6_residency_us"),
+                ]
+                .map(|(exit, residency)| State {
+                    exit: ns("sleep", exit),
+                    residency_us: integer("sleep", residency),
+                }),
+                timer_us: integer("sleep", "timer_us"),
+            },
             cost: Costs {
                 interrupt: ns("cost", "interrupt_ns"),
                 poll: ns("cost", "poll_ns"),

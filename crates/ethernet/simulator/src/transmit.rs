@@ -4,12 +4,13 @@
 //! that queue at once: segments move to the ring while the byte limit and the ring have room, as many at a time as the
 //! limit leaves room for, up to a quota, after which the rest is planned as a job. A bulk counts the headers of a segment
 //! once, the limit counts those of each packet: what a bulk took beyond the limit is requeued and goes first. With Titan's batching no processor
-//! runs a queue at once; a job after all flows of the batch does (titan 5). A flow keeps its queue while it has
+//! runs a queue at once; a job after all flows of the batch does (titan 5); flows that send after an acknowledgement or a write are in no batch. A flow keeps its queue while it has
 //! anything in the host. Hashing gives every flow one queue, or one of the pool of the processor that sends; dynamic
 //! assignment uses [`isolane_ethernet_policy::titan`]. A processor that uses a queue after another one pays for the
 //! transfer of its cache lines, and waits while the other processor still uses the queue. Source: titan 2, 5; Linux's
 //! `__dev_xmit_skb`, `__qdisc_run`, `try_bulk_dequeue_skb`; `ixgbe_maybe_stop_tx`.
 
+use crate::card::WeightWrite;
 use crate::processor::Job;
 use crate::queueing::Next;
 use crate::segment::{Kind, Segment};
@@ -23,8 +24,8 @@ use isolane_ethernet_scenario::config::Qdisc;
 const SPARSE: u32 = 1228;
 
 impl World {
-    /// A segment leaves TCP (or a ping its process) on `processor`.
-    pub(crate) fn transmit(&mut self, host: u16, segment: Segment, processor: u16) {
+    /// A segment leaves TCP (or a ping its process) on `processor`. If more of its batch follows, its queue runs after them.
+    pub(crate) fn transmit(&mut self, host: u16, segment: Segment, processor: u16, more: bool) {
         self.spent += self.settings.cost.segment;
         let queue = self.choose(host, &segment, processor);
         let pieces = self.piece_payload(host, &segment);
@@ -33,7 +34,10 @@ impl World {
         } else {
             self.enqueue(host, segment, queue, processor);
         }
-        self.run_or_plan(host, queue, processor);
+        match more {
+            true => self.plan_batch(host, queue, processor),
+            false => self.run_queue(host, queue, processor),
+        }
     }
 
     /// The queue of this segment's flow.
@@ -92,7 +96,7 @@ impl World {
             sizes.update(self.now, oversubscribed);
         }
         if is_new && entry.loads[usize::from(queue)] > u64::from(WEIGHT_ONE) {
-            self.write_weight(host, queue);
+            self.write_weight(host, queue, true);
         }
         queue
     }
@@ -194,7 +198,7 @@ impl World {
         }
         if is_last {
             entry.loads[usize::from(queue)] -= u64::from(WEIGHT_ONE);
-            self.write_weight(host, queue);
+            self.write_weight(host, queue, false);
         }
     }
 
@@ -215,11 +219,17 @@ impl World {
         entry.owned_until = self.now + self.spent;
     }
 
-    fn run_or_plan(&mut self, host: u16, queue: u16, processor: u16) {
-        match self.settings.config.transmit_batching {
-            true => self.plan_run(host, queue, processor),
-            false => self.run_queue(host, queue, processor),
+    /// Plans a run of a queue after the batch of flows that `processor` wakes, unless one is planned.
+    fn plan_batch(&mut self, host: u16, queue: u16, processor: u16) {
+        let entry = &mut self.hosts[usize::from(host)].queues[usize::from(queue)];
+        if !std::mem::replace(&mut entry.batched, true) {
+            self.plan(host, processor, Job::RunBatch { queue });
         }
+    }
+
+    pub(crate) fn batched_run(&mut self, host: u16, queue: u16, processor: u16) {
+        self.hosts[usize::from(host)].queues[usize::from(queue)].batched = false;
+        self.run_queue(host, queue, processor);
     }
 
     /// Plans a run of a queue unless one is planned.
@@ -337,25 +347,36 @@ impl World {
         self.start(host);
     }
 
-    /// The number of flows in a queue has changed: Titan's driver writes it to the card at once. An empty queue keeps
-    /// its weight.
-    fn write_weight(&mut self, host: u16, queue: u16) {
+    /// The number of flows in a queue has changed: Titan's driver writes it to the card at once, in two stores ([`crate::card`]). An
+    /// empty queue keeps its weight. The kernel holds a lock of the device while it adds a flow, and none while it removes one.
+    fn write_weight(&mut self, host: u16, queue: u16, locked: bool) {
         let flows = self.hosts[usize::from(host)].loads[usize::from(queue)] / u64::from(WEIGHT_ONE);
         if !self.settings.weights_at_once || flows == 0 {
             return;
         }
         self.measure.weight_writes += 1;
-        self.spent += self.settings.cost.weight;
         let at = self.job_end() + self.settings.weight_write;
-        let weight = flows as u32;
-        self.events.schedule(
-            at,
-            Event::Weight {
-                host,
-                queue,
-                weight,
-            },
-        );
+        self.spent += self.settings.cost.weight;
+        let write = WeightWrite {
+            queue,
+            weight: flows as u16,
+            locked,
+        };
+        self.events.schedule(at, Event::Select { host, write });
+    }
+
+    /// The first store of a weight's write reaches the card, or waits for the lock.
+    pub(crate) fn select(&mut self, host: u16, write: WeightWrite) {
+        let store = self.settings.cost.weight / 2;
+        let card = &mut self.hosts[usize::from(host)].card;
+        match card.select(write, self.now, self.now + store) {
+            Ok(()) => {
+                let weight = write.weight;
+                let at = self.now + store;
+                self.events.schedule(at, Event::Weight { host, weight });
+            }
+            Err(free) => self.events.schedule(free, Event::Select { host, write }),
+        }
     }
 
     /// Sets new weights of the NIC if our policy decides to.

@@ -1,5 +1,6 @@
 //! The state of a run, and the event loop.
 
+use crate::card::WeightWrite;
 use crate::host::Host;
 use crate::measure::Measure;
 use crate::network::Network;
@@ -23,8 +24,10 @@ pub(crate) enum Event {
     Trunk { from: u16 },
     /// Weights written to a card are in force.
     Weights { host: u16 },
-    /// The weight of one queue, written to a card, is in force.
-    Weight { host: u16, queue: u16, weight: u32 },
+    /// A weight's write selects its queue on a card.
+    Select { host: u16, write: WeightWrite },
+    /// The weight of the queue that is selected on a card.
+    Weight { host: u16, weight: u16 },
     /// A paced flow's time has come.
     Paced { host: u16, queue: u16 },
     /// A flow begins.
@@ -54,8 +57,6 @@ pub(crate) struct World {
     pub(crate) measure: Measure,
     /// Reused for what queues drop.
     pub(crate) drops: Vec<u32>,
-    /// Reused for the flows that a poll's completions wake.
-    pub(crate) woken: Vec<u32>,
 }
 
 impl World {
@@ -68,11 +69,10 @@ impl World {
             Event::Processor { host, processor } => self.next_job(host, processor),
             Event::Trunk { from } => self.trunk(from),
             Event::Weights { host } => self.weights_in_force(host),
-            Event::Weight {
-                host,
-                queue,
-                weight,
-            } => self.hosts[usize::from(host)].card.set_weight(queue, weight),
+            Event::Select { host, write } => self.select(host, write),
+            Event::Weight { host, weight } => {
+                self.hosts[usize::from(host)].card.set_selected(weight);
+            }
             Event::Paced { host, queue } => self.paced(host, queue),
             Event::Begin { flow } => self.begin(flow),
             Event::Timer { flow } => self.timer(flow),

@@ -69,7 +69,7 @@ impl World {
         if acked > 0 {
             self.set_timer(flow, true);
         }
-        self.send(flow, processor);
+        self.send(flow, processor, false);
     }
 
     /// A round-trip sample, if the acknowledgement touches a segment that was sent once.

@@ -117,6 +117,6 @@ impl World {
             kind: Kind::Ack,
             again: false,
         };
-        self.transmit(host, segment, processor);
+        self.transmit(host, segment, processor, false);
     }
 }

@@ -27,7 +27,7 @@ impl World {
     pub(crate) fn wake(&mut self, flow: u32, processor: u16) {
         self.spent += self.settings.cost.wake;
         self.flows[flow as usize].waking = false;
-        self.send(flow, processor);
+        self.send(flow, processor, self.settings.config.transmit_batching);
     }
 
     /// The application writes.
@@ -37,12 +37,13 @@ impl World {
         let bytes = self.settings.write.min(entry.size - entry.written);
         entry.written += bytes;
         self.spent += self.settings.cost.write + self.copy_time(bytes);
-        self.send(flow, processor);
+        self.send(flow, processor, false);
     }
 
-    /// Sends what may be sent.
-    pub(crate) fn send(&mut self, flow: u32, processor: u16) {
+    /// Sends what may be sent; `more` if other flows of its batch follow.
+    pub(crate) fn send(&mut self, flow: u32, processor: u16, more: bool) {
         let (mut limited, mut sent) = (false, false);
+        let host = self.flows[flow as usize].source;
         loop {
             let largest = self.largest_segment(flow);
             let entry = &self.flows[flow as usize];
@@ -68,7 +69,8 @@ impl World {
                 self.flows[flow as usize].throttled = true;
                 break;
             }
-            self.emit(flow, payload, again, processor);
+            let segment = self.emit(flow, payload, again);
+            self.transmit(host, segment, processor, more);
             sent = true;
         }
         let entry = &mut self.flows[flow as usize];
@@ -160,8 +162,8 @@ impl World {
         entry.memory > limit
     }
 
-    /// Makes a segment and hands it on.
-    fn emit(&mut self, flow: u32, payload: u32, again: bool, processor: u16) {
+    /// Makes a segment.
+    fn emit(&mut self, flow: u32, payload: u32, again: bool) -> Segment {
         let settings = &self.settings;
         let entry = &mut self.flows[flow as usize];
         let (seq, payload) = match again {
@@ -200,8 +202,7 @@ impl World {
             entry.sent.push_back((entry.nxt, self.now));
         }
         self.measured(&mut segment, payload);
-        let host = entry_source(&self.flows, flow);
-        self.transmit(host, segment, processor);
+        segment
     }
 
     /// A software queue of this host dropped a segment: TCP slows down, and sends it again.
@@ -288,18 +289,16 @@ impl World {
             entry.probed = true;
             let payload = mss.min(entry.nxt - entry.una);
             entry.scoreboard.probe(entry.nxt - payload, entry.nxt);
-            self.emit(flow, payload as u32, true, processor);
+            let host = entry.source;
+            let segment = self.emit(flow, payload as u32, true);
+            self.transmit(host, segment, processor, false);
             return self.set_timer(flow, true);
         }
         self.measure.timeouts += 1;
         entry.backoff += 1;
         entry.window.timed_out();
         entry.scoreboard.timed_out(entry.una, entry.nxt);
-        self.send(flow, processor);
+        self.send(flow, processor, false);
         self.set_timer(flow, true);
     }
-}
-
-fn entry_source(flows: &[Flow], flow: u32) -> u16 {
-    flows[flow as usize].source
 }
