@@ -35,7 +35,6 @@ pub(crate) struct Card {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct WeightWrite {
     pub(crate) queue: u16,
-    pub(crate) weight: u16,
     /// The processor holds the device's lock.
     pub(crate) locked: bool,
 }
@@ -204,19 +203,15 @@ mod tests {
     #[test]
     fn two_weights_written_at_once_go_to_one_queue() {
         let mut card = Card::new(4, true);
-        let write = |queue, weight, locked| WeightWrite {
-            queue,
-            weight,
-            locked,
-        };
+        let write = |queue, locked| WeightWrite { queue, locked };
         let [now, until] = [0, 150].map(|ns| Instant::ZERO + Duration::from_ns(ns));
-        assert_eq!(card.select(write(1, 2, true), now, until), Ok(()));
-        assert_eq!(card.select(write(2, 3, true), now, until), Err(until));
-        assert_eq!(card.select(write(3, 4, false), now, until), Ok(()));
+        assert_eq!(card.select(write(1, true), now, until), Ok(()));
+        assert_eq!(card.select(write(2, true), now, until), Err(until));
+        assert_eq!(card.select(write(3, false), now, until), Ok(()));
         card.set_selected(2);
         card.set_selected(4);
         assert_eq!(card.weights, [1, 1, 1, 4]);
-        assert_eq!(card.select(write(2, 3, true), until, until), Ok(()));
+        assert_eq!(card.select(write(2, true), until, until), Ok(()));
         card.set_selected(3);
         assert_eq!(card.weights, [1, 1, 3, 4]);
     }

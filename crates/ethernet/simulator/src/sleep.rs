@@ -5,7 +5,7 @@
 //! Method: the governor predicts the length of a sleep. If the last eight sleeps, or those without the longest, were of
 //! about the same length, the prediction is their mean; else it is the time to the next timer, times the part of it that
 //! earlier sleeps lasted. It chooses the deepest state whose residency and exit latency the prediction covers. The two threads of
-//! a core sleep as deep as the one that sleeps less, so a thread wakes at once while the other runs. Waking takes
+//! a core sleep as deep as the one that sleeps less, so a thread wakes as from the lightest state while the other runs. Waking takes
 //! the state's exit latency and no processor time (Linux counts it as idle).
 //! Units: whole microseconds, rounded down, as in the kernel. Limits: the next timer is always a retransmission timer
 //! (200 ms) away; the load of processes, which makes the governor more careful, counts as none; exit latencies are the

@@ -176,6 +176,13 @@ fn queue_weights_make_flows_of_shared_queues_even() {
     assert!(weighted < turn / 2.0, "{weighted} {turn}");
 }
 
+/// In this run a flow leaves a queue while the job of another processor, which began before, still has to write its weight.
+#[test]
+fn a_late_write_of_a_weight_does_not_undo_a_newer_one() {
+    let nfm = of(&study("TX2", 12, 4)).nfm_1s;
+    assert!(nfm < 0.1, "{nfm}");
+}
+
 #[test]
 fn the_same_study_gives_the_same_bytes() {
     let text = |seed| {

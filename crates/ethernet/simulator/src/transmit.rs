@@ -357,21 +357,19 @@ impl World {
         self.measure.weight_writes += 1;
         let at = self.job_end() + self.settings.weight_write;
         self.spent += self.settings.cost.weight;
-        let write = WeightWrite {
-            queue,
-            weight: flows as u16,
-            locked,
-        };
+        let write = WeightWrite { queue, locked };
         self.events.schedule(at, Event::Select { host, write });
     }
 
-    /// The first store of a weight's write reaches the card, or waits for the lock.
+    /// The first store of a weight's write reaches the card, or waits for the lock. The weight is the number of flows at this time: on a
+    /// real host a count and its write are next to each other, but here a job changes all counts when it begins.
     pub(crate) fn select(&mut self, host: u16, write: WeightWrite) {
         let store = self.settings.cost.weight / 2;
-        let card = &mut self.hosts[usize::from(host)].card;
-        match card.select(write, self.now, self.now + store) {
+        let entry = &mut self.hosts[usize::from(host)];
+        match entry.card.select(write, self.now, self.now + store) {
             Ok(()) => {
-                let weight = write.weight;
+                let flows = entry.loads[usize::from(write.queue)] / u64::from(WEIGHT_ONE);
+                let weight = flows.max(1) as u16;
                 let at = self.now + store;
                 self.events.schedule(at, Event::Weight { host, weight });
             }
