@@ -131,7 +131,7 @@ def why_lost(query: Query, best: Plan, second: Plan) -> str:
         return f"with {differs} it {' and '.join(missed)}"
     if missed:
         # Neither meets everything: what counts is how much is missed, not the utility, which may be higher for missing more.
-        return f"with {differs} it {' and '.join(missed)}, which by the query's weights is further off in all"
+        return f"with {differs} it {' and '.join(missed)} and, by the query's weights, misses the objectives by more"
     terms = [
         (second.accuracy - best.accuracy, "{:.3f} more accurate", "{:.3f} less accurate"),
         (best.latency_ms - second.latency_ms, "{:.1f} ms faster", "{:.1f} ms slower"),

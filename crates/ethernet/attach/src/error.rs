@@ -57,7 +57,7 @@ pub enum NicError {
         /// Process id of the running controller, if any.
         process: Option<u32>,
     },
-    #[error("{device} is not attached; `isolane nic attach {device}{place}` does it")]
+    #[error("{device} is not attached; run `isolane nic attach {device}{place}`")]
     NotAttached {
         device: String,
         /// Command line option for its namespace ([`crate::System::place`]).

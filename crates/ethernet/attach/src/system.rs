@@ -72,7 +72,7 @@ impl System {
         };
         let failed = |error: rustix::io::Errno| match error {
             rustix::io::Errno::PERM | rustix::io::Errno::ACCESS => NicError::NotPermitted {
-                action: format!("enter the network namespace `{name}`"),
+                action: format!("enter the network namespace `{name}` (with CAP_SYS_ADMIN)"),
             },
             error => NicError::Namespace {
                 name: name.to_owned(),

@@ -182,7 +182,7 @@ fn attach_status_and_detach_on_a_veth_pair_under_traffic() {
     typed(of("status", &[]), 1);
     let (said, _) = typed(of("attach", &["--latency"]), 0);
     assert!(
-        said.contains("v0: 4 queues, each flow is given the lightest"),
+        said.contains("v0: 4 queues; each new flow gets the queue with the least weight"),
         "{said}"
     );
     flows_move_on();

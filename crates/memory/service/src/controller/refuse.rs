@@ -202,7 +202,7 @@ impl Controller {
             Refusal::Exhausted(lacks) => Refused {
                 code: RefusedCode::Exhausted,
                 message: format!(
-                    "{name} lacks {}: wait until an application leaves, or lower the objective",
+                    "{name} lacks {}: wait until an application ends, or give a weaker objective",
                     shortfall(lacks)
                 ),
                 best: None,
@@ -239,11 +239,11 @@ fn inadmissible(application: &Application, best: Objective) -> Refused {
     let message = match best {
         Objective::BestEffort => {
             format!(
-                "{name}: {wanted} cannot be kept on this machine, not even alone: lower the objective"
+                "{name}: {wanted} cannot be kept on this machine, not even alone: give a weaker objective"
             )
         }
         best => format!(
-            "{name}: {wanted} is better than {}, which was measured here alone: lower the objective, or take another machine",
+            "{name}: {wanted} is better than {}, the best value measured on this machine: give a weaker objective, or use another machine",
             super::show::slo(Slo::of(best))
         ),
     };

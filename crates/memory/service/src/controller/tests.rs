@@ -236,7 +236,7 @@ fn an_objective_better_than_the_machine_names_its_best() {
     let Answer::Refused(refused) = bench.submit(fast, Place::Caller) else {
         panic!("not refused");
     };
-    expect!["fast: latency 100ns is better than latency 120ns, which was measured here alone: lower the objective, or take another machine"]
+    expect!["fast: latency 100ns is better than latency 120ns, the best value measured on this machine: give a weaker objective, or use another machine"]
         .assert_eq(&refused.message);
 }
 

@@ -297,7 +297,7 @@ fn say(arguments: &Arguments, target: &Target<'_>) -> Result<()> {
     let mut text = String::new();
     for journal in &journals {
         text.push_str(&format!(
-            "{}: {}, each flow is given the lightest; controlled by process {}, which checks each second that flows get it\n",
+            "{}: {}; each new flow gets the queue with the least weight. Process {} controls the device, and checks each second that flows use the chosen queues.\n",
             journal.device,
             counted(u64::from(journal.queues), "queue"),
             controller(journal).unwrap_or_default()
@@ -308,7 +308,7 @@ fn say(arguments: &Arguments, target: &Target<'_>) -> Result<()> {
         });
     }
     text.push_str(&format!(
-        "isolane nic status {0}{netns} shows it, isolane nic detach {0}{netns} ends it.\n",
+        "`isolane nic status {0}{netns}` shows queues and flows; `isolane nic detach {0}{netns}` restores the device.\n",
         target.device,
         netns = target.system.place()
     ));

@@ -23,7 +23,8 @@ use isolane_ethernet_attach::System;
 const AFTER: &str = "\
 Exit codes:
   0    done
-  1    advise: something should be changed; status: the device is not attached
+  1    advise: something should be changed; status: the device is not attached, or attach
+       has no effect on it
   2    a mistake on the command line: no such device, attached already, top of a device that is not
        attached, a value out of range
   3    the machine cannot: no NIC, one transmit queue, no privilege or no BPF; nothing changed
@@ -32,7 +33,7 @@ Exit codes:
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = AFTER)]
 pub(crate) enum Arguments {
-    /// Give every flow of a device the lightest queue, from now on
+    /// Give each new flow of a device the queue with the least weight, until detach
     Attach(attach::Arguments),
     /// Restore the device as it was before any attach
     Detach(detach::Arguments),
@@ -40,7 +41,7 @@ pub(crate) enum Arguments {
     Status(status::Arguments),
     /// Watch an attached device
     Top(top::Arguments),
-    /// Say what a device's configuration costs in fairness or latency, and the command that changes it
+    /// List settings of a device that cost fairness or latency, and the commands that change them
     Advise(advise::Arguments),
     /// Compare configurations of a host: throughput, processor time, ping latency, fairness over 1 ms and 1 s
     Study(study::Arguments),
