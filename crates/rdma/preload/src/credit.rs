@@ -190,13 +190,28 @@ impl Bucket {
         }
     }
 
-    /// Takes up to `1/part` of the bursts beyond a message, which a queue pair may use without another call.
-    pub(crate) fn take_spare(&mut self, terms: &[Terms; 2], part: i64) -> [i64; 2] {
-        std::array::from_fn(|at| {
-            let spare = (terms[at].burst / part).min(self.credit[at].amount).max(0);
+    /// Takes what a message needs beyond the credit that a queue pair holds, and fills this credit up to `1/part` of the
+    /// bursts, so that the next messages need no call. Call [`Self::grow`] first. Returns the credit taken.
+    pub(crate) fn draw(
+        &mut self,
+        terms: &[Terms; 2],
+        held: &mut [i64; 2],
+        needed: [i64; 2],
+        part: i64,
+    ) -> Result<[i64; 2], u64> {
+        // Credit from a time without limits does not count.
+        let most = terms.map(|terms| terms.burst / part);
+        let own = [0, 1].map(|at| held[at].min(most[at]));
+        let missing = [0, 1].map(|at| (needed[at] - own[at]).max(0));
+        self.take(terms, missing)?;
+        Ok(std::array::from_fn(|at| {
+            let left = own[at] + missing[at] - needed[at];
+            let room = (most[at] - left).max(0);
+            let spare = room.min(self.credit[at].amount).max(0);
             self.credit[at].amount -= spare;
-            spare
-        })
+            held[at] = left + spare;
+            missing[at] + spare
+        }))
     }
 }
 
@@ -334,6 +349,41 @@ mod tests {
                 last = last.max(bytes as u128);
                 let allowed = u128::from(burst) + u128::from(rate) * u128::from(now) / u128::from(NS);
                 prop_assert!(passed <= allowed + last, "{passed} > {allowed} + {last}");
+            }
+        }
+
+        /// Without a change of the lease, the credit taken is what messages used and what the queue pair still holds. The
+        /// model is one number for each resource. A message that waits leaves both as they were.
+        #[test]
+        fn no_credit_is_taken_twice(
+            steps in proptest::collection::vec((0u64..200_000, 0i64..20_000), 1..200),
+        ) {
+            const PART: i64 = 16;
+            let terms = Terms::of(&Lease {
+                rate_bytes_per_s: 100_000_000,
+                burst_bytes: 200_000,
+                rate_operations_per_s: 1_000_000,
+                burst_operations: 2_000,
+                ..Lease::default()
+            });
+            let mut bucket = Bucket::full();
+            let (mut held, mut used, mut taken) = ([0; 2], [0; 2], [0; 2]);
+            let mut now = 0;
+            for (pause, bytes) in steps {
+                now += pause;
+                bucket.grow(&terms, now);
+                let before = held;
+                match bucket.draw(&terms, &mut held, [bytes, 1], PART) {
+                    Ok(more) => {
+                        used = [used[0] + bytes, used[1] + 1];
+                        taken = [taken[0] + more[0], taken[1] + more[1]];
+                    }
+                    Err(_) => prop_assert_eq!(held, before),
+                }
+                for at in [0, 1] {
+                    prop_assert_eq!(taken[at], used[at] + held[at]);
+                    prop_assert!(held[at] <= terms[at].burst / PART);
+                }
             }
         }
 

@@ -176,21 +176,16 @@ impl Meter {
         if (waits && !request.turn) || too_large {
             return Err(now_ns);
         }
-        // Credit from a time without limits does not count.
-        let held = [0, 1].map(|at| account.credit[at].min(terms[at].burst / SPARE_PART));
-        let missing = [0, 1].map(|at| (request.needed[at] - held[at]).max(0));
         books.bucket.grow(&terms, now_ns);
         self.patience_ns
             .store(terms[0].burst_ns() / PATIENCE_PART, Ordering::Relaxed);
-        books
+        let taken = books
             .bucket
-            .take(&terms, missing)
+            .draw(&terms, &mut account.credit, request.needed, SPARE_PART)
             // The pump looks again when the lease ends: credit may be due much later.
             .map_err(|wait| now_ns.saturating_add(wait))
             .map_err(|due_ns| due_ns.min(books.ends_ns))?;
-        let spare = books.bucket.take_spare(&terms, SPARE_PART);
-        books.passed([0, 1].map(|at| missing[at] + spare[at]));
-        account.credit = [0, 1].map(|at| held[at] + missing[at] - request.needed[at] + spare[at]);
+        books.passed(taken);
         Ok(())
     }
 
