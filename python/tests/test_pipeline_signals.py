@@ -158,3 +158,12 @@ def test_what_a_killed_maker_left_is_removed_with_what_runs_there() -> None:
                 process.kill()
                 process.wait(PATIENCE_S)
         spaces.sweep()
+
+
+@pytest.mark.parametrize("words", [("isolane.pipeline", "run", "plan.json"), ("isolane.planner", "plan", "query.yaml")])
+def test_an_interrupt_during_the_imports_is_no_traceback(words: tuple[str, ...], tmp_path: pathlib.Path) -> None:
+    # The first import of numpy interrupts the program, as Ctrl-C does then.
+    (tmp_path / "numpy.py").write_text("raise KeyboardInterrupt\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
+    done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, env=environment, timeout=PATIENCE_S, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "isolane edge: ended by SIGINT\n")

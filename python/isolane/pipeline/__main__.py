@@ -11,6 +11,10 @@ try:
 except ImportError as error:
     print(f"isolane: {error}; {extra('plan')}", file=sys.stderr)
     sys.exit(3)
+except KeyboardInterrupt:
+    # During the imports, which take a second. Later `main` says it.
+    print("isolane edge: ended by SIGINT", file=sys.stderr)
+    sys.exit(130)
 
 if __name__ == "__main__":
     sys.exit(main())

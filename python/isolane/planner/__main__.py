@@ -11,5 +11,9 @@ try:
 except ImportError as error:
     print(f"isolane: {error}; {extra('plan')}", file=sys.stderr)
     sys.exit(3)
+except KeyboardInterrupt:
+    # During the imports, which take a second. Later `main` says it.
+    print("isolane edge: ended by SIGINT", file=sys.stderr)
+    sys.exit(130)
 
 sys.exit(main())
