@@ -14,8 +14,9 @@
 //!   move. A service with an event loop closes the connection itself and calls [`Connection::late`].
 //! * **Memory.** [`Entry::hold`] counts bytes before they are taken, against one bound for all connections. If none is
 //!   left, the connection that holds most is shed.
-//! * **Descriptors.** If the kernel has no descriptor or memory for a connection, one stranger is shed, and nothing is
-//!   accepted for [`PAUSE`]: the loop does not spin, and the listener stays. The first failure of a series is reported.
+//! * **Shortage.** If the kernel has no descriptor or memory for a connection, one stranger is shed, and nothing is
+//!   accepted for [`PAUSE`]: the loop does not spin, and the listener stays. A program ends where an allocation fails, so
+//!   memory is tried before a connection is taken. The first failure of a series is reported.
 //! * **Counters.** Each service has a [`crate::tally::Tally`]; programs with metrics export all of them as
 //!   `isolane_listener_*`.
 //!
@@ -26,8 +27,9 @@
 
 use crate::account::Account;
 use crate::peer::Peer;
-use crate::pool::{Entry, Pool};
+use crate::pool::{Entry, Pool, has_memory};
 use crate::stream::{Stream, Timed, timespec};
+use crate::tally::Shed;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -42,6 +44,8 @@ use std::time::{Duration, Instant};
 
 /// How long nothing is accepted after the kernel refused a connection or a thread.
 pub const PAUSE: Duration = Duration::from_millis(100);
+/// Stack of a thread that serves a connection, bytes.
+pub const STACK_BYTES: usize = 256 << 10;
 /// How often `stop` and freed places are looked at.
 const GLANCE: Duration = Duration::from_millis(50);
 
@@ -107,13 +111,20 @@ impl Listener {
         if self.closed_until().is_some() {
             return Ok(None);
         }
+        if !has_memory(0) {
+            if !self.is_ready() {
+                return Ok(None);
+            }
+            self.pool.shed_for(Shed::Memory);
+            return self.short(Errno::NOMEM.into()).map_or(Ok(None), Err);
+        }
         match accept_with(&self.socket, SocketFlags::CLOEXEC) {
             Ok(socket) => Ok(Connection::begin(socket, &self.pool)),
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
             // Without a free descriptor the kernel returns this error also where no connection waits.
             Err(_) if !self.is_ready() => Ok(None),
             Err(error) => {
-                self.pool.shed_for_descriptors();
+                self.pool.shed_for(Shed::Descriptor);
                 self.short(error.into()).map_or(Ok(None), Err)
             }
         }
@@ -154,7 +165,7 @@ impl Listener {
             };
             if let Some(error) = failed {
                 say(&format!(
-                    "cannot accept a connection: {error}; retrying; if this lasts, raise the limits of open files (ulimit -n) and of threads"
+                    "cannot accept a connection: {error}; retrying; if this lasts, raise the limits of open files (ulimit -n), of threads and of memory"
                 ));
             }
         }

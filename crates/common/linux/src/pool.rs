@@ -5,18 +5,22 @@
 //! stranger's place replaces the oldest stranger of its account, or of the account that has most ([`Waiting`]); a
 //! stranger that has sent a whole request counts as younger than all that have not. A client that authenticates at once
 //! is therefore never blocked, however many silent connections wait. Memory is counted before it is taken
-//! ([`Entry::hold`]); when none is left, the connection that holds most is shed. Units: connections, bytes. Limits: the
+//! ([`Entry::hold`]); when none is left in the bound, or the kernel has none, the connection that holds most is shed. Units: connections, bytes. Limits: the
 //! service itself ends a connection that takes too long; a connection that is shed sees its end.
 
 use crate::account::{Account, NoPlace, PlaceLimits, Places, Waiting, owner};
 use crate::stream::Stream;
 use crate::tally::{Refusal, Shed, Tally};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The grace of a service whose exchanges are short: a newcomer has this long until the next one takes its place.
 pub const GRACE: Duration = Duration::from_millis(500);
+
+/// Memory that stays free, bytes: for stacks of threads, arenas of the allocator, and what is not counted.
+const SPARE_BYTES: u64 = 4 << 20;
 
 /// Largest numbers of connections, and what they may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +63,7 @@ pub enum Refused {
     /// No session is free.
     #[error("too many clients at once: {0}; try again later")]
     Sessions(#[from] NoPlace),
-    /// No memory is free.
+    /// No memory is free, in the bound or on the machine.
     #[error(
         "all requests together hold {held_bytes} of {most_bytes} bytes, and {bytes} more are needed; try again later"
     )]
@@ -194,13 +198,13 @@ impl Pool {
         (until > Instant::now()).then_some(until)
     }
 
-    /// Drops a stranger for its descriptors, if there is one.
-    pub fn shed_for_descriptors(&self) {
+    /// Drops a stranger for what it takes of the kernel, if there is one.
+    pub(crate) fn shed_for(&self, why: Shed) {
         let mut state = self.0.lock();
         let shed = state.waiting.of_greediest().map(|key| state.shed(key));
         self.0.publish(state);
         if let Some(stream) = shed {
-            self.0.tally.shed(Shed::Descriptor);
+            self.0.tally.shed(why);
             stream.hang_up();
         }
     }
@@ -218,6 +222,17 @@ impl Pool {
     /// The service's counters.
     pub fn tally(&self) -> &Tally {
         &self.0.tally
+    }
+}
+
+/// Whether the kernel gives the process so much memory more, besides [`SPARE_BYTES`].
+pub fn has_memory(bytes: u64) -> bool {
+    let length = usize::try_from(bytes.saturating_add(SPARE_BYTES)).unwrap_or(usize::MAX);
+    let (flags, access) = (MapFlags::PRIVATE, ProtFlags::READ | ProtFlags::WRITE);
+    // SAFETY: a new mapping where the kernel has room; nothing uses it, and it is removed here.
+    unsafe {
+        let mapped = mmap_anonymous(std::ptr::null_mut(), length, access, flags);
+        mapped.is_ok_and(|start| munmap(start, length).is_ok())
     }
 }
 
@@ -324,7 +339,7 @@ impl Entry {
         let mut state = self.shared.lock();
         loop {
             let held_bytes = state.held_bytes;
-            if held_bytes.saturating_add(bytes) <= most_bytes {
+            if held_bytes.saturating_add(bytes) <= most_bytes && has_memory(bytes) {
                 state.held_bytes += bytes;
                 let one = state.ones.get_mut(&self.number);
                 one.expect("it is there until drop").held_bytes += bytes;

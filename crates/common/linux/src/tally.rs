@@ -20,7 +20,7 @@ pub enum Refusal {
 pub enum Shed {
     /// A newcomer needed its place.
     Place,
-    /// It held the most memory when none was left.
+    /// It held the most memory when none was left, or the kernel had none.
     Memory,
     /// No descriptor was left.
     Descriptor,

@@ -9,7 +9,7 @@
 use crate::coordinator::Link;
 use crate::engine::{Outcome, Overrides, serve};
 use crate::worker::{Failure, FailureKind, FromWorker, ToWorker, write_line};
-use isolane_common_linux::listener::{Connection, Listener};
+use isolane_common_linux::listener::{Connection, Listener, STACK_BYTES};
 use isolane_common_linux::pool::{Pool, PoolLimits};
 use isolane_common_linux::stream::Stream;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -90,7 +90,7 @@ pub fn serve_clients(
         let (overrides, say) = (overrides.clone(), Arc::clone(&say));
         let thread = std::thread::Builder::new().name("client".to_owned());
         let serve = move || client(connection, &overrides, &*say);
-        thread.spawn(serve).map(drop)
+        thread.stack_size(4 * STACK_BYTES).spawn(serve).map(drop)
     };
     listener.serve(None, begin, &*say);
 }

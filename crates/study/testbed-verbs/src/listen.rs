@@ -9,7 +9,7 @@
 use crate::identity::{self, CONTROLLER, IdentityError};
 use crate::message::{Event, Message};
 use crate::secure::{PATIENCE, handshake, pump};
-use isolane_common_linux::listener::{Connection, Listener as Bounded};
+use isolane_common_linux::listener::{Connection, Listener as Bounded, STACK_BYTES};
 use isolane_common_linux::pool::{Pool, PoolLimits};
 use rustls::{ServerConfig, ServerConnection};
 use std::io::{self, Write};
@@ -105,6 +105,7 @@ impl Listener {
                     Err(error) => log(&format!("{peer}: {error}")),
                 };
                 thread::Builder::new()
+                    .stack_size(2 * STACK_BYTES)
                     .spawn_scoped(scope, session)
                     .map(drop)
             };

@@ -22,6 +22,7 @@ pub use socket::Place;
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 /// The fewest honest requests during an attack.
@@ -30,24 +31,32 @@ const REQUESTS: usize = 20;
 const CLOSING: Duration = Duration::from_secs(30);
 /// Time for which a service without free descriptors is observed, and the most that it may compute meanwhile.
 const OBSERVED: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(200));
+/// Connections to a service that gets no descriptor or memory.
+const NEWCOMERS: usize = 16;
 /// Open descriptors that a service may have in addition to those before an attack: of its latest honest requests.
 const MORE_DESCRIPTORS: usize = 4;
 
 /// Runs every attack against the service, with an honest client beside it. `honest` makes one request over a new
 /// connection. The error is what the service did wrong: an honest request has no answer, the service ends, has more
 /// connections than it may, keeps connections that ended, takes more memory than [`Target::memory_max`], or computes
-/// without pause when it can open no descriptor.
+/// without pause when it gets no descriptor or no memory.
 pub fn check(running: &Running, target: &Target, honest: &Honest<'_>) -> Result<(), String> {
     honest().map_err(|reason| format!("without an attack: {reason}"))?;
     let memory = running.peak_memory();
     let descriptors = running.descriptors() + MORE_DESCRIPTORS;
-    for attack in Attack::all_on(&target.place) {
-        check_one(attack, running, target, honest)
+    let limit = running.limit_memory(target.memory_max);
+    let alone = Attack::all_on(&target.place).map(|attack| vec![attack]);
+    for attacks in alone.chain([vec![Attack::NeverReads, Attack::Churn]]) {
+        check_some(&attacks, running, target, honest)
             .and_then(|()| closed(running, descriptors))
-            .map_err(|reason| format!("{attack:?}: {reason}"))?;
+            .map_err(|reason| format!("{attacks:?}: {reason}"))?;
     }
-    without_descriptors(running, target)?;
-    honest().map_err(|reason| format!("after it could open no descriptor: {reason}"))?;
+    running.allow(limit);
+    for lack in Lack::ALL {
+        lack.check(running, target)?;
+        let answered = closed(running, descriptors).and_then(|()| honest());
+        answered.map_err(|reason| format!("after it got no {}: {reason}", lack.name()))?;
+    }
     let grown = running.peak_memory().saturating_sub(memory);
     match grown <= target.memory_max {
         true => Ok(()),
@@ -61,20 +70,23 @@ pub fn check(running: &Running, target: &Target, honest: &Honest<'_>) -> Result<
 /// One honest request; the reason if it has no answer.
 pub type Honest<'a> = dyn Fn() -> Result<(), String> + 'a;
 
-/// Runs one attack with an honest client beside it. The error is what the service did wrong meanwhile.
-pub fn check_one(
-    attack: Attack,
+/// Runs attacks at the same time with an honest client beside them. The error is what the service did wrong meanwhile.
+pub fn check_some(
+    attacks: &[Attack],
     running: &Running,
     target: &Target,
     honest: &Honest<'_>,
 ) -> Result<(), String> {
-    let (began, over) = (Barrier::new(2), AtomicBool::new(false));
+    let (began, over) = (Barrier::new(1 + attacks.len()), AtomicBool::new(false));
     let open = std::thread::scope(|scope| {
-        let attacker = scope.spawn(|| attack.run(target, &began, &over));
+        let attackers: Vec<_> = attacks
+            .iter()
+            .map(|attack| scope.spawn(|| attack.run(target, &began, &over)))
+            .collect();
         began.wait();
         let mut requests = 0;
         let mut open = 0;
-        while requests < REQUESTS || !attacker.is_finished() {
+        while requests < REQUESTS || !attackers.iter().all(ScopedJoinHandle::is_finished) {
             if let Err(reason) = honest() {
                 over.store(true, Ordering::Relaxed);
                 return Err(format!("an honest client has no answer: {reason}"));
@@ -114,25 +126,49 @@ fn closed(running: &Running, most: usize) -> Result<(), String> {
     }
 }
 
-/// Newcomers while the service can open no descriptor: it must wait, not end and not compute without pause.
-fn without_descriptors(running: &Running, target: &Target) -> Result<(), String> {
-    let limit = running.forbid_descriptors();
-    let newcomers: Vec<_> = (0..16)
-        .filter_map(|_| target.place.connect().ok())
-        .collect();
-    let before = running.processor_time();
-    std::thread::sleep(OBSERVED.0);
-    if !running.lives() {
-        return Err("it ended when it could open no descriptor".to_owned());
+/// What the kernel refuses to the service.
+#[derive(Clone, Copy, Debug)]
+enum Lack {
+    Descriptors,
+    Memory,
+}
+
+impl Lack {
+    const ALL: [Self; 2] = [Self::Descriptors, Self::Memory];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Descriptors => "descriptor",
+            Self::Memory => "memory",
+        }
     }
-    let used = running.processor_time().saturating_sub(before);
-    running.allow_descriptors(limit);
-    drop(newcomers);
-    match used <= OBSERVED.1 {
-        true => Ok(()),
-        false => Err(format!(
-            "when it can open no descriptor, it computes {used:?} in {:?}",
-            OBSERVED.0
-        )),
+
+    /// Newcomers meanwhile: the service must wait, not end and not compute without pause.
+    fn check(self, running: &Running, target: &Target) -> Result<(), String> {
+        let limit = match self {
+            Self::Descriptors => running.forbid_descriptors(),
+            Self::Memory => running.limit_memory(0),
+        };
+        let newcomers: Vec<_> = (0..NEWCOMERS)
+            .filter_map(|_| target.place.connect().ok())
+            .collect();
+        for newcomer in &newcomers {
+            newcomer.push(&target.request);
+        }
+        let before = running.processor_time();
+        std::thread::sleep(OBSERVED.0);
+        let name = self.name();
+        if !running.lives() {
+            return Err(format!("it ended when it got no {name}"));
+        }
+        let used = running.processor_time().saturating_sub(before);
+        running.allow(limit);
+        match used <= OBSERVED.1 {
+            true => Ok(()),
+            false => Err(format!(
+                "when it gets no {name}, it computes {used:?} in {:?}",
+                OBSERVED.0
+            )),
+        }
     }
 }

@@ -47,7 +47,12 @@ impl Running {
     /// Starts this test program again in `role`, with the files of an earlier service in `folder`, and does not wait
     /// until it listens: see [`Running::listens`].
     pub fn spawn(role: &str, folder: &Path) -> Self {
-        let mut child = command(role, folder)
+        Self::spawn_as(command(role, folder), folder)
+    }
+
+    /// As [`Running::spawn`], with a [`command`] that the caller has changed.
+    pub fn spawn_as(mut command: Command, folder: &Path) -> Self {
+        let mut child = command
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .process_group(0)
@@ -161,8 +166,13 @@ impl Running {
 
     /// Peak of its resident memory, bytes. Panics if it has ended.
     pub fn peak_memory(&self) -> u64 {
+        self.memory("VmHWM:")
+    }
+
+    /// A size in its status, bytes.
+    fn memory(&self, name: &str) -> u64 {
         let status = fs::read_to_string(self.proc("status")).expect("it lives");
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
         let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB"));
         let kilobytes: u64 = kilobytes
             .and_then(|text| text.parse().ok())
@@ -183,7 +193,7 @@ impl Running {
     }
 
     /// Lets it open no further descriptor. Returns the limit that was in force. Panics if the kernel refuses it.
-    pub fn forbid_descriptors(&self) -> Rlimit {
+    pub fn forbid_descriptors(&self) -> Limit {
         let entries = fs::read_dir(self.proc("fd")).expect("it lives");
         let names = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
         let taken: BTreeSet<u64> = names.collect();
@@ -191,19 +201,37 @@ impl Running {
         let free = (0..)
             .find(|number| !taken.contains(number))
             .expect("a number");
-        let old = rustix::process::getrlimit(Resource::Nofile);
-        let new = Rlimit {
-            current: Some(free),
-            maximum: old.maximum,
-        };
-        prlimit(Some(self.pid()), Resource::Nofile, new).expect("a limit of our own process")
+        self.limit(Resource::Nofile, free)
     }
 
-    /// Sets the limit of open descriptors again. Panics if the kernel refuses it.
-    pub fn allow_descriptors(&self, limit: Rlimit) {
-        prlimit(Some(self.pid()), Resource::Nofile, limit).expect("a limit of our own process");
+    /// Lets its private writable memory, thread stacks included, grow by at most `more` bytes. Returns the limit that was
+    /// in force. Panics if the kernel refuses it.
+    pub fn limit_memory(&self, more: u64) -> Limit {
+        self.limit(Resource::Data, self.memory("VmData:") + more)
+    }
+
+    fn limit(&self, resource: Resource, most: u64) -> Limit {
+        let maximum = rustix::process::getrlimit(resource).maximum;
+        let new = Rlimit {
+            current: Some(most),
+            maximum,
+        };
+        Limit(resource, self.set(resource, new))
+    }
+
+    fn set(&self, resource: Resource, limit: Rlimit) -> Rlimit {
+        prlimit(Some(self.pid()), resource, limit).expect("a limit of our own process")
+    }
+
+    /// Sets a limit again that was in force. Panics if the kernel refuses it.
+    pub fn allow(&self, limit: Limit) {
+        self.set(limit.0, limit.1);
     }
 }
+
+/// A limit of a service's process that another one replaces.
+#[derive(Clone, Debug)]
+pub struct Limit(Resource, Rlimit);
 
 impl Drop for Running {
     fn drop(&mut self) {

@@ -9,7 +9,7 @@
 //! `Content-Length`, no TLS: it belongs beside the scheduler, on this machine.
 
 use super::extender::{Answer, answer};
-use isolane_common_linux::listener::{Connection, Listener};
+use isolane_common_linux::listener::{Connection, Listener, STACK_BYTES};
 use isolane_common_linux::pool::{GRACE, Pool, PoolLimits};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -46,7 +46,8 @@ pub fn serve(
     let listener = Listener::new(listener, Pool::new("extender", limits))?;
     std::thread::scope(|scope| {
         let begin = |connection| {
-            let thread = Builder::new().spawn_scoped(scope, move || {
+            let thread = Builder::new().stack_size(STACK_BYTES);
+            let thread = thread.spawn_scoped(scope, move || {
                 if let Err(error) = exchange(connection) {
                     log(&format!("an exchange failed: {error}"));
                 }

@@ -11,7 +11,7 @@ use super::flow::{Command, Event, Handle};
 use super::handshake::{Endpoint, HandshakeError, answer, call};
 use super::port::{LINKS_MAX, Link};
 use isolane_common_linux::key::Key;
-use isolane_common_linux::listener::{Connection, Listener};
+use isolane_common_linux::listener::{Connection, Listener, STACK_BYTES};
 use isolane_common_linux::pool::{Pool, PoolLimits};
 use isolane_common_linux::stream::Timed;
 use rustix::net::sockopt::{
@@ -36,8 +36,6 @@ const CALLERS_MAX: usize = 4 * LINKS_MAX;
 const STRANGERS_MAX: usize = 64;
 /// Seconds of silence before the first TCP keep-alive probe, and between probes.
 const ALIVE_S: u64 = 5;
-/// Stack of a thread, bytes; the threads mostly read.
-const STACK_BYTES: usize = 256 << 10;
 
 /// Output for lines for people.
 #[derive(Clone, Debug)]

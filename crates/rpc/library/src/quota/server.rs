@@ -18,7 +18,7 @@ use super::store::etcd::EtcdStore;
 use super::store::file::FileStore;
 use super::store::{Store, StoreError};
 use isolane_common_linux::key::{Key, KeyError};
-use isolane_common_linux::listener::Listener;
+use isolane_common_linux::listener::{Listener, STACK_BYTES};
 use isolane_common_linux::pool::{Pool, PoolLimits};
 use isolane_common_quantities::units::Instant;
 use rustix::time::{ClockId, Timespec, clock_gettime};
@@ -123,7 +123,7 @@ impl Server {
                     .and_then(|mut line| talk(&mut line, &ledger, (key.as_deref(), &*say)));
             };
             let thread = std::thread::Builder::new().name("quota-client".to_owned());
-            thread.stack_size(256 << 10).spawn(attend).map(drop)
+            thread.stack_size(STACK_BYTES).spawn(attend).map(drop)
         };
         self.listener.serve(None, begin, &*say);
     }
