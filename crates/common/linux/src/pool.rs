@@ -19,6 +19,9 @@ use std::time::{Duration, Instant};
 /// The grace of a service whose exchanges are short: a newcomer has this long until the next one takes its place.
 pub const GRACE: Duration = Duration::from_millis(500);
 
+/// How soon it is looked again whether connections that were shed have ended.
+const LEAVING: Duration = Duration::from_millis(5);
+
 /// Memory that stays free, bytes: for stacks of threads, arenas of the allocator, and what is not counted.
 const SPARE_BYTES: u64 = 4 << 20;
 
@@ -90,6 +93,8 @@ struct One {
     held_bytes: u64,
     /// It held most when no memory was left: it gets no more, and ends.
     gives_way: bool,
+    /// A newcomer has its place: it ends.
+    is_shed: bool,
 }
 
 struct State {
@@ -173,6 +178,7 @@ impl Pool {
             is_session: false,
             held_bytes: 0,
             gives_way: false,
+            is_shed: false,
         };
         state.ones.insert(number, one);
         self.0.tally.count(|figures| figures.accepted_total += 1);
@@ -180,6 +186,7 @@ impl Pool {
         for stream in shed {
             self.0.tally.shed(Shed::Place);
             (self.0.hang_up)(&stream);
+            self.0.freed.notify_all();
         }
         Entry {
             shared: Arc::clone(&self.0),
@@ -187,9 +194,14 @@ impl Pool {
         }
     }
 
-    /// The time before which no newcomer finds a place; `None`: one does now.
+    /// The time before which no newcomer finds a place; `None`: one does now. Connections that were shed and have not
+    /// ended are as many as strangers at most.
     pub fn full_until(&self) -> Option<Instant> {
         let state = self.0.lock();
+        let leaving = state.ones.len() - state.waiting.len() - state.sessions.used();
+        if leaving >= self.0.limits.strangers.total {
+            return Some(Instant::now() + LEAVING);
+        }
         if state.waiting.len() < self.0.limits.strangers.total {
             return None;
         }
@@ -225,7 +237,7 @@ impl Pool {
     }
 }
 
-/// Whether the kernel gives the process so much memory more, besides [`SPARE_BYTES`].
+/// Whether the kernel gives the process so much memory more, besides a spare of 4 MiB.
 pub fn has_memory(bytes: u64) -> bool {
     let length = usize::try_from(bytes.saturating_add(SPARE_BYTES)).unwrap_or(usize::MAX);
     let (flags, access) = (MapFlags::PRIVATE, ProtFlags::READ | ProtFlags::WRITE);
@@ -259,6 +271,7 @@ impl State {
         let number = self.strangers.remove(&key).expect("each key has a number");
         let one = self.ones.get_mut(&number).expect("it has not left");
         one.key = None;
+        one.is_shed = true;
         Arc::clone(&one.stream)
     }
 
@@ -351,8 +364,9 @@ impl Entry {
                 most_bytes,
                 bytes,
             };
-            // Others wait for the memory of one that gives way: it may not wait for theirs.
-            if state.ones[&self.number].gives_way {
+            // Others wait for the memory or the end of such a connection: it may not wait for theirs.
+            let own = &state.ones[&self.number];
+            if own.gives_way || own.is_shed {
                 return Err(refused);
             }
             let left = until.saturating_duration_since(Instant::now());

@@ -60,6 +60,8 @@ pub struct Timed<S> {
     socket: S,
     until: Instant,
     patience: Duration,
+    /// Whether this is a pause between exchanges, whose end is nobody's delay.
+    is_pause: bool,
     tally: Option<Tally>,
 }
 
@@ -70,11 +72,12 @@ impl<S: AsFd> Timed<S> {
             socket,
             until: since + patience,
             patience,
+            is_pause: false,
             tally: None,
         }
     }
 
-    /// Counts a missed deadline in `tally`.
+    /// Counts a missed deadline in `tally`, once.
     pub fn counted(self, tally: Tally) -> Self {
         Self {
             tally: Some(tally),
@@ -86,6 +89,13 @@ impl<S: AsFd> Timed<S> {
     pub fn allow(&mut self, patience: Duration) {
         self.until = Instant::now() + patience;
         self.patience = patience;
+        self.is_pause = false;
+    }
+
+    /// As [`Timed::allow`], for a peer that need not begin an exchange: its end is not counted.
+    pub fn pause(&mut self, longest: Duration) {
+        self.allow(longest);
+        self.is_pause = true;
     }
 
     /// The socket.
@@ -95,14 +105,16 @@ impl<S: AsFd> Timed<S> {
 
     /// Repeats `act` until it need not wait.
     fn wait_for<T>(
-        &self,
+        &mut self,
         flags: PollFlags,
         mut act: impl FnMut(&S) -> rustix::io::Result<T>,
     ) -> io::Result<T> {
         loop {
             let left = self.until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                if let Some(tally) = &self.tally {
+                if !self.is_pause
+                    && let Some(tally) = self.tally.take()
+                {
                     tally.count(|figures| figures.late_total += 1);
                 }
                 let patience = self.patience.as_secs_f64();
@@ -170,7 +182,27 @@ mod tests {
         assert_eq!(error.kind(), ErrorKind::TimedOut);
         assert_eq!(error.to_string(), "not done within 0.02 s");
         assert_eq!(tally.figures().late_total, 1);
+        assert!(timed.write(b"too late").is_err());
+        assert_eq!(tally.figures().late_total, 1, "one for each connection");
         drop(stream);
         trickle.join().unwrap();
+    }
+
+    #[test]
+    fn a_peer_that_begins_no_exchange_is_not_late() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let _silent = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let tally = Tally::default();
+        let patience = Duration::from_millis(1);
+        let timed = Timed::new(&stream, Instant::now(), patience);
+        let mut timed = timed.counted(tally.clone());
+        timed.pause(patience);
+        let error = timed.read(&mut [0]).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+        assert_eq!(tally.figures().late_total, 0);
+        timed.allow(Duration::ZERO);
+        assert!(timed.read(&mut [0]).is_err());
+        assert_eq!(tally.figures().late_total, 1);
     }
 }

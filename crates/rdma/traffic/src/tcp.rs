@@ -42,7 +42,8 @@ const STRANGERS_MAX: usize = 64;
 const PLACES: PoolLimits = PoolLimits {
     strangers: PoolLimits::shared(STRANGERS_MAX),
     grace: Duration::ZERO,
-    sessions: PoolLimits::shared(CLIENTS_MAX),
+    // Every host may send jobs, and a job may last for hours.
+    sessions: PoolLimits::reserved(CLIENTS_MAX),
     memory_bytes: (STRANGERS_MAX + CLIENTS_MAX) as u64 * JOB_MAX,
 };
 
@@ -215,7 +216,9 @@ fn tune(stream: &TcpStream) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isolane_common_linux::account::Account;
     use std::io::Write;
+    use std::os::unix::net::UnixStream;
 
     /// Both ends of a connection, the server's first, after the client has sent `bytes`.
     fn connection(bytes: &[u8]) -> (TcpStream, TcpStream) {
@@ -227,6 +230,20 @@ mod tests {
             server.peek(&mut [0]).unwrap();
         }
         (server, client)
+    }
+
+    #[test]
+    fn one_host_leaves_places_to_another() {
+        let pool = Pool::new("traffic-test", PLACES);
+        let enter = |host| {
+            let (near, _) = UnixStream::pair().unwrap();
+            let account = Account::of_address([10, 0, 0, host].into());
+            let mut entry = pool.enter(account, Arc::new(Stream::new(near)));
+            entry.authenticated().is_ok().then_some(entry)
+        };
+        let greedy: Vec<_> = (0..CLIENTS_MAX).map(|_| enter(1)).collect();
+        assert!(enter(2).is_some());
+        assert_eq!(greedy.iter().flatten().count(), 12);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The attacks.
 //!
-//! An attack opens its connections, waits until the honest client starts, and then runs its rounds: at least `ROUNDS`,
+//! An attack opens its connections, lets the honest client start, and then runs its rounds: at least `ROUNDS`,
 //! and more until the honest client has finished. After `LONGEST` it ends in any case.
 
 use crate::socket::{Connection, Place};
@@ -9,8 +9,8 @@ use rustix::fd::{AsFd, BorrowedFd};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 /// Attackers that send on and on. Fewer than the places of each service: a client whose thread the machine stops between
@@ -89,11 +89,13 @@ impl Attack {
             .filter(move |attack| local || *attack != Self::Descriptors)
     }
 
-    /// Runs until it is `over`. It waits at `began` when it has opened its connections.
-    pub fn run(self, target: &Target, began: &Barrier, over: &AtomicBool) {
+    /// Runs until it is `over`. It says that it `began` when it has opened its connections.
+    pub fn run(self, target: &Target, began: Sender<()>, over: &AtomicBool) {
+        // Nobody waits for it any more if another attack could not begin.
+        let say = || _ = began.send(());
         if self == Self::Stopped {
             let _peer = stopped::start(&target.place, &target.request, target.crowd / 2);
-            began.wait();
+            say();
             return rounds(over).for_each(drop);
         }
         let half = &target.request[..target.request.len() / 2];
@@ -111,7 +113,7 @@ impl Attack {
             }),
             _ => {}
         }
-        began.wait();
+        say();
         match self {
             Self::Silent | Self::HalfRequest | Self::HalfClosed | Self::Stopped => {
                 rounds(over).for_each(drop);

@@ -20,8 +20,8 @@ pub use attacks::{Attack, Target};
 pub use process::Running;
 pub use socket::Place;
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
@@ -77,13 +77,22 @@ pub fn check_some(
     target: &Target,
     honest: &Honest<'_>,
 ) -> Result<(), String> {
-    let (began, over) = (Barrier::new(1 + attacks.len()), AtomicBool::new(false));
+    let over = AtomicBool::new(false);
     let open = std::thread::scope(|scope| {
+        let (begins, began) = channel();
+        let over = &over;
         let attackers: Vec<_> = attacks
             .iter()
-            .map(|attack| scope.spawn(|| attack.run(target, &began, &over)))
+            .map(|attack| {
+                let begins = begins.clone();
+                scope.spawn(move || attack.run(target, begins, over))
+            })
             .collect();
-        began.wait();
+        drop(begins);
+        for _ in attacks {
+            let begun = began.recv();
+            begun.map_err(|_| "an attack could not begin".to_owned())?;
+        }
         let mut requests = 0;
         let mut open = 0;
         while requests < REQUESTS || !attackers.iter().all(ScopedJoinHandle::is_finished) {

@@ -143,6 +143,34 @@ fn no_newcomer_is_taken_before_a_place_is_old_enough() {
 }
 
 #[test]
+fn connections_that_were_shed_and_do_not_end_are_bounded() {
+    let bench = Bench::new(4, 2);
+    let mut session = bench.enter(1);
+    assert_eq!(session.0.authenticated(), Ok(()));
+    let mut all: Vec<Came> = (0..8).map(|_| bench.enter(1)).collect();
+    assert!(bench.0.full_until().is_some(), "four were shed");
+    assert_eq!(all[0].0.authenticated(), Ok(()), "its proof was on its way");
+    assert_eq!(bench.0.full_until(), None);
+    all.push(bench.enter(1));
+    assert!(bench.0.full_until().is_some());
+    all.remove(1);
+    assert_eq!(bench.0.full_until(), None);
+}
+
+#[test]
+fn a_connection_that_was_shed_waits_for_no_memory() {
+    let bench = Bench::new(2, 1);
+    let hour = Instant::now() + Duration::from_secs(3_600);
+    let (mut greedy, mut shed) = (bench.enter(1), bench.enter(2));
+    assert_eq!(greedy.0.hold(90, hour), Ok(()));
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| shed.0.hold(20, hour));
+        let _newcomers = [bench.enter(2), bench.enter(2)];
+        assert!(waits.join().unwrap().is_err());
+    });
+}
+
+#[test]
 fn the_connection_that_holds_most_gives_its_memory_to_another() {
     let bench = Bench::new(8, 1);
     let now = Instant::now();

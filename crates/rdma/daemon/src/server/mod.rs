@@ -11,7 +11,7 @@ mod guests;
 mod socket;
 
 use crate::attachment::Attachment;
-use crate::governor::{Governor, SessionKey};
+use crate::governor::{Governor, Refusal as NoSession, SessionKey};
 use crate::session::{DEAF_NS, Heard, Link};
 use guests::{GUESTS, Guest, Guests};
 use isolane_common_linux::account::{Account, NoPlace};
@@ -416,7 +416,10 @@ impl Server {
         }
         let begun = self.governor.arrive(now_ns, who);
         let begun = begun.map_err(|refusal| {
-            self.guests.tally.refused(Refusal::Sessions);
+            self.guests.tally.refused(match refusal {
+                NoSession::Place(_) => Refusal::Sessions,
+                NoSession::Region(_) => Refusal::Memory,
+            });
             refusal.to_string()
         })?;
         self.guests.remove(guest);

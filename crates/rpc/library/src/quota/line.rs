@@ -200,10 +200,14 @@ impl Line {
         ))
     }
 
-    /// Reads a line that begins within `idle` and then ends within [`EXCHANGE`], even if its bytes arrive slowly.
+    /// Reads a line that begins within `idle` and then ends within [`EXCHANGE`], even if its bytes arrive slowly. A client
+    /// that may be silent for longer than [`PATIENCE`] is not counted as late.
     /// Memory grows with the received bytes.
     fn read_in_time(&mut self, max: u64, idle: Duration) -> io::Result<Option<String>> {
-        self.stream.get_mut().allow(idle);
+        match idle > PATIENCE {
+            true => self.stream.get_mut().pause(idle),
+            false => self.stream.get_mut().allow(idle),
+        }
         let mut line = Vec::new();
         loop {
             let here = self.stream.fill_buf()?;
