@@ -81,7 +81,7 @@ fuzz: need-cargo ## fuzz every decoder under libFuzzer for MINUTES=5 in all; TAR
 fuzz-python: need-cargo ## fuzz every decoder of the Python package under atheris for MINUTES=5 in all; TARGET=NAME fuzzes one
 	@.ci/fuzz-python $(or $(MINUTES),5) $(TARGET)
 
-miri: need-cargo ## run tests of sessions and of the preload library under Miri (needs the nightly toolchain with miri and rust-src)
+miri: need-cargo ## run tests of sessions, of the preload library and of the C interface under Miri (needs the nightly toolchain with miri and rust-src)
 	@.ci/memory miri
 
 sanitize: need-cargo ## run the tests that docs/internals/fuzzing.md lists under SANITIZER=address or thread (nightly)

@@ -47,3 +47,11 @@ pub mod tally;
 
 pub use error::HostError;
 pub use root::Root;
+
+/// Prints a line on standard error. Unlike `eprintln!` it does not panic where the line cannot be written, as on a full
+/// disk: a service continues without its log.
+pub fn say_error(line: &str) {
+    use std::io::Write;
+    // Nowhere is left to report the failure.
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

@@ -26,6 +26,7 @@
 //! Units: bytes and operations per second, nanoseconds of CLOCK_MONOTONIC. Source: justitia 4, 5 and appendix F.
 //! Limits: see `docs/internals/daemon.md`.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stderr))]
 
 pub mod assignments;
 pub mod attached;

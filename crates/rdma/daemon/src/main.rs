@@ -3,6 +3,7 @@
 //! Signals: INT and TERM end it, HUP reloads the configuration. Exit codes: 0 ended by a signal, 2 wrong usage or a
 //! mistake in the configuration, 3 a device, a privilege or a socket is missing.
 #![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::print_stderr))]
 
 use anyhow::{Context, Result, ensure};
 use clap::{CommandFactory, Parser};
@@ -140,7 +141,7 @@ fn main() -> ExitCode {
 
 /// Prints one line for people; a service manager writes it to its journal.
 fn say(line: &str) {
-    eprintln!("isolaned: {line}");
+    isolane_common_linux::say_error(&format!("isolaned: {line}"));
 }
 
 fn print(what: Printed) -> std::io::Result<()> {

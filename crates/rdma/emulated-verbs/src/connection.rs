@@ -157,5 +157,7 @@ impl Connection {
 
 /// One line for the person who started the program.
 pub(crate) fn say(text: &str) {
-    eprintln!("isolane: {text}");
+    use std::io::Write;
+    // A program whose standard error is full or closed must not end by a panic.
+    let _ = writeln!(std::io::stderr(), "isolane: {text}");
 }

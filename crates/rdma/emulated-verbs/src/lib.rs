@@ -11,6 +11,7 @@
 //! Limits: see `docs/internals/emulator.md`. What is not there fails with `EOPNOTSUPP`, as on a device without it.
 #![allow(unsafe_code)]
 #![deny(unsafe_op_in_unsafe_fn)]
+#![cfg_attr(not(test), deny(clippy::print_stderr))]
 
 pub mod address;
 pub mod attributes;

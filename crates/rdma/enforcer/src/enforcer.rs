@@ -22,7 +22,7 @@ use crate::pacing::{Pacing, Table};
 use crate::status::{self, Status, Unsupervised};
 use crate::tenants::Tenants;
 use isolane_common_linux::Root;
-use isolane_common_linux::open_files;
+use isolane_common_linux::{open_files, say_error};
 use isolane_common_quantities::units;
 use isolane_rdma_inventory::counters;
 use isolane_rdma_inventory::counters::{Counter, Extra, Snapshot};
@@ -338,7 +338,9 @@ impl Enforcer {
             if let Some(sender) = self.senders.get_mut(device)
                 && let Err(error) = sender.send(now_ns, target, batch.notifications)
             {
-                eprintln!("isolane: a notification for {device} was not sent: {error}");
+                say_error(&format!(
+                    "isolane: a notification for {device} was not sent: {error}"
+                ));
                 return;
             }
         }

@@ -20,6 +20,7 @@
 //! Units end the names of numbers at borders. Source: harmonic (chapter 5), sections 5.3 to 5.5.
 #![allow(unsafe_code)]
 #![deny(unsafe_op_in_unsafe_fn)]
+#![cfg_attr(not(test), deny(clippy::print_stderr))]
 
 pub mod arrival;
 mod caps;

@@ -1,18 +1,19 @@
-//! Attacks of peers on a listening socket and random kills, written once and run against every service.
+//! Attacks of peers on a listening socket, shortages and random kills, written once and run against every service.
 //!
 //! Problem: each service has its own listener, so a hole that was closed in one may be open in another. Method: the
 //! service runs in a process of its own ([`Running`]). Each [`Attack`] runs against its socket, and
 //! meanwhile an honest client makes requests one after the other ([`check`]). Every honest request must be answered,
 //! and the service's open descriptors must stay in their bound. After an attack the service must have closed its
 //! connections; at the end its memory must have stayed in its bound. Units: bytes, connections. Limits: an attacker is
-//! one local process; it does not fill disks or set clocks. Every attack is bounded in count and time. [`kills`] has the
-//! kills.
+//! one local process. Every attack is bounded in count and time. [`shortage`] has full disks and clocks that are set,
+//! [`kills`] the kills.
 
 #![forbid(unsafe_code)]
 
 mod attacks;
 pub mod kills;
 pub mod process;
+pub mod shortage;
 mod socket;
 pub mod stopped;
 
@@ -34,7 +35,7 @@ const OBSERVED: (Duration, Duration) = (Duration::from_secs(2), Duration::from_m
 /// Connections to a service that gets no descriptor or memory.
 const NEWCOMERS: usize = 16;
 /// Open descriptors that a service may have in addition to those before an attack: of its latest honest requests.
-const MORE_DESCRIPTORS: usize = 4;
+pub const MORE_DESCRIPTORS: usize = 4;
 
 /// Runs every attack against the service, with an honest client beside it. `honest` makes one request over a new
 /// connection. The error is what the service did wrong: an honest request has no answer, the service ends, has more
@@ -115,8 +116,9 @@ pub fn check_some(
     }
 }
 
-/// Waits until the connections of an attack that has ended are closed.
-fn closed(running: &Running, most: usize) -> Result<(), String> {
+/// Waits until the connections of an attack that has ended are closed, down to so many descriptors. The error is that the
+/// service ended, or keeps more.
+pub fn closed(running: &Running, most: usize) -> Result<(), String> {
     let began = Instant::now();
     loop {
         if !running.lives() {
@@ -137,8 +139,10 @@ fn closed(running: &Running, most: usize) -> Result<(), String> {
 
 /// What the kernel refuses to the service.
 #[derive(Clone, Copy, Debug)]
-enum Lack {
+pub enum Lack {
+    /// Descriptors.
     Descriptors,
+    /// Memory.
     Memory,
 }
 
@@ -153,7 +157,7 @@ impl Lack {
     }
 
     /// Newcomers meanwhile: the service must wait, not end and not compute without pause.
-    fn check(self, running: &Running, target: &Target) -> Result<(), String> {
+    pub fn check(self, running: &Running, target: &Target) -> Result<(), String> {
         let limit = match self {
             Self::Descriptors => running.forbid_descriptors(),
             Self::Memory => running.limit_memory(0),

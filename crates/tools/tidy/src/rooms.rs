@@ -353,7 +353,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room(
         "tools/abuse",
         Plain,
-        "attacks of peers on a listening socket and random kills, written once and run against every service",
+        "attacks of peers on a listening socket, shortages and random kills, written once and run against every service",
         &[
             "common/linux",
             "common/quantities",
@@ -415,6 +415,7 @@ pub(crate) const ROOMS: &[Room] = &[
             "rdma/daemon",
             "memory/policy",
             "memory/service",
+            "tools/abuse",
         ],
     ),
     room("tools/tidy", Plain, "tests of this repository's rules", &[]),

@@ -37,6 +37,7 @@ pub use foreign::PortCount;
 
 use device::{DIRECTIONS, Device};
 use isolane_common_linux::account::{Account, NoPlace, Places};
+use isolane_common_linux::tally;
 use isolane_common_quantities::OptionError;
 use isolane_common_quantities::units::{BitRate, Duration, Instant};
 use isolane_rdma_inventory::unheld::Unheld;
@@ -83,6 +84,16 @@ pub enum Refusal {
     Place(#[from] NoPlace),
     #[error(transparent)]
     Region(#[from] RegionError),
+}
+
+impl Refusal {
+    /// Its reason in the counters of listeners.
+    pub(crate) fn reason(&self) -> tally::Refusal {
+        match self {
+            Self::Place(_) => tally::Refusal::Sessions,
+            Self::Region(_) => tally::Refusal::Memory,
+        }
+    }
 }
 
 /// The state machine; see the module.

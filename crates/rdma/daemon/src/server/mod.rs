@@ -11,12 +11,13 @@ mod guests;
 mod socket;
 
 use crate::attachment::Attachment;
-use crate::governor::{Governor, Refusal as NoSession, SessionKey};
+use crate::governor::{Governor, SessionKey};
 use crate::session::{DEAF_NS, Heard, Link};
 use guests::{GUESTS, Guest, Guests};
 use isolane_common_linux::account::{Account, NoPlace};
 use isolane_common_linux::events;
-use isolane_common_linux::tally::{Refusal, Shed};
+use isolane_common_linux::say_error;
+use isolane_common_linux::tally::Shed;
 use isolane_rdma_session::message::{ToDaemon, ToShim};
 use isolane_rdma_session::region::REGION_BYTES;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
@@ -125,10 +126,10 @@ impl Server {
         let config = governor.config();
         let enough_for = socket::raise_limit(config.sessions_max, GUESTS.total);
         if enough_for < config.sessions_max {
-            eprintln!(
+            say_error(&format!(
                 "isolaned: the limit of open files allows {enough_for} processes, not {}; raise it (ulimit -n)",
                 config.sessions_max
-            );
+            ));
         }
         let listening = ListeningSocket::open(&config.socket, config.socket_mode)?;
         let failed = |what| move |error| ServerError::Kernel { what, error };
@@ -299,8 +300,8 @@ impl Server {
             .count(|figures| figures.starved_total += 1);
         if now_ns >= self.full_next_ns {
             self.full_next_ns = now_ns + 10_000_000_000;
-            eprintln!(
-                "isolaned: no file descriptor is left for one more process; raise the limit of open files (ulimit -n)"
+            say_error(
+                "isolaned: no file descriptor is left for one more process; raise the limit of open files (ulimit -n)",
             );
         }
     }
@@ -416,10 +417,7 @@ impl Server {
         }
         let begun = self.governor.arrive(now_ns, who);
         let begun = begun.map_err(|refusal| {
-            self.guests.tally.refused(match refusal {
-                NoSession::Place(_) => Refusal::Sessions,
-                NoSession::Region(_) => Refusal::Memory,
-            });
+            self.guests.tally.refused(refusal.reason());
             refusal.to_string()
         })?;
         self.guests.remove(guest);

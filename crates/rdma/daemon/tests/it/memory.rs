@@ -81,6 +81,19 @@ fn a_configuration_is_checked_and_its_mistakes_named() {
 }
 
 #[test]
+fn a_log_on_a_full_disk_ends_no_daemon() {
+    let directory = tempfile::tempdir().expect("the fixture works");
+    let full = std::fs::File::create("/dev/full").expect("a device of the kernel");
+    let status = Command::new(env!("CARGO_BIN_EXE_isolaned"))
+        .arg("--mem-check")
+        .arg(directory.path().join("missing"))
+        .stderr(full)
+        .status()
+        .expect("the fixture works");
+    assert_eq!(status.code(), Some(2), "a panic is 101");
+}
+
+#[test]
 fn its_figures_are_served_on_a_unix_socket_without_devices() {
     let directory = tempfile::tempdir().expect("the fixture works");
     let metrics = directory.path().join("metrics.sock");

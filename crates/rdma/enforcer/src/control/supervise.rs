@@ -8,7 +8,7 @@ use crate::guardian::table::Table;
 use crate::seccomp::call::{Class, Verb, classify};
 use crate::seccomp::interrupt::{Armed, Interrupter};
 use crate::seccomp::notify::{Listener, Notification, Received, Resumed, read_memory};
-use isolane_common_linux::events;
+use isolane_common_linux::{events, say_error};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::time::{
     ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
@@ -185,10 +185,10 @@ impl Loop {
         if let Err(error) = epoll::add(&self.epoll, &listener, data, EventFlags::IN) {
             // Close the listener: unwatched, its calls would wait forever. After the close they fail with ENOSYS,
             // unless a guardian holds the listener.
-            eprintln!(
+            say_error(&format!(
                 "isolane: a listener of {} cannot be watched: {error}",
                 self.name(tenant)
-            );
+            ));
             return;
         }
         let mut watched = Watched {
@@ -247,10 +247,10 @@ impl Loop {
             Ok(Received::Gone) => {}
             Ok(Received::Taken) => {
                 let (tenant, slot) = (watched.tenant as usize, watched.slot);
-                eprintln!(
+                say_error(&format!(
                     "isolane: a listener of {} is dropped: another process takes its calls",
                     self.name(tenant)
-                );
+                ));
                 self.accounts[tenant].calls.shed += 1;
                 let mut shed = self.shed.lock().unwrap_or_else(PoisonError::into_inner);
                 shed.extend(slot);
@@ -259,10 +259,10 @@ impl Loop {
             }
             Err(error) => {
                 let tenant = watched.tenant as usize;
-                eprintln!(
+                say_error(&format!(
                     "isolane: a listener of {} is lost: {error}",
                     self.name(tenant)
-                );
+                ));
                 self.forget(place);
             }
         }
@@ -402,7 +402,10 @@ impl Loop {
         match watched.listener.resume(id) {
             Ok(Resumed::Continues) => calls.resumed += 1,
             Ok(Resumed::Gone) => calls.gone += 1,
-            Err(error) => eprintln!("isolane: a call of {} cannot go on: {error}", calls.tenant),
+            Err(error) => say_error(&format!(
+                "isolane: a call of {} cannot go on: {error}",
+                calls.tenant
+            )),
         }
         watched.taken.remove(&id);
         note(self.table.as_ref(), watched);

@@ -55,6 +55,9 @@ enum Input {
     Broken(LineError),
 }
 
+/// Stack of the thread that reads jobs, bytes.
+const READER_STACK_BYTES: usize = 512 << 10;
+
 /// Runs one worker over `reader` and `writer` until it receives `stop` or the reader ends.
 ///
 /// A thread reads; it ends with the reader.
@@ -64,7 +67,8 @@ where
     W: Write,
 {
     let (sender, inputs) = channel();
-    std::thread::spawn(move || {
+    let thread = std::thread::Builder::new().stack_size(READER_STACK_BYTES);
+    let started = thread.spawn(move || {
         let mut lines = Lines::new(reader);
         loop {
             let input = match lines.next_message() {
@@ -79,7 +83,13 @@ where
         }
     });
     let mut session = Session { inputs, writer };
-    match session.run(overrides) {
+    let served = started
+        .map_err(|error| Failure {
+            kind: FailureKind::Machine,
+            message: format!("cannot start a thread: {error}"),
+        })
+        .and_then(|_| session.run(overrides));
+    match served {
         Ok(outcome) => outcome,
         Err(failure) => {
             // A closed connection cannot receive the failure.

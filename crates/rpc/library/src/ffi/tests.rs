@@ -3,7 +3,11 @@
 use super::*;
 use std::ffi::CStr;
 
-const SETTINGS: &str = include_str!("../../tests/data/two-classes.toml");
+/// Few destinations: tables of the default size take minutes under Miri.
+const SETTINGS: &str = concat!(
+    "destinations_max = 16\n",
+    include_str!("../../tests/data/two-classes.toml")
+);
 
 fn opened() -> *mut Handle {
     let text = Box::<[u8]>::from(SETTINGS.as_bytes());
@@ -25,7 +29,8 @@ fn handed_out(write: impl Fn(*mut c_char, usize, *mut usize) -> i32) -> String {
     let mut length = 0;
     assert_eq!(write(std::ptr::null_mut(), 0, &raw mut length), 0);
     let mut found = String::new();
-    for capacity in (1..10).chain([length + 1]) {
+    // A probability in the text may change meanwhile.
+    for capacity in (1..10).chain([length + 100]) {
         let mut buffer = vec![0xffu8; capacity].into_boxed_slice();
         let mut again = 0;
         assert_eq!(
@@ -34,7 +39,7 @@ fn handed_out(write: impl Fn(*mut c_char, usize, *mut usize) -> i32) -> String {
         );
         let text = CStr::from_bytes_until_nul(&buffer).expect("it is terminated");
         found = text.to_str().expect("UTF-8").to_owned();
-        assert!(found.len() == length.min(capacity - 1) && again == length);
+        assert_eq!(found.len(), again.min(capacity - 1));
     }
     found
 }
@@ -111,7 +116,7 @@ fn every_function_stays_in_the_memory_of_its_caller() {
 
 #[test]
 fn a_handle_that_another_thread_closes_is_used_up_to_its_end() {
-    for _ in 0..5 {
+    for _ in 0..if cfg!(miri) { 1 } else { 5 } {
         let handle = opened().addr();
         std::thread::scope(|scope| {
             for _ in 0..2 {

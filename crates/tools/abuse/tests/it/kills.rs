@@ -4,7 +4,7 @@
 //! (`crates/rdma/daemon/tests/it/kills.rs`), which need the preload library.
 
 mod network;
-mod tiers;
+pub(crate) mod tiers;
 mod verbs;
 
 use crate::clients::{agent_echoes, device_opens, peer_is_answered, session_begins, shown};

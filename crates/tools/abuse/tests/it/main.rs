@@ -6,17 +6,16 @@ mod kills;
 mod limits;
 mod planted;
 mod services;
+mod short;
+mod table;
 
-use clients::{agent_echoes, device_opens, peer_is_answered, session_begins, shown};
-use isolane_common_linux::key::Key;
-use isolane_rpc::quota::client::ask_once;
-use isolane_rpc::quota::protocol::{Answer, Request};
-use isolane_tools_abuse::{Honest, Place, Running, Target, check};
+use isolane_tools_abuse::{Running, check};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
+use table::{Service, Subject};
 
 /// How long an honest client waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -30,8 +29,10 @@ fn role() {
 }
 
 /// Checks a service; panics with what it does wrong.
-fn judge(running: &Running, target: &Target, honest: &Honest<'_>) {
-    if let Err(wrong) = check(running, target, honest) {
+fn attack(service: &Service) {
+    let running = Running::start(service.role);
+    let Subject { target, honest } = (service.subject)(&running);
+    if let Err(wrong) = check(&running, &target, &honest) {
         panic!("{wrong}");
     }
 }
@@ -84,191 +85,55 @@ fn has(answer: Result<String, String>, wanted: &str) -> Result<(), String> {
 
 #[test]
 fn quota_server_on_a_unix_socket() {
-    let running = Running::start("quota");
-    let path = running.folder().join("socket");
-    let address = format!("unix:{}", path.display()).parse().unwrap();
-    let target = Target {
-        place: Place::Unix(path),
-        request: b"{\"ask\":\"show\"}\n".to_vec(),
-        crowd: 200,
-        memory_max: 96 << 20,
-        descriptors_max: 300,
-    };
-    judge(
-        &running,
-        &target,
-        &|| match ask_once(&address, None, &Request::Show) {
-            Ok(Answer::Pools(_)) => Ok(()),
-            other => Err(format!("{other:?}")),
-        },
-    );
+    attack(&table::QUOTA);
 }
 
 #[test]
 fn quota_server_with_a_key() {
-    let running = Running::start("quota-key");
-    let key = running.folder().join("key");
-    let address = running.said().parse().unwrap();
-    let hello = format!("{{\"ask\":\"hello\",\"nonce\":\"{}\"}}\n", "0".repeat(64));
-    let target = Target {
-        place: Place::Tcp(port(&running)),
-        request: hello.into_bytes(),
-        crowd: 200,
-        memory_max: 96 << 20,
-        descriptors_max: 300,
-    };
-    judge(
-        &running,
-        &target,
-        &|| match ask_once(&address, Some(&key), &Request::Show) {
-            Ok(Answer::Pools(_)) => Ok(()),
-            other => Err(format!("{other:?}")),
-        },
-    );
+    attack(&table::QUOTA_WITH_A_KEY);
 }
 
 #[test]
 fn scheduler_extender() {
-    let running = Running::start("extender");
-    let body = r#"{"Pod":{"metadata":{}},"Nodes":{"items":[{"metadata":{"name":"n"}}]}}"#;
-    let length = body.len();
-    let request =
-        format!("POST /prioritize HTTP/1.1\r\nContent-Length: {length}\r\n\r\n{body}").into_bytes();
-    let target = Target {
-        place: Place::Tcp(port(&running)),
-        request: request.clone(),
-        crowd: 200,
-        memory_max: 96 << 20,
-        descriptors_max: 160,
-    };
-    judge(&running, &target, &|| {
-        has(over_tcp(port(&running), &request), "200 OK")
-    });
+    attack(&table::EXTENDER);
 }
 
 #[test]
 fn memory_service() {
-    let running = Running::start("memory");
-    let path = running.folder().join("mem.sock");
-    let version = isolane_memory_service::protocol::VERSION;
-    let request = format!("{{\"version\":{version},\"say\":\"status\"}}\n").into_bytes();
-    let target = Target {
-        place: Place::Unix(path.clone()),
-        request: request.clone(),
-        crowd: 200,
-        memory_max: 96 << 20,
-        descriptors_max: 100,
-    };
-    judge(&running, &target, &|| {
-        has(over_unix(&path, &request), "applications")
-    });
+    attack(&table::MEMORY);
 }
 
 #[test]
 fn metrics_of_the_daemon() {
-    let running = Running::start("metrics");
-    let request = b"GET /metrics HTTP/1.1\r\n\r\n".to_vec();
-    let target = Target {
-        place: Place::Tcp(port(&running)),
-        request: request.clone(),
-        crowd: 200,
-        memory_max: 32 << 20,
-        descriptors_max: 100,
-    };
-    judge(&running, &target, &|| {
-        has(over_tcp(port(&running), &request), "200 OK")
-    });
+    attack(&table::METRICS);
 }
 
 #[test]
 fn snapshots_of_the_daemon() {
-    let running = Running::start("metrics");
-    let path = running.folder().join("control.sock");
-    let request = b"GET /snapshot HTTP/1.0\r\n\r\n".to_vec();
-    let target = Target {
-        place: Place::Unix(path.clone()),
-        request: request.clone(),
-        crowd: 200,
-        memory_max: 32 << 20,
-        descriptors_max: 100,
-    };
-    judge(&running, &target, &|| {
-        has(over_unix(&path, &request), "200 OK")
-    });
+    attack(&table::SNAPSHOTS);
 }
 
 #[test]
 fn sessions_of_the_daemon() {
-    let running = Running::start("daemon");
-    let path = running.folder().join("run/isolaned.sock");
-    let target = Target {
-        place: Place::Messages(path.clone()),
-        request: clients::hello(),
-        crowd: 400,
-        memory_max: 96 << 20,
-        descriptors_max: 600,
-    };
-    judge(&running, &target, &|| session_begins(&path));
+    attack(&table::SESSIONS);
 }
 
 #[test]
 fn peers_of_the_daemon() {
-    let running = Running::start("peers");
-    let key = Key::read(&running.folder().join("key")).unwrap();
-    let target = Target {
-        place: Place::Tcp(port(&running)),
-        request: clients::peer_greeting(),
-        crowd: 200,
-        memory_max: 32 << 20,
-        // 64 places, each with two descriptors; one more in accept.
-        descriptors_max: 160,
-    };
-    judge(&running, &target, &|| {
-        peer_is_answered(port(&running), &key)
-    });
+    attack(&table::PEERS);
 }
 
 #[test]
 fn broker_of_emulated_devices() {
-    let running = Running::start("emulator");
-    let path = PathBuf::from(running.said());
-    let target = Target {
-        place: Place::Messages(path.clone()),
-        request: clients::open(),
-        crowd: 200,
-        memory_max: 96 << 20,
-        descriptors_max: 300,
-    };
-    judge(&running, &target, &|| device_opens(&path));
+    attack(&table::EMULATOR);
 }
 
 #[test]
 fn agent_on_a_port() {
-    let running = Running::start("agent");
-    let identity = running.folder().join("certificates/controller");
-    let target = Target {
-        place: Place::Tcp(port(&running)),
-        // The head of a TLS record with a handshake message, and the start of a greeting.
-        request: [&[22, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3][..], &[7; 505]].concat(),
-        crowd: 200,
-        memory_max: 96 << 20,
-        descriptors_max: 200,
-    };
-    judge(&running, &target, &|| {
-        agent_echoes(port(&running), &identity)
-    });
+    attack(&table::AGENT);
 }
 
 #[test]
 fn server_of_traffic() {
-    let running = Running::start("traffic");
-    let target = Target {
-        place: Place::Tcp(port(&running)),
-        request: clients::job(),
-        crowd: 200,
-        // Each of 64 connections without a job holds a line of up to 1 MiB, and a line doubles when it grows.
-        memory_max: 160 << 20,
-        descriptors_max: 120,
-    };
-    judge(&running, &target, &|| has(shown(port(&running)), "failed"));
+    attack(&table::TRAFFIC);
 }

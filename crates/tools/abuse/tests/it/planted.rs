@@ -1,11 +1,13 @@
 //! Services with a defect each: the check must find every one, and none in the service without a defect.
 
-use crate::services::{port_of, remember};
+use crate::services::{port_of, remember, state};
+use crate::short::{OnDisk, Stores, same};
+use crate::table::{Clock, Disk, Service, Subject};
 use crate::{over_tcp, port};
 use isolane_common_linux::listener::STACK_BYTES;
 use isolane_common_linux::pool::has_memory;
 use isolane_tools_abuse::{Attack, Place, Running, Target, check, check_some};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -97,6 +99,88 @@ fn answer(stream: TcpStream, defect: &str) {
         // The peer may be gone.
         let _ = (&stream).write_all(b"yes\n");
     }
+}
+
+/// A service that appends each line to a file, and confirms also what it could not write.
+pub(crate) fn store(folder: &Path) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let file = state(folder).join("line");
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                std::thread::sleep(Duration::from_millis(100));
+                continue;
+            };
+            let file = file.clone();
+            std::thread::spawn(move || change(&stream, &file));
+        }
+    });
+    address.to_string()
+}
+
+fn change(stream: &TcpStream, file: &Path) {
+    stream.set_read_timeout(Some(LONGEST)).unwrap();
+    let mut line = String::new();
+    let read = BufReader::new(stream.take(1 << 10)).read_line(&mut line);
+    let answer = match read {
+        Ok(_) if line == "show\n" => {
+            let text = fs::read_to_string(file).unwrap_or_default();
+            text.lines().last().unwrap_or_default().to_owned()
+        }
+        Ok(_) if line.starts_with("set ") => {
+            let opened = File::options().append(true).create(true).open(file);
+            // The defect.
+            let _ = opened.and_then(|mut file| file.write_all(line.as_bytes()));
+            "done".to_owned()
+        }
+        _ => return,
+    };
+    // The peer may be gone.
+    let _ = (&mut &*stream).write_all(answer.as_bytes());
+}
+
+/// Its lines. Each replaces the one before.
+fn lines(_: &Path) -> Stores {
+    let line = |number: u64| format!("set {number:01000}");
+    Stores {
+        change: Box::new(move |running, number| {
+            let answer = over_tcp(port(running), format!("{}\n", line(number)).as_bytes())?;
+            same(answer.as_str(), "done").map(|()| true)
+        }),
+        kept: Box::new(move |running, confirmed| {
+            let wanted = confirmed
+                .last()
+                .map_or_else(String::new, |last| line(*last));
+            same(over_tcp(port(running), b"show\n")?, wanted)
+        }),
+    }
+}
+
+#[test]
+fn a_change_that_is_confirmed_and_not_stored_is_found_on_a_full_disk() {
+    let service = Service {
+        role: "confirms what it has not stored",
+        subject: |running| {
+            let address = port(running);
+            let target = Target {
+                place: Place::Tcp(address),
+                request: b"show\n".to_vec(),
+                crowd: 1,
+                memory_max: 0,
+                descriptors_max: 100,
+            };
+            Subject::new(target, move || over_tcp(address, b"show\n").map(drop))
+        },
+        disk: Disk::Stores(lines),
+        clock: Clock::Serves,
+    };
+    let Some(mut case) = OnDisk::new(&service) else {
+        println!("skipped: no namespaces for a small disk");
+        return;
+    };
+    let found = case.check().unwrap_err();
+    assert!(found.contains("in place of"), "{found}");
 }
 
 /// What the check says about the service with this defect, with all attacks or this one.

@@ -68,9 +68,16 @@ pub(crate) fn serve(role: &str, folder: &Path) {
         "emulator" => emulator(folder),
         "agent" => agent(folder),
         "traffic" => traffic(folder),
+        "confirms what it has not stored" => crate::planted::store(folder),
         defect => crate::planted::serve(defect, folder),
     };
     serve_until_killed(&place);
+}
+
+/// Where a service stores what it must not lose: on the disk that a test has made for it, or in its folder.
+pub(crate) fn state(folder: &Path) -> PathBuf {
+    let made = fs::read_to_string(folder.join("state"));
+    made.map_or_else(|_| folder.to_owned(), PathBuf::from)
 }
 
 /// The file of a key that its owner alone can read.
@@ -121,7 +128,7 @@ group = "all"
 class = "high"
 guarantee = "200Mb/s"
 "#,
-        folder.display()
+        state(folder).display()
     );
     let settings = isolane_rpc::quota::settings::parse("abuse", &text).unwrap();
     let server = QuotaServer::open(&settings).unwrap();
@@ -141,7 +148,7 @@ fn extender(folder: &Path) -> String {
 /// when the test asks for its end.
 fn memory(folder: &Path, journal: &str) {
     let mut settings = service::settings::Settings::fake(folder);
-    settings.run_dir = folder.join(journal);
+    settings.run_dir = state(folder).join(journal);
     let service = service::open(&settings).unwrap();
     let stop = never();
     let stopped = stop.try_clone().unwrap();
@@ -231,7 +238,7 @@ fn peers(folder: &Path) -> String {
 /// A broker of two emulated hosts.
 fn emulator(folder: &Path) -> String {
     let library = Library::embedded();
-    let directory = Directory::at(&folder.join("nics")).unwrap();
+    let directory = Directory::at(&state(folder).join("nics")).unwrap();
     let profile = library.profile("cx5-100g-roce").unwrap();
     let broker = Broker::start(Settings {
         profile: profile.clone(),

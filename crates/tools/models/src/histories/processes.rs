@@ -11,6 +11,7 @@ use isolane_rpc::quota::server::Server as QuotaServer;
 use isolane_rpc::quota::settings::parse;
 use isolane_rpc::quota::store::Store;
 use isolane_rpc::quota::store::etcd::EtcdStore;
+use isolane_tools_abuse::shortage::{faketime, with_wall};
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -27,11 +28,6 @@ const ETCD_PATIENCE: Duration = Duration::from_secs(60);
 const SERVER_PATIENCE: Duration = Duration::from_secs(8);
 /// First port for etcd and their number: below those that Linux gives to connections by default.
 const PORTS: (u16, u16) = (14_000, 16_000);
-/// The library that changes the wall clock of a process, where Debian has it.
-fn faketime() -> PathBuf {
-    let folder = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
-    Path::new(&folder).join("faketime/libfaketime.so.1")
-}
 /// Start of the line in which a server says where it listens.
 const SAID: &str = "listening: ";
 
@@ -224,14 +220,6 @@ fn with_us(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(program);
     command
-}
-
-fn with_wall<'a>(command: &'a mut Command, file: &Path) -> &'a mut Command {
-    command
-        .env("LD_PRELOAD", faketime())
-        .env("FAKETIME_TIMESTAMP_FILE", file)
-        .env("FAKETIME_NO_CACHE", "1")
-        .env("DONT_FAKE_MONOTONIC", "1")
 }
 
 /// How a server starts.

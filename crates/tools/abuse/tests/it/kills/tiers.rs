@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// An application of another program, in a cgroup of the emulated machine.
-struct Contained {
+pub(crate) struct Contained {
     child: Child,
     cgroup: PathBuf,
 }
@@ -22,7 +22,7 @@ struct Contained {
 impl Contained {
     const CPU: &'static str = "max 100000";
 
-    fn start(folder: &Path, number: u32) -> Self {
+    pub(crate) fn start(folder: &Path, number: u32) -> Self {
         let child = std::process::Command::new("sleep")
             .arg("86400")
             .spawn()
@@ -55,7 +55,7 @@ impl Drop for Contained {
     }
 }
 
-fn submission(name: &str, priority: u32, place: Place) -> Request {
+pub(crate) fn submission(name: &str, priority: u32, place: Place) -> Request {
     let application = Application {
         name: name.to_owned(),
         slo: Slo::LatencyPs(160_000),
@@ -70,13 +70,13 @@ fn submission(name: &str, priority: u32, place: Place) -> Request {
     Request::Submit(Submission { application, place })
 }
 
-fn ask_memory(socket: &Path, request: &Request) -> Result<Answer, String> {
+pub(crate) fn ask_memory(socket: &Path, request: &Request) -> Result<Answer, String> {
     let answer = Client::connect(socket).and_then(|mut client| client.ask(request));
     answer.map_err(|error| error.to_string())
 }
 
 /// The names of the service's applications.
-fn applications(socket: &Path) -> Result<Vec<String>, String> {
+pub(crate) fn applications(socket: &Path) -> Result<Vec<String>, String> {
     match ask_memory(socket, &Request::Status)? {
         Answer::Status(status) => Ok(status
             .applications
