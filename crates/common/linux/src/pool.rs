@@ -23,7 +23,7 @@ pub const GRACE: Duration = Duration::from_millis(500);
 const LEAVING: Duration = Duration::from_millis(5);
 
 /// Memory that stays free, bytes: for stacks of threads, arenas of the allocator, and what is not counted.
-const SPARE_BYTES: u64 = 4 << 20;
+const SPARE_BYTES: u64 = 8 << 20;
 
 /// Largest numbers of connections, and what they may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -237,7 +237,7 @@ impl Pool {
     }
 }
 
-/// Whether the kernel gives the process so much memory more, besides a spare of 4 MiB.
+/// Whether the kernel gives the process so much memory more, besides a spare of 8 MiB.
 pub fn has_memory(bytes: u64) -> bool {
     let length = usize::try_from(bytes.saturating_add(SPARE_BYTES)).unwrap_or(usize::MAX);
     let (flags, access) = (MapFlags::PRIVATE, ProtFlags::READ | ProtFlags::WRITE);

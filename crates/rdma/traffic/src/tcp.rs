@@ -10,7 +10,7 @@ use crate::coordinator::Link;
 use crate::engine::{Outcome, Overrides, serve};
 use crate::worker::{Failure, FailureKind, FromWorker, ToWorker, write_line};
 use isolane_common_linux::listener::{Connection, Listener, STACK_BYTES};
-use isolane_common_linux::pool::{Pool, PoolLimits, has_memory};
+use isolane_common_linux::pool::{Pool, PoolLimits};
 use isolane_common_linux::stream::Stream;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use std::fmt::Display;
@@ -35,8 +35,6 @@ const PEEK: usize = 16 << 10;
 const JOB_MAX: u64 = 1 << 20;
 /// Clients at a time.
 const CLIENTS_MAX: usize = 16;
-/// Memory that the threads of clients take at their start, bytes. A thread that gets none would never end.
-const CLIENTS_BYTES: u64 = CLIENTS_MAX as u64 * (1 << 20);
 /// Connections without a job.
 const STRANGERS_MAX: usize = 64;
 /// Places of a server: each client may use the server's memory limit, and each connection holds a job of at
@@ -111,10 +109,6 @@ fn client(mut connection: Connection, overrides: &Overrides, say: &dyn Fn(&str))
     let stream = &connection.stream;
     let served = place
         .map_err(|full| refuse(stream, FailureKind::Machine, &full))
-        .and_then(|()| match has_memory(CLIENTS_BYTES) {
-            true => Ok(()),
-            false => Err(refuse(stream, FailureKind::Machine, &"no memory is left")),
-        })
         .and_then(|()| answer(stream, first, overrides));
     let from = connection
         .from

@@ -11,12 +11,14 @@ use crate::worker::{
     EndAddress, Failure, FailureKind, FromWorker, Job, LatencyNs, LineError, Lines, Prepared,
     Report, Sample, ToWorker, Window, Work, write_line,
 };
+use isolane_common_linux::pool::has_memory;
 use isolane_common_quantities::stats::Histogram;
 use isolane_rdma_verbs_sys::safe::{Context, VerbsError};
 use isolane_rdma_verbs_sys::{Library, Lookup};
 use std::collections::BTreeMap;
 use std::io::{BufRead, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Interval of progress messages.
@@ -57,6 +59,20 @@ enum Input {
 
 /// Stack of the thread that reads jobs, bytes.
 const READER_STACK_BYTES: usize = 512 << 10;
+/// Memory for the starts of readers, bytes.
+const STARTS_BYTES: u64 = 16 << 20;
+
+/// Starts the thread that reads, if there is memory: a thread that gets none at its start leaves its session waiting. One
+/// session after the other looks and starts, because all may come at once.
+fn start_reader(read: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
+    static STARTING: Mutex<()> = Mutex::new(());
+    let _turn = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    if !has_memory(STARTS_BYTES) {
+        return Err(std::io::ErrorKind::OutOfMemory.into());
+    }
+    let thread = std::thread::Builder::new().stack_size(READER_STACK_BYTES);
+    thread.spawn(read).map(drop)
+}
 
 /// Runs one worker over `reader` and `writer` until it receives `stop` or the reader ends.
 ///
@@ -67,8 +83,7 @@ where
     W: Write,
 {
     let (sender, inputs) = channel();
-    let thread = std::thread::Builder::new().stack_size(READER_STACK_BYTES);
-    let started = thread.spawn(move || {
+    let started = start_reader(move || {
         let mut lines = Lines::new(reader);
         loop {
             let input = match lines.next_message() {
@@ -88,7 +103,7 @@ where
             kind: FailureKind::Machine,
             message: format!("cannot start a thread: {error}"),
         })
-        .and_then(|_| session.run(overrides));
+        .and_then(|()| session.run(overrides));
     match served {
         Ok(outcome) => outcome,
         Err(failure) => {
