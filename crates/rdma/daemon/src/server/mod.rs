@@ -415,8 +415,7 @@ impl Server {
             let reason = "dropped for another process, because this process opened no device";
             self.disconnect(silent, now_ns, Some(reason.to_owned()));
         }
-        let begun = self.governor.arrive(now_ns, who);
-        let begun = begun.map_err(|refusal| {
+        let begun = self.governor.arrive(now_ns, who).map_err(|refusal| {
             self.guests.tally.refused(refusal.reason());
             refusal.to_string()
         })?;
