@@ -37,7 +37,7 @@ pub use foreign::PortCount;
 
 use device::{DIRECTIONS, Device};
 use isolane_common_linux::account::{Account, NoPlace, Places};
-use isolane_common_linux::tally;
+use isolane_common_linux::tally as listeners;
 use isolane_common_quantities::OptionError;
 use isolane_common_quantities::units::{BitRate, Duration, Instant};
 use isolane_rdma_inventory::unheld::Unheld;
@@ -88,10 +88,10 @@ pub enum Refusal {
 
 impl Refusal {
     /// Its reason in the counters of listeners.
-    pub(crate) fn reason(&self) -> tally::Refusal {
+    pub(crate) fn reason(&self) -> listeners::Refusal {
         match self {
-            Self::Place(_) => tally::Refusal::Sessions,
-            Self::Region(_) => tally::Refusal::Memory,
+            Self::Place(_) => listeners::Refusal::Sessions,
+            Self::Region(_) => listeners::Refusal::Memory,
         }
     }
 }
