@@ -122,16 +122,25 @@ impl TypedValueParser for Names {
 
 /// Reads the file at `path`. A file that is not there, or no text, is a wrong argument.
 pub(crate) fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).map_err(|error| {
-        let remedy = match error.kind() {
-            ErrorKind::IsADirectory => "; give a file in it".to_owned(),
-            ErrorKind::InvalidData => "; give a text file".to_owned(),
-            ErrorKind::NotFound => nearest_file(path)
-                .unwrap_or_else(|| "; give the path of a file that exists".to_owned()),
-            _ => String::new(),
-        };
-        bad(format!("cannot read {}: {error}{remedy}", path.display()))
-    })
+    fs::read_to_string(path).map_err(|error| unreadable(path, &error))
+}
+
+/// Opens the file at `path`. A file that is not there is a wrong argument.
+#[cfg(feature = "rpc")]
+pub(crate) fn open(path: &Path) -> Result<fs::File> {
+    fs::File::open(path).map_err(|error| unreadable(path, &error))
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> anyhow::Error {
+    let remedy = match error.kind() {
+        ErrorKind::IsADirectory => "; give a file in it".to_owned(),
+        ErrorKind::InvalidData => "; give a text file".to_owned(),
+        ErrorKind::NotFound => {
+            nearest_file(path).unwrap_or_else(|| "; give the path of a file that exists".to_owned())
+        }
+        _ => String::new(),
+    };
+    bad(format!("cannot read {}: {error}{remedy}", path.display()))
 }
 
 /// `; did you mean X?`, where the folder has a file of nearly that name.
@@ -316,7 +325,7 @@ pub(crate) fn set_parameters(policies: &mut [&mut PolicySpec], settings: &[Strin
             let names = all.iter().flat_map(|name| stack::parameters(name));
             let names = names.map(|parameter| parameter.name);
             let hint = match names.clone().next() {
-                None => "; it has none".to_owned(),
+                None => "; this policy has no parameters".to_owned(),
                 Some(_) => suggestion(key, names),
             };
             bail!(bad(format!(

@@ -9,6 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::collections::VecDeque;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -154,7 +155,8 @@ impl Program {
         let line = commands.line(language, role);
         let mut process = command("ip");
         process.args(["netns", "exec", space]).args(&line);
-        process.stdin(Stdio::piped());
+        // In a group of its own: Ctrl-C stops the lab, which ends its programs.
+        process.process_group(0).stdin(Stdio::piped());
         process.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = process.spawn().map_err(|error| {
             LabError::Machine(format!("cannot start `{}`: {error}", line.join(" ")))

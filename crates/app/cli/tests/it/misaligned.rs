@@ -79,4 +79,5 @@ fn what_cannot_be_judged_is_refused_with_the_remedy() {
     let text = folder.path().join("text");
     std::fs::write(&text, "not a capture, but long enough to be one").unwrap();
     check(&text, &one, "not a capture: give a pcap or pcapng file");
+    check(&folder.path().join("46.pcpa"), &one, "46.pcap");
 }

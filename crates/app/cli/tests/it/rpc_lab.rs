@@ -3,7 +3,9 @@
 //! The lab itself takes most of a minute and root; `.ci/languages lab` runs it.
 #![allow(clippy::unwrap_used)]
 
-use std::io::Write;
+use isolane_common_linux::namespaces;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
 
 fn lab(arguments: &[&str]) -> Output {
@@ -88,4 +90,39 @@ fn a_worker_without_a_job_ends_with_the_reason() {
         assert_eq!(output.status.code(), Some(3), "{stderr}");
         assert!(stderr.contains("got no document"), "{stderr}");
     }
+}
+
+#[test]
+fn ctrl_c_of_a_terminal_reaches_only_the_lab() {
+    if !namespaces::is_root() {
+        println!("skipped: needs root");
+        return;
+    }
+    // A terminal sends the signal to the whole process group.
+    let mut lab = Command::new(env!("CARGO_BIN_EXE_isolane"))
+        .args(["rpc", "lab", "--quick", "--clients", "rust"])
+        .process_group(0)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = BufReader::new(lab.stderr.take().unwrap()).lines();
+    let line = said.find(|line| line.as_ref().unwrap().starts_with("run 1 of 3"));
+    assert!(line.is_some(), "the lab ended before its first run");
+    while !has_worker(lab.id()) {
+        std::thread::yield_now();
+    }
+    let group = rustix::process::Pid::from_child(&lab);
+    rustix::process::kill_process_group(group, rustix::process::Signal::INT).unwrap();
+    let rest: Vec<String> = said.map(Result::unwrap).collect();
+    assert_eq!(lab.wait().unwrap().code(), Some(130), "{rest:?}");
+}
+
+/// Whether a child of the lab is a client or a server. Panics if the lab has ended.
+fn has_worker(lab: u32) -> bool {
+    let children = std::fs::read_to_string(format!("/proc/{lab}/task/{lab}/children")).unwrap();
+    let mut lines = children
+        .split_whitespace()
+        .filter_map(|child| std::fs::read_to_string(format!("/proc/{child}/cmdline")).ok());
+    lines.any(|line| line.contains("lab-worker"))
 }

@@ -4,12 +4,11 @@ use crate::inputs::{self, bad};
 use crate::output;
 use crate::status::Status;
 use crate::text::{Table, counted, fitted};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use isolane_rpc_capture::declared::{Declared, RULES_MAX, Rule, class_named};
 use isolane_rpc_capture::tally::{Direction, Report, Row, Verdict};
 use isolane_rpc_capture::{CLASSES_MAX, CaptureError, Class, Options, audit};
 use std::fmt::Write;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// What the help of the command ends with.
@@ -21,8 +20,8 @@ connections has the first line client,client_port,server,server_port,class; * fi
 Exit codes:
   0  all judged calls have the code point of their class
   1  some have another one
-  2  wrong usage, or the file is no capture
-  3  nothing declares a class, or the file cannot be read";
+  2  wrong usage, or the file does not exist or is no capture
+  3  nothing declares a class, or the reading fails";
 
 /// Arguments of `isolane rpc misaligned`.
 #[derive(Debug, clap::Args)]
@@ -60,8 +59,7 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let options = options(arguments)?;
     let file = &arguments.capture;
-    let open = File::open(file).with_context(|| format!("cannot open {}", file.display()))?;
-    let report = audit(open, &options).map_err(|error| match error {
+    let report = audit(inputs::open(file)?, &options).map_err(|error| match error {
         CaptureError::Read { .. } => anyhow::Error::new(error).context(file.display().to_string()),
         _ => bad(format!("{}: {error}", file.display())),
     })?;
