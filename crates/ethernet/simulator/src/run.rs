@@ -248,9 +248,7 @@ fn result(study: &NicStudy, world: &mut World) -> NicResult {
         false => measure.until,
     };
     let measured = end.saturating_since(measure.from).max(Duration::from_ps(1));
-    let slots = (measured.as_ps() / Duration::from_ms(1).as_ps()) as usize;
-    measure.table.extend_to(slots.max(1));
-    let whole = measure.table.slots();
+    measure.extend_to(measured);
     let link = FairShare::OfLink(study.card.rate);
     let seconds = measured.as_secs_f64();
     let gbps = |bytes: u64| bytes as f64 * 8.0 / seconds / 1e9;
@@ -265,8 +263,8 @@ fn result(study: &NicStudy, world: &mut World) -> NicResult {
         throughput_gbps: gbps(measure.sent[..first].iter().sum()),
         cpu_percent: busy.as_secs_f64() / seconds * 100.0,
         ping_us: quantiles(&mut world.pings.round_trips),
-        nfm_1ms: measure.table.nfm(1, link).unwrap_or(0.0),
-        nfm_1s: measure.table.nfm(whole.min(1_000), link).unwrap_or(0.0),
+        nfm_1ms: measure.nfm(1, link),
+        nfm_1s: measure.nfm(1_000, link),
         flow_gbps: measure.sent[..flows]
             .iter()
             .map(|bytes| gbps(*bytes))
@@ -319,12 +317,6 @@ fn completions(world: &World) -> Completions {
     }
 }
 
-/// NFM of a millisecond, the mean over all, in thousandths: the paper does not say how it sums up intervals.
-fn mean_nfm(world: &World, link: FairShare) -> u64 {
-    let each = world.measure.table.nfm_of_each_window(1, link);
-    (each.iter().sum::<f64>() / each.len().max(1) as f64 * 1e3).round() as u64
-}
-
 fn counts(world: &World, link: FairShare) -> BTreeMap<String, u64> {
     let measure = &world.measure;
     [
@@ -337,7 +329,7 @@ fn counts(world: &World, link: FairShare) -> BTreeMap<String, u64> {
         ("interrupts", measure.interrupts),
         ("segments", measure.segments),
         ("packets", measure.packets),
-        ("nfm_1ms_mean_thousandths", mean_nfm(world, link)),
+        ("nfm_1ms_mean_thousandths", measure.mean_nfm_1ms(link)),
     ]
     .map(|(name, count)| (name.to_owned(), count))
     .into()
