@@ -10,11 +10,12 @@ requests are in the high class. With it, the command moves requests to the low c
 Times are the client's own, from the write to the reply; the class of a request is the code point of its socket after the write.
 Phases take turns, so that a busy machine slows both. The low class has no objective.
 TCP uses CUBIC: BBR paces a request at the rate that it estimated from requests in the low class.
-Prints a line per phase, and the medians.
+A request that finds no idle connection is not sent. Prints a line per phase, and the medians.
 """
 from __future__ import annotations
 
 import json
+import os
 import random
 import selectors
 import shutil
@@ -35,6 +36,8 @@ BYTES = 10_000
 PACKETS = 7
 CONNECTIONS = 64
 LINK_BPS = 20_000_000
+# Network namespaces at both ends; the client's process gets their names.
+NEAR, FAR = (f"isolane-objective-{os.getpid()}-{end}" for end in ("near", "far"))
 OFFERED = 1.5
 # Per packet, and so for a request; of which percentile.
 OBJECTIVE_MS = 5
@@ -102,14 +105,14 @@ def call(seconds: float) -> None:
     chance = random.Random(1)
     rate = OFFERED * LINK_BPS / 8 / BYTES
     begin = time.monotonic()
-    due, unsent = begin, 0
+    due = begin
     sent: dict[socket.socket, tuple[float, int]] = {}
     done = []
     while (now := time.monotonic()) < begin + seconds:
         while due <= now:
             due += chance.expovariate(rate)
             if not idle:
-                unsent += 1
+                # Otherwise the waiting requests would measure this program and not the link.
                 continue
             connection = idle.pop(0)
             start = time.monotonic()
@@ -122,7 +125,7 @@ def call(seconds: float) -> None:
             idle.append(connection)
             if start > begin + WARM_UP_S:
                 done.append(((time.monotonic() - start) * 1e3, point))
-    print(json.dumps({"done": done, "unsent": unsent}))
+    print(json.dumps(done))
 
 
 def inside(space: str, *words: str) -> list[str]:
@@ -143,25 +146,25 @@ def link() -> Iterator[None]:
     child = f"burst {2 * packet} cburst {2 * packet} quantum {packet} ceil {LINK_BPS}"
     match = "protocol ip prio 1 u32 match ip dsfield"
     lines = [
-        "ip netns add near", "ip netns add far",
-        "ip -n near link add v type veth peer name v netns far",
-        "ip -n near addr add 10.77.0.1/24 dev v", "ip -n far addr add 10.77.0.2/24 dev v",
-        "ip -n near link set v up gso_max_segs 1", "ip -n far link set v up gso_max_segs 1",
-        "ip -n near link set lo up", "ip -n far link set lo up",
-        "tc -n near qdisc add dev v root handle 1: htb default 3",
-        f"tc -n near class add dev v parent 1: classid 1:9 htb rate {LINK_BPS} burst {2 * packet} cburst {2 * packet} quantum {packet}",
-        f"tc -n near class add dev v parent 1:9 classid 1:1 htb rate 14mbit prio 0 {child}",
-        f"tc -n near class add dev v parent 1:9 classid 1:2 htb rate 4mbit prio 1 {child}",
-        f"tc -n near class add dev v parent 1:9 classid 1:3 htb rate 2mbit prio 0 {child}",
-        f"tc -n near filter add dev v parent 1: {match} {HIGH << 2:#04x} 0xfc flowid 1:1",
-        f"tc -n near filter add dev v parent 1: {match} {LOW << 2:#04x} 0xfc flowid 1:2",
+        f"ip netns add {NEAR}", f"ip netns add {FAR}",
+        f"ip -n {NEAR} link add v type veth peer name v netns {FAR}",
+        f"ip -n {NEAR} addr add 10.77.0.1/24 dev v", f"ip -n {FAR} addr add 10.77.0.2/24 dev v",
+        f"ip -n {NEAR} link set v up gso_max_segs 1", f"ip -n {FAR} link set v up gso_max_segs 1",
+        f"ip -n {NEAR} link set lo up", f"ip -n {FAR} link set lo up",
+        f"tc -n {NEAR} qdisc add dev v root handle 1: htb default 3",
+        f"tc -n {NEAR} class add dev v parent 1: classid 1:9 htb rate {LINK_BPS} burst {2 * packet} cburst {2 * packet} quantum {packet}",
+        f"tc -n {NEAR} class add dev v parent 1:9 classid 1:1 htb rate 14mbit prio 0 {child}",
+        f"tc -n {NEAR} class add dev v parent 1:9 classid 1:2 htb rate 4mbit prio 1 {child}",
+        f"tc -n {NEAR} class add dev v parent 1:9 classid 1:3 htb rate 2mbit prio 0 {child}",
+        f"tc -n {NEAR} filter add dev v parent 1: {match} {HIGH << 2:#04x} 0xfc flowid 1:1",
+        f"tc -n {NEAR} filter add dev v parent 1: {match} {LOW << 2:#04x} 0xfc flowid 1:2",
     ]  # fmt: skip
     try:
         for line in lines:
             subprocess.run(line.split(), check=True)
         yield
     finally:
-        for space in ("near", "far"):
+        for space in (NEAR, FAR):
             subprocess.run(["ip", "netns", "del", space], check=False)
 
 
@@ -198,16 +201,16 @@ def enforced(path: Path, folder: Path) -> Iterator[None]:
 
 def phase(path: Path) -> tuple[list[float], list[float]]:
     """Times of the requests in the high class and in the low class; without the command all have the code point 0."""
-    script = f"echo $$ > {path}/cgroup.procs && exec ip netns exec near {sys.executable} {Path(__file__).resolve()} call"
-    answer = json.loads(subprocess.run(["sh", "-c", script], check=True, stdout=subprocess.PIPE, text=True).stdout)
-    high = [ms for ms, point in answer["done"] if point != LOW]
-    low = [ms for ms, point in answer["done"] if point == LOW]
+    script = f"echo $$ > {path}/cgroup.procs && exec ip netns exec {NEAR} {sys.executable} {Path(__file__).resolve()} call"
+    done = json.loads(subprocess.run(["sh", "-c", script], check=True, stdout=subprocess.PIPE, text=True).stdout)
+    high = [ms for ms, point in done if point != LOW]
+    low = [ms for ms, point in done if point == LOW]
     return high, low
 
 
 def default_to_high(on: bool) -> None:
     """Without the command nobody marks packets: the link's classes then take unmarked packets for the high class."""
-    words = f"tc -n near filter {'add' if on else 'del'} dev v parent 1: protocol ip prio 2"
+    words = f"tc -n {NEAR} filter {'add' if on else 'del'} dev v parent 1: protocol ip prio 2"
     match = " u32 match ip dsfield 0x00 0xfc flowid 1:1" if on else ""
     subprocess.run((words + match).split(), check=True)
 
@@ -219,7 +222,7 @@ def measure(rounds: int) -> None:
     limit = OBJECTIVE_MS * PACKETS
     found: dict[str, list[tuple[float, float, float]]] = {"without": [], "with": []}
     with tempfile.TemporaryDirectory() as folder, link(), group() as path:
-        server = subprocess.Popen(inside("far", sys.executable, str(Path(__file__).resolve()), "serve"), stdout=subprocess.PIPE)
+        server = subprocess.Popen(inside(FAR, sys.executable, str(Path(__file__).resolve()), "serve"), stdout=subprocess.PIPE)
         assert server.stdout is not None
         try:
             server.stdout.readline()
@@ -235,15 +238,15 @@ def measure(rounds: int) -> None:
                     within = 100 * sum(ms <= limit for ms in high) / len(high)
                     share = 100 * len(high) / (len(high) + len(low))
                     found[name].append((quantile(high, PERCENTILE), within, share))
-                    print(f"{name}: {line(found[name][-1:])}", flush=True)
+                    print(f"{name}: {summary(found[name][-1:])}", flush=True)
         finally:
             server.kill()
             server.wait()
     for name, phases in found.items():
-        print(f"{name}, medians of {rounds}: {line(phases)}")
+        print(f"{name}, medians of {rounds}: {summary(phases)}")
 
 
-def line(phases: list[tuple[float, float, float]]) -> str:
+def summary(phases: list[tuple[float, float, float]]) -> str:
     """Medians of the phases in words."""
     tail, within, share = (statistics.median(values) for values in zip(*phases, strict=True))
     limit = OBJECTIVE_MS * PACKETS

@@ -50,9 +50,10 @@ pub fn reports(system: &System, bond: &str, asked: Asked) -> Result<Vec<Report>,
     journals.iter().map(of).collect()
 }
 
-/// The bond's devices that are not attached. Fails with [`NicError::File`].
+/// The bond's devices that no controller has. Fails with [`NicError::File`].
 pub fn left_out(system: &System, bond: &str) -> Result<Vec<String>, NicError> {
-    let attached = journals(system, bond)?;
+    let mut attached = journals(system, bond)?;
+    attached.retain(|journal| journal.running(system).is_some());
     let mut devices = lower(system, bond);
     devices.retain(|device| attached.iter().all(|journal| journal.device != *device));
     Ok(devices)
@@ -157,7 +158,7 @@ impl BondController {
     }
 
     /// Runs until `stop` is set or the bond is gone. The attachments stay, unless the bond is gone. `say` gets a line for each
-    /// device that joined and cannot be attached.
+    /// device that joined and cannot be attached, and when it is.
     pub fn run(&mut self, stop: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Ended, NicError> {
         let (mut looked, mut failures) = (Instant::now(), 0);
         while !stop.load(Ordering::Relaxed) {
@@ -214,7 +215,10 @@ impl BondController {
                 None => attach_again(&self.system, &name, self.options.clone(), Some(&self.bond)),
             };
             match journal.and_then(|journal| self.start(journal)) {
-                Ok(()) => drop(self.refused.remove(&name)),
+                Ok(()) if self.refused.remove(&name).is_some() => {
+                    say(&format!("{name} of {} is attached now", self.bond));
+                }
+                Ok(()) => (),
                 // It is tried again at the next comparison.
                 Err(error) => self.refuse(name, error.to_string(), say),
             }

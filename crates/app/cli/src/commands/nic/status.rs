@@ -69,9 +69,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     }
     for lower in left_out {
         output::note(&format!(
-            "isolane: {lower} of {device} is not attached: its packets get the kernel's own choice of queue. `isolane nic attach {lower}` \
-             says why{place}",
-            place = system.place()
+            "isolane: {lower} of {device} is not attached: its packets get the kernel's own choice of queue; the reason is in the log of \
+             the controller"
         ));
     }
     Ok(match is_effective {
