@@ -24,6 +24,8 @@ const NS: u64 = 1_000_000_000;
 const LATE_NS: u64 = 1_000_000;
 /// 1/4 of a burst is enough credit for a message of any size.
 const ENOUGH_PART: i64 = 4;
+/// A queue pair's credit without pacing, bytes and operations: it sets how often the lease is read.
+const FREE: [i64; 2] = [64 << 10, 16];
 
 /// One dimension of a lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,6 +217,16 @@ impl Bucket {
     }
 }
 
+/// Like [`Bucket::draw`] where everything passes.
+pub(crate) fn draw_free(held: &mut [i64; 2], needed: [i64; 2]) -> [i64; 2] {
+    std::array::from_fn(|at| {
+        let before = held[at];
+        let rest = (before - needed[at]).max(0);
+        held[at] = rest.max(FREE[at] - needed[at]);
+        needed[at] + held[at] - before
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -352,11 +364,12 @@ mod tests {
             }
         }
 
-        /// Without a change of the lease, the credit taken is what messages used and what the queue pair still holds. The
-        /// model is one number for each resource. A message that waits leaves both as they were.
+        /// With one lease, and times without any, the credit taken is what messages used, what the queue pair still holds,
+        /// and what it held from a free time beyond its part of the lease. The model is one number for each resource. A
+        /// message that waits leaves all as they were.
         #[test]
         fn no_credit_is_taken_twice(
-            steps in proptest::collection::vec((0u64..200_000, 0i64..20_000), 1..200),
+            steps in proptest::collection::vec((0u64..200_000, 0i64..200_000, 0u32..20), 1..200),
         ) {
             const PART: i64 = 16;
             let terms = Terms::of(&Lease {
@@ -367,22 +380,32 @@ mod tests {
                 ..Lease::default()
             });
             let mut bucket = Bucket::full();
-            let (mut held, mut used, mut taken) = ([0; 2], [0; 2], [0; 2]);
-            let mut now = 0;
-            for (pause, bytes) in steps {
+            let most = [0, 1].map(|at| terms[at].burst / PART);
+            let (mut held, mut used, mut taken, mut lost) = ([0; 2], [0; 2], [0; 2], [0; 2]);
+            let (mut now, mut is_free) = (0, false);
+            for (pause, bytes, change) in steps {
                 now += pause;
+                is_free ^= change == 0;
                 bucket.grow(&terms, now);
-                let before = held;
-                match bucket.draw(&terms, &mut held, [bytes, 1], PART) {
-                    Ok(more) => {
-                        used = [used[0] + bytes, used[1] + 1];
-                        taken = [taken[0] + more[0], taken[1] + more[1]];
-                    }
+                let (before, needed) = (held, [bytes, 1]);
+                let more = match is_free {
+                    true => Ok(draw_free(&mut held, needed)),
+                    false => bucket.draw(&terms, &mut held, needed, PART),
+                };
+                match more {
+                    Ok(more) => for at in [0, 1] {
+                        prop_assert!(more[at] >= 0);
+                        used[at] += needed[at];
+                        taken[at] += more[at];
+                        if !is_free {
+                            lost[at] += (before[at] - most[at]).max(0);
+                        }
+                    },
                     Err(_) => prop_assert_eq!(held, before),
                 }
                 for at in [0, 1] {
-                    prop_assert_eq!(taken[at], used[at] + held[at]);
-                    prop_assert!(held[at] <= terms[at].burst / PART);
+                    prop_assert_eq!(taken[at], used[at] + held[at] + lost[at]);
+                    prop_assert!(held[at] <= most[at].max(FREE[at]));
                 }
             }
         }

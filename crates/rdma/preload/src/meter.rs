@@ -8,7 +8,7 @@
 //! is counted. Units: bytes, operations (messages), nanoseconds.
 
 use crate::base::Base;
-use crate::credit::{Bucket, Terms};
+use crate::credit::{Bucket, Terms, draw_free};
 use crate::lock::Lock;
 use crate::session::Shared;
 use isolane_rdma_session::region;
@@ -20,8 +20,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 const SPARE_PART: i64 = 16;
 /// A waiter may sleep for 1/4 of a burst's time; the rest is reserve for a late wake-up.
 const PATIENCE_PART: u64 = 4;
-/// A queue pair's credit without pacing, bytes and operations: it sets how often the lease is read.
-const FREE: [i64; 2] = [64 << 10, 16];
 /// Smallest chunk, bytes; smaller chunks would cost more than they carry.
 pub(crate) const CHUNK_MIN: u64 = 256;
 /// One meter wakes the daemon at most once in this time.
@@ -163,11 +161,7 @@ impl Meter {
         books.count(account);
         let Some((terms, chunk)) = books.terms(base, now_ns) else {
             account.chunk = u64::MAX;
-            books.passed([0, 1].map(|at| request.needed[at].max(FREE[at])));
-            account.credit = [0, 1].map(|at| {
-                let rest = (account.credit[at] - request.needed[at]).max(0);
-                rest.max(FREE[at] - request.needed[at])
-            });
+            books.passed(draw_free(&mut account.credit, request.needed));
             return Ok(());
         };
         account.chunk = chunk;

@@ -148,32 +148,16 @@ pub fn advise(application: &Space, device: &Space, set: &KnownSet) -> Advice {
         let met = set.known.iter().filter(|one| meets(one, space).is_some());
         met.map(|one| one.name.as_str()).collect()
     };
-    let now = reachable(application);
+    // A change that no workload can make is none.
+    let possible = |space: &Space| {
+        let drawn = space.draw(&mut Stream::named(SEED, "advise/way"));
+        drawn.is_ok()
+    };
     let reached = set.known.iter().filter_map(|one| {
         let example = meets(one, application)?;
-        let way = |(&feature, inside): (&Feature, &Allowed)| {
-            let (within, rest) = outside(application, device, feature, inside)?;
-            let rest = clean(application, feature, rest, &now, &reachable);
-            let mut changed = application.clone();
-            changed.narrow(feature, rest.clone());
-            // A change that no workload can make is none.
-            changed.draw(&mut Stream::named(SEED, "advise/way")).ok()?;
-            let then = reachable(&changed);
-            let ends = without(&now, &then);
-            ends.contains(&one.name).then(|| Way {
-                feature,
-                effort: Effort::of(feature),
-                within,
-                keep: condition(feature, &rest, device),
-                opens: without(&then, &now),
-                ends,
-            })
-        };
-        let mut ways: Vec<Way> = one.region.features.iter().filter_map(way).collect();
-        ways.sort_by_key(|way| {
-            let ends = usize::MAX - way.ends.len();
-            (way.opens.len(), !way.within, way.effort, ends, way.feature)
-        });
+        let mut ways = ways(one, application, device, &reachable);
+        ways.retain(|(_, changed)| possible(changed));
+        let mut ways: Vec<Way> = ways.into_iter().map(|(way, _)| way).collect();
         ways.truncate(WAYS_MAX);
         Some(Reached {
             name: one.name.clone(),
@@ -195,6 +179,40 @@ pub fn advise(application: &Space, device: &Space, set: &KnownSet) -> Advice {
         unreduced: set.unreduced.clone(),
         reached: reached.collect(),
     }
+}
+
+/// The single changes that end an anomaly by what `reachable` says of a space, the cheapest first, each with the changed
+/// application.
+pub(crate) fn ways<'a>(
+    known: &Known,
+    application: &Space,
+    device: &Space,
+    reachable: &impl Fn(&Space) -> Vec<&'a str>,
+) -> Vec<(Way, Space)> {
+    let now = reachable(application);
+    let way = |(&feature, inside): (&Feature, &Allowed)| {
+        let (within, rest) = outside(application, device, feature, inside)?;
+        let rest = clean(application, feature, rest, &now, reachable);
+        let mut changed = application.clone();
+        changed.narrow(feature, rest.clone());
+        let then = reachable(&changed);
+        let ends = without(&now, &then);
+        let way = Way {
+            feature,
+            effort: Effort::of(feature),
+            within,
+            keep: condition(feature, &rest, device),
+            opens: without(&then, &now),
+            ends,
+        };
+        way.ends.contains(&known.name).then_some((way, changed))
+    };
+    let mut ways: Vec<(Way, Space)> = known.region.features.iter().filter_map(way).collect();
+    ways.sort_by_key(|(way, _)| {
+        let ends = usize::MAX - way.ends.len();
+        (way.opens.len(), !way.within, way.effort, ends, way.feature)
+    });
+    ways
 }
 
 /// Of the named choices in `rest` those that open no other anomaly; all of them where each one does.
@@ -228,13 +246,20 @@ fn without(one: &[&str], other: &[&str]) -> Vec<String> {
 
 /// A workload of `space` inside the conditions, if one can be drawn.
 fn meets(known: &Known, space: &Space) -> Option<Point> {
+    let both = intersection(known, space)?;
+    let mut stream = Stream::named(SEED, "advise/meets");
+    let point = both.draw(&mut stream).ok()?;
+    known.region.has(&point).then_some(point)
+}
+
+/// `space` with the values of each feature that the conditions allow; `None` where a feature has none. No workload may
+/// have all of them at once.
+pub(crate) fn intersection(known: &Known, space: &Space) -> Option<Space> {
     let mut both = space.clone();
     for (&feature, inside) in &known.region.features {
         both.narrow(feature, meet(space.allowed(feature), inside)?);
     }
-    let mut stream = Stream::named(SEED, "advise/meets");
-    let point = both.draw(&mut stream).ok()?;
-    known.region.has(&point).then_some(point)
+    Some(both)
 }
 
 /// The values that both allow; none where there are none.

@@ -1,24 +1,29 @@
 //! Which known anomalies a running application may be in, by what the kernel shows of it.
 //!
-//! Method: the kernel's list of objects narrows the space of the device: transports, queue pairs, regions and their sizes.
-//! [`crate::advise`] says which anomalies the rest can reach. An anomaly is reported if none of its conditions is broken and
-//! at least one about a number holds, because a transport alone is in too many. Conditions about messages and queues
-//! (their sizes, lists and depths) are not visible and stay open. Limits: the numbers are of one process and device; a
-//! workload of the search has as many queue pairs in each direction. Source: ours.
+//! Method: the kernel's list of objects narrows the space of the device: transport, queue pairs, regions and their sizes.
+//! An anomaly is reported if each of its conditions has a value in that space, and all values of the space meet at least
+//! one condition about a number that is visible, because a transport alone is in too many. No workload is drawn: an
+//! application may have more memory or work requests than the simulator takes. Conditions about messages and queues
+//! (their sizes, lists and depths), and those that a part of the objects meets, stay open. Limits: the numbers are of one
+//! process, device and transport; regions count for each transport of the process; a workload of the search has as many
+//! queue pairs in each direction. Source: ours.
 
-use crate::advise::{Way, advise};
-use crate::known::KnownSet;
+use crate::advise::{Way, intersection, ways};
+use crate::known::{Known, KnownSet};
 use crate::monitor::Symptom;
 use crate::region::condition;
 use crate::space::{Allowed, Feature, Space, point::SERVICES};
 use serde::Serialize;
 
-/// What is seen of an application.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// The numbers that are visible.
+const NUMBERS: [Feature; 3] = [Feature::QueuePairs, Feature::Regions, Feature::RegionBytes];
+
+/// What is seen of an application's traffic of one transport.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// Its transports: the parts of names of services before the dash.
-    pub transports: Vec<&'static str>,
-    /// Queue pairs that can send.
+    /// The part of the names of its services before the dash.
+    pub transport: &'static str,
+    /// Queue pairs of this transport that can send.
     pub queue_pairs: u64,
     /// Memory regions.
     pub regions: u64,
@@ -31,89 +36,101 @@ pub struct Seen {
 pub struct Risk {
     /// Its name: a number in a hunt or in a paper.
     pub anomaly: String,
+    /// The transport of the traffic that meets the conditions.
+    pub transport: &'static str,
     /// What is seen when it shows.
     #[serde(skip)]
     pub symptom: Symptom,
     /// Conditions that hold.
     pub holds: Vec<String>,
-    /// Conditions that are not visible from outside.
+    /// Conditions that are not decided: not visible from outside, or met by a part of the objects.
     pub open: Vec<String>,
     /// What else is known of it.
     pub note: Option<String>,
-    /// The cheapest change that ends it.
+    /// The change that ends it and opens the fewest other anomalies, of those the one with the least effort.
     pub change: Option<Way>,
 }
 
 impl Seen {
-    /// `device` with the values that were seen. `None` if the application sends nothing, or has a transport or numbers
-    /// that no workload of the space has.
+    /// `device` with the values that were seen; numbers beyond its limits count as the limits. `None` if the application
+    /// has no queue pair that can send, no region, or a transport that no workload of the device has.
     fn space(&self, device: &Space) -> Option<Space> {
         let mut space = device.clone();
         let services = device.allowed(Feature::Service).grid().into_iter();
         let services = services.filter(|&service| {
             let name = SERVICES[service as usize];
-            let transport = name.split('-').next().unwrap_or(name);
-            self.transports.contains(&transport)
+            name.split('-').next() == Some(self.transport)
         });
-        let range = |feature: Feature, [least, most]: [u64; 2]| {
-            let all = device.allowed(feature);
-            Allowed::Range(all.nearest(least), all.nearest(most))
-        };
         let services: Vec<u64> = services.collect();
         if services.is_empty() || self.queue_pairs == 0 || self.regions == 0 {
             return None;
         }
         space.narrow(Feature::Service, Allowed::Set(services));
-        for (feature, values) in [
-            (Feature::QueuePairs, [self.queue_pairs; 2]),
-            (Feature::Regions, [self.regions; 2]),
-            (Feature::RegionBytes, self.region_bytes),
-        ] {
-            space.narrow(feature, range(feature, values));
+        let seen = [[self.queue_pairs; 2], [self.regions; 2], self.region_bytes];
+        for (feature, ends) in NUMBERS.into_iter().zip(seen) {
+            let [least, most] = ends.map(|value| device.allowed(feature).nearest(value));
+            space.narrow(feature, Allowed::Range(least, most));
         }
         Some(space)
     }
 }
 
-/// The anomalies of `set` that an application may be in on `device`, those with the most conditions that hold first.
+/// The anomalies of `set` that an application may be in on `device`: those with the fewest open conditions first, of these
+/// those with the most that hold.
 pub fn risks(seen: &Seen, device: &Space, set: &KnownSet) -> Vec<Risk> {
     let Some(application) = seen.space(device) else {
         return Vec::new();
     };
-    let mut risks: Vec<Risk> = advise(&application, device, set)
-        .reached
-        .into_iter()
-        .filter_map(|reached| {
-            let known = set.known.iter().find(|known| known.name == reached.name)?;
-            let (holds, open): (Vec<_>, Vec<_>) =
-                known.region.features.iter().partition(|(feature, inside)| {
-                    let values = application.allowed(**feature).grid();
-                    values.into_iter().all(|value| inside.has(value))
-                });
-            let is_number = |feature: &Feature| feature.names().is_none();
-            holds.iter().find(|(feature, _)| is_number(feature))?;
-            let words = |conditions: Vec<(&Feature, &Allowed)>| {
-                let words = conditions.into_iter();
-                words
-                    .map(|(&feature, inside)| condition(feature, inside, device))
-                    .collect()
-            };
-            Some(Risk {
-                anomaly: reached.name,
-                symptom: known.symptom,
-                holds: words(holds),
-                open: words(open),
-                note: reached.note,
-                // What is not visible, the application may keep already: only the effort counts.
-                change: reached
-                    .ways
-                    .into_iter()
-                    .min_by_key(|way| (way.opens.len(), way.effort)),
-            })
-        })
+    let known = set.known.iter();
+    let mut risks: Vec<Risk> = known
+        .filter_map(|known| risk(known, seen, &application, device, set))
         .collect();
     risks.sort_by_key(|risk| (risk.open.len(), usize::MAX - risk.holds.len()));
     risks
+}
+
+/// One anomaly; `None` if the application breaks a condition, or no visible number meets one.
+fn risk(
+    known: &Known,
+    seen: &Seen,
+    application: &Space,
+    device: &Space,
+    set: &KnownSet,
+) -> Option<Risk> {
+    intersection(known, application)?;
+    let conditions = known.region.features.iter();
+    let (holds, open): (Vec<_>, Vec<_>) = conditions.partition(|(feature, inside)| {
+        let values = application.allowed(**feature).grid();
+        values.into_iter().all(|value| inside.has(value))
+    });
+    holds
+        .iter()
+        .find(|(feature, _)| NUMBERS.contains(feature))?;
+    let words = |conditions: Vec<(&Feature, &Allowed)>| {
+        let words = conditions.into_iter();
+        words
+            .map(|(&feature, inside)| condition(feature, inside, device))
+            .collect()
+    };
+    let reachable = |space: &Space| -> Vec<&str> {
+        let met = set.known.iter();
+        met.filter(|one| intersection(one, space).is_some())
+            .map(|one| one.name.as_str())
+            .collect()
+    };
+    let ways = ways(known, application, device, &reachable).into_iter();
+    Some(Risk {
+        anomaly: known.name.clone(),
+        transport: seen.transport,
+        symptom: known.symptom,
+        holds: words(holds),
+        open: words(open),
+        note: known.note.clone(),
+        // What is not visible, the application may keep already: only the effort counts.
+        change: ways
+            .map(|(way, _)| way)
+            .min_by_key(|way| (way.opens.len(), way.effort)),
+    })
 }
 
 #[cfg(test)]
@@ -133,11 +150,19 @@ mod tests {
 
     fn seen(transport: &'static str, queue_pairs: u64) -> Seen {
         Seen {
-            transports: vec![transport],
+            transport,
             queue_pairs,
             regions: 1,
             region_bytes: [4 << 20; 2],
         }
+    }
+
+    /// The names of the published anomalies of a device.
+    fn published(name: &str, seen: &Seen) -> Vec<(String, Vec<String>)> {
+        let device = Space::of(&profile(name));
+        let set = KnownSet::published(name, &device).unwrap().unwrap();
+        let risks = risks(seen, &device, &set).into_iter();
+        risks.map(|risk| (risk.anomaly, risk.holds)).collect()
     }
 
     #[test]
@@ -157,5 +182,30 @@ mod tests {
         for sound in [seen("rc", 8), seen("ud", 32), seen("rc", 0), seen("dc", 32)] {
             assert_eq!(named(&sound), [], "{sound:?}");
         }
+    }
+
+    #[test]
+    fn an_application_beyond_the_memory_of_the_simulator_is_at_risk() {
+        let large = Seen {
+            regions: 100,
+            region_bytes: [1 << 30; 2],
+            ..seen("rc", 600)
+        };
+        let names: Vec<String> = published("p2100-100g-roce", &large)
+            .into_iter()
+            .map(|(name, _)| name)
+            .collect();
+        assert!(names.iter().any(|name| name == "16"), "{names:?}");
+        assert!(
+            !names.iter().any(|name| name.starts_with("15")),
+            "{names:?}"
+        );
+    }
+
+    #[test]
+    fn an_application_with_more_work_than_the_simulator_takes_is_at_risk() {
+        let found = published("cx6-200g-roce", &seen("ud", 2_000));
+        let (_, holds) = found.iter().find(|(name, _)| name == "2a").unwrap();
+        assert!(holds.contains(&"queue_pairs >= 16".to_owned()), "{holds:?}");
     }
 }

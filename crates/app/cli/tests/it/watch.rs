@@ -71,6 +71,16 @@ Users
 }
 
 #[test]
+fn anomalies_without_users_are_wrong_usage() {
+    for other in [vec!["--no-users"], vec!["--root", "/"]] {
+        let output = watch(&[vec!["--anomalies", "known.toml"], other.clone()].concat());
+        assert_eq!(output.status.code(), Some(2), "{other:?}");
+        let error = text(&output.stderr);
+        assert!(error.contains("do not go together"), "{error}");
+    }
+}
+
+#[test]
 fn json_has_one_line_for_each_view() {
     let tree = tree();
     let output = watch(&[at(tree.path()), vec!["--count", "2", "--json"]].concat());

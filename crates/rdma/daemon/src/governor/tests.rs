@@ -360,16 +360,21 @@ fn idle_meters_get_the_small_chunk_before_they_send() {
     assert_eq!(host.processes[idle].lease().chunk_bytes, 65_536);
 }
 
+/// The newest state for the other daemons.
+fn last_report(host: &Host) -> RemoteState {
+    let states = host.orders.iter().rev().find_map(|order| match order {
+        Order::Tell(state) => Some(*state),
+        Order::SendReference | Order::Serve(_) => None,
+    });
+    states.expect("the peers were told")
+}
+
 #[test]
 fn other_hosts_get_arrivals_and_report_theirs() {
     let mut host = Host::new(config());
     let bulk = host.start_bulk(who("bulk", Class::Bandwidth));
     host.run(5);
-    let order = host.orders.iter().rev().find_map(|order| match order {
-        Order::Tell(state) => Some(*state),
-        Order::SendReference | Order::Serve(_) => None,
-    });
-    assert_eq!(order.expect("an arrival is news").sending_hungry_weight, 1);
+    assert_eq!(last_report(&host).sending_hungry_weight, 1);
     let receiver = RemoteState {
         receiving_hungry_weight: 4,
         receiving_latency_weight: 1,

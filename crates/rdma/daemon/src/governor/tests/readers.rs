@@ -3,15 +3,6 @@
 use super::*;
 use isolane_rdma_session::region::Service;
 
-/// The newest state for the other daemons.
-fn told(host: &Host) -> RemoteState {
-    let states = host.orders.iter().rev().find_map(|order| match order {
-        Order::Tell(state) => Some(*state),
-        Order::SendReference | Order::Serve(_) => None,
-    });
-    states.expect("the peers were told")
-}
-
 /// A process whose queue pair posts few small messages, until it has the latency class.
 fn start_quiet(host: &mut Host, has_read: bool) -> usize {
     let at = host.start(who("quiet", Class::Auto));
@@ -31,11 +22,11 @@ fn peers_learn_of_latency_flows_that_read() {
     for has_read in [false, true] {
         let mut host = Host::new(config());
         let quiet = start_quiet(&mut host, has_read);
-        let state = told(&host);
+        let state = last_report(&host);
         assert_eq!(state.reading_latency_weight, u64::from(has_read));
         host.stop(quiet);
         host.run(1);
-        assert_eq!(told(&host).reading_latency_weight, 0);
+        assert_eq!(last_report(&host).reading_latency_weight, 0);
     }
 }
 
@@ -45,7 +36,7 @@ fn a_latency_flow_that_begins_to_read_is_counted_from_then_on() {
     let quiet = start_quiet(&mut host, false);
     host.processes[quiet].region.slots[0].describe(Some(Service::default()), true);
     host.run(200);
-    assert_eq!(told(&host).reading_latency_weight, 1);
+    assert_eq!(last_report(&host).reading_latency_weight, 1);
 }
 
 #[test]
@@ -53,7 +44,7 @@ fn a_process_whose_messages_are_not_seen_counts_as_a_reader() {
     let mut host = Host::new(config());
     host.start(who("fast", Class::Latency));
     host.run(1);
-    assert_eq!(told(&host).reading_latency_weight, 1);
+    assert_eq!(last_report(&host).reading_latency_weight, 1);
 }
 
 #[test]
@@ -68,7 +59,7 @@ fn the_device_that_is_read_keeps_half_for_the_latency_reads() {
         };
         host.governor.remote(host.now_ns, 0, reads);
         host.run(1);
-        told(&host).read_rate.as_bps()
+        last_report(&host).read_rate.as_bps()
     };
     assert_eq!([grant(0), grant(1)], [RATE, RATE / 2]);
 }

@@ -57,7 +57,7 @@ pub(crate) struct Arguments {
     profile: Option<String>,
     /// Also compare the users with known anomalies: the directory or the JSON of a hunt, or a file of published ones [default:
     /// the published ones of --profile, if there are any]
-    #[arg(long, value_name = "DIR|FILE")]
+    #[arg(long, value_name = "DIR|FILE", conflicts_with_all = ["no_users", "root"])]
     anomalies: Option<PathBuf>,
     /// Read a copy of /sys and /proc below this directory instead of this machine
     #[arg(long, value_name = "DIRECTORY")]
@@ -66,8 +66,7 @@ pub(crate) struct Arguments {
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let known = arguments.profile.as_deref().map(known).transpose()?;
-    let mut anomalies =
-        Anomalies::read(arguments.anomalies.as_deref(), arguments.profile.as_deref())?;
+    let anomalies = Anomalies::read(arguments.anomalies.as_deref(), arguments.profile.as_deref())?;
     let mut devices = Devices::open(arguments)?;
     let (send, interrupted) = channel();
     ctrlc::set_handler(move || {
@@ -89,7 +88,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         }
         let view = View::between(&devices.root, &before, &now, known.as_ref())
             .context("the steady clock did not advance")?;
-        let at_risk = match (&mut anomalies, &now.users) {
+        let at_risk = match (&anomalies, &now.users) {
             (Some(anomalies), Ok(users)) => Some(anomalies.of(users, &view)),
             _ => None,
         };

@@ -6,7 +6,7 @@ use anyhow::Result;
 use isolane_rdma_inventory::counters::Counter;
 use isolane_rdma_inventory::inventory::Inventory;
 use isolane_rdma_inventory::rdma::{QueuePairKind, QueuePairState};
-use isolane_rdma_inventory::watch::{User, View};
+use isolane_rdma_inventory::watch::View;
 use isolane_study_hunt::known::KnownSet;
 use isolane_study_hunt::monitor::Symptom;
 use isolane_study_hunt::running::{Risk, Seen, risks};
@@ -22,12 +22,10 @@ const PAUSES: [Counter; 3] = [
     Counter::PauseSentUs,
 ];
 
-/// What is known of the devices, and what was found out of it.
+/// What is known of the devices.
 pub(super) struct Anomalies {
     device: Space,
     set: KnownSet,
-    /// Answers for what was seen of a process: a search each, and processes change rarely.
-    answers: BTreeMap<Seen, Vec<Risk>>,
 }
 
 /// An anomaly that a process may be in.
@@ -55,33 +53,27 @@ impl Anomalies {
             }
             _ => Vec::new(),
         };
-        Ok(sets.into_iter().next().map(|(_, device, set)| Self {
-            device,
-            set,
-            answers: BTreeMap::new(),
-        }))
+        let first = sets.into_iter().next();
+        Ok(first.map(|(_, device, set)| Self { device, set }))
     }
 
     /// The anomalies that each user of a view may be in.
-    pub(super) fn of(&mut self, users: &Inventory, view: &View) -> Vec<AtRisk> {
+    pub(super) fn of(&self, users: &Inventory, view: &View) -> Vec<AtRisk> {
         let mut found = Vec::new();
         for user in &view.users {
-            let seen = seen(users, user);
-            let risks = self
-                .answers
-                .entry(seen)
-                .or_insert_with_key(|seen| risks(seen, &self.device, &self.set));
-            for risk in risks {
-                found.push(AtRisk {
-                    device: user.device.clone(),
-                    owner: user.owner.clone(),
-                    pid: user.pid,
-                    program: user.program.clone(),
-                    symptom: risk.symptom.name(),
-                    counter: counter(view, &user.device, risk.symptom),
-                    risk: risk.clone(),
-                });
-            }
+            let seen = seen(users, &user.device, user.pid);
+            let risks = seen
+                .iter()
+                .flat_map(|seen| risks(seen, &self.device, &self.set));
+            found.extend(risks.map(|risk| AtRisk {
+                device: user.device.clone(),
+                owner: user.owner.clone(),
+                pid: user.pid,
+                program: user.program.clone(),
+                symptom: risk.symptom.name(),
+                counter: counter(view, &user.device, risk.symptom),
+                risk,
+            }));
         }
         found.sort_by_key(|one| one.counter.is_none());
         found
@@ -97,40 +89,43 @@ fn counter(view: &View, device: &str, symptom: Symptom) -> Option<Counter> {
         .map(|sign| sign.counter)
 }
 
-/// What the kernel shows of a process.
-fn seen(users: &Inventory, user: &User) -> Seen {
+/// What the kernel shows of a process on a device, one for each transport. Queue pairs of other kinds (the driver's own,
+/// XRC) are of no workload of a hunt.
+fn seen(users: &Inventory, device: &str, pid: u32) -> Vec<Seen> {
     let pairs = users.queue_pairs.iter().filter(|pair| {
-        pair.device == user.device
-            && pair.holder.process() == Some(user.pid)
+        pair.device == device
+            && pair.holder.process() == Some(pid)
             && matches!(
                 pair.state,
                 QueuePairState::ReadyToSend | QueuePairState::SendQueueDrained
             )
     });
-    let mut seen = Seen::default();
+    let mut transports: BTreeMap<&'static str, u64> = BTreeMap::new();
     for pair in pairs {
-        seen.queue_pairs += 1;
         let transport = match pair.kind {
             QueuePairKind::ReliableConnection => "rc",
             QueuePairKind::UnreliableConnection => "uc",
             QueuePairKind::UnreliableDatagram => "ud",
             _ => continue,
         };
-        if !seen.transports.contains(&transport) {
-            seen.transports.push(transport);
-        }
+        *transports.entry(transport).or_default() += 1;
     }
-    let regions = users
-        .memory_regions
-        .iter()
-        .filter(|region| region.device == user.device && region.holder.process() == Some(user.pid));
-    let lengths: Vec<u64> = regions.map(|region| region.length_bytes).collect();
-    seen.regions = lengths.len() as u64;
-    seen.region_bytes = [
-        lengths.iter().copied().min().unwrap_or(0),
-        lengths.iter().copied().max().unwrap_or(0),
-    ];
-    seen
+    let regions = users.memory_regions.iter();
+    let lengths: Vec<u64> = regions
+        .filter(|region| region.device == device && region.holder.process() == Some(pid))
+        .map(|region| region.length_bytes)
+        .collect();
+    let [least, most] = [lengths.iter().min(), lengths.iter().max()];
+    let region_bytes = [least, most].map(|length| length.copied().unwrap_or(0));
+    let transports = transports.into_iter();
+    transports
+        .map(|(transport, queue_pairs)| Seen {
+            transport,
+            queue_pairs,
+            regions: lengths.len() as u64,
+            region_bytes,
+        })
+        .collect()
 }
 
 /// The anomalies as lines.
@@ -146,6 +141,7 @@ pub(super) fn text(found: &[AtRisk]) -> String {
         };
         let Risk {
             anomaly,
+            transport,
             holds,
             open,
             change,
@@ -153,14 +149,14 @@ pub(super) fn text(found: &[AtRisk]) -> String {
         } = &one.risk;
         let mut lines = vec![
             format!(
-                "{} {} (pid {}) on {}: anomaly {anomaly} ({}), {state}",
+                "{} {} (pid {}) on {}, {transport}: anomaly {anomaly} ({}), {state}",
                 one.owner, one.program, one.pid, one.device, one.symptom
             ),
             format!("  holds: {}", holds.join(", ")),
         ];
         if !open.is_empty() {
             let count = counted(open.len() as u64, "condition");
-            lines.push(format!("  not visible, {count}: {}", open.join(", ")));
+            lines.push(format!("  not decided, {count}: {}", open.join(", ")));
         }
         if let Some(way) = change {
             lines.push(format!(
@@ -174,4 +170,60 @@ pub(super) fn text(found: &[AtRisk]) -> String {
         }
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use isolane_rdma_inventory::rdma::{Holder, MemoryRegion, QueuePair};
+
+    fn pair(kind: QueuePairKind, state: QueuePairState) -> QueuePair {
+        QueuePair {
+            device: "rnic0".to_owned(),
+            port: Some(1),
+            number: 17,
+            remote_number: None,
+            kind,
+            state,
+            send_sequence: None,
+            receive_sequence: None,
+            path_migration: None,
+            protection_domain: None,
+            holder: Holder::Process(7),
+        }
+    }
+
+    #[test]
+    fn each_transport_counts_its_own_queue_pairs() {
+        use QueuePairKind::{Driver, ReliableConnection, UnreliableDatagram};
+        use QueuePairState::{Init, ReadyToSend};
+        let mut users = Inventory::default();
+        let many = vec![pair(ReliableConnection, ReadyToSend); 64];
+        users.queue_pairs.extend(many);
+        users.queue_pairs.extend([
+            pair(UnreliableDatagram, ReadyToSend),
+            pair(UnreliableDatagram, Init),
+            pair(Driver, ReadyToSend),
+        ]);
+        for length_bytes in [4096, 1 << 20] {
+            users.memory_regions.push(MemoryRegion {
+                device: "rnic0".to_owned(),
+                number: None,
+                length_bytes,
+                local_key: None,
+                remote_key: None,
+                protection_domain: None,
+                holder: Holder::Process(7),
+            });
+        }
+        let of = |transport, queue_pairs| Seen {
+            transport,
+            queue_pairs,
+            regions: 2,
+            region_bytes: [4096, 1 << 20],
+        };
+        assert_eq!(seen(&users, "rnic0", 7), [of("rc", 64), of("ud", 1)]);
+        assert_eq!(seen(&users, "rnic0", 8), []);
+        assert_eq!(seen(&users, "rnic1", 7), []);
+    }
 }
