@@ -16,7 +16,7 @@
 //!   left, the connection that holds most is shed.
 //! * **Shortage.** If the kernel has no descriptor or memory for a connection, one stranger is shed, and nothing is
 //!   accepted for [`PAUSE`]: the loop does not spin, and the listener stays. A program ends where an allocation fails, so
-//!   memory is tried before a connection is taken. The first failure of a series is reported.
+//!   the limits of memory are read before a connection is taken. The first failure of a series is reported.
 //! * **Counters.** Each service has a [`crate::tally::Tally`]; programs with metrics export all of them as
 //!   `isolane_listener_*`.
 //!

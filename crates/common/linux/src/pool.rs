@@ -11,9 +11,11 @@
 use crate::account::{Account, NoPlace, PlaceLimits, Places, Waiting, owner};
 use crate::stream::Stream;
 use crate::tally::{Refusal, Shed, Tally};
-use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::process::{Resource, getrlimit};
 use std::collections::BTreeMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The grace of a service whose exchanges are short: a newcomer has this long until the next one takes its place.
@@ -237,15 +239,35 @@ impl Pool {
     }
 }
 
-/// Whether the kernel gives the process so much memory more, besides a spare of 8 MiB.
+/// Whether the process's limits (`RLIMIT_DATA`, `RLIMIT_AS`) leave so much memory, besides a spare of 8 MiB. A trial by a mapping
+/// would take the spare from threads that start meanwhile. True where the kernel does not say how much the process has.
 pub fn has_memory(bytes: u64) -> bool {
-    let length = usize::try_from(bytes.saturating_add(SPARE_BYTES)).unwrap_or(usize::MAX);
-    let (flags, access) = (MapFlags::PRIVATE, ProtFlags::READ | ProtFlags::WRITE);
-    // SAFETY: a new mapping where the kernel has room; nothing uses it, and it is removed here.
-    unsafe {
-        let mapped = mmap_anonymous(std::ptr::null_mut(), length, access, flags);
-        mapped.is_ok_and(|start| munmap(start, length).is_ok())
-    }
+    /// Opened once: where no descriptor is left, memory is still known.
+    static USED: OnceLock<Option<File>> = OnceLock::new();
+    let file = USED.get_or_init(|| File::open("/proc/self/status").ok());
+    let mut text = [0; 4_096];
+    let used = file
+        .as_ref()
+        .and_then(|file| file.read_at(&mut text, 0).ok())
+        .and_then(|length| sizes(&text[..length]));
+    let Some(used) = used else { return true };
+    let needed = bytes.saturating_add(SPARE_BYTES);
+    let limits = [Resource::As, Resource::Data].map(getrlimit);
+    limits.iter().zip(used).all(|(limit, used)| {
+        let most = limit.current.unwrap_or(u64::MAX);
+        used.saturating_add(needed) <= most
+    })
+}
+
+/// Bytes of the address space, and of data, of `/proc/PID/status`.
+fn sizes(status: &[u8]) -> Option<[u64; 2]> {
+    let text = String::from_utf8_lossy(status);
+    let field = |name: &str| -> Option<u64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+        kib.checked_mul(1_024)
+    };
+    Some([field("VmSize:")?, field("VmData:")?])
 }
 
 impl Shared {

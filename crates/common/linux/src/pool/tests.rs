@@ -233,3 +233,12 @@ fn memory_is_summed_over_the_user_namespaces_of_a_user() {
     let shed = many.iter().filter(|one| one.is_hung_up()).count();
     assert_eq!((shed, honest.is_hung_up()), (1, false));
 }
+
+#[test]
+fn the_sizes_of_a_process_are_in_bytes() {
+    let status = b"Name:\tisolaned\nVmPeak:\t    9 kB\nVmSize:\t    8 kB\nVmData:\t    3 kB\n";
+    assert_eq!(sizes(status), Some([8_192, 3_072]));
+    assert_eq!(sizes(b"VmSize:\t    8 kB\n"), None);
+    let own = std::fs::read("/proc/self/status").unwrap();
+    assert!(sizes(&own).unwrap()[1] > 0);
+}
