@@ -216,7 +216,7 @@ fn weights_of_routed_containers_decide_too() {
     }
 }
 
-/// The bytes of the container with weight 2 and sixteen flows for each byte of the other one, the median of five seconds.
+/// The bytes of the container with weight 2 and sixteen flows for each byte of the other one, the median of five windows.
 fn ratio_of(routed: bool) -> Option<f64> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -255,8 +255,8 @@ fn ratio_of(routed: bool) -> Option<f64> {
         }
     };
     let card = NicOptions {
-        // Little enough that a busy machine keeps every queue full.
-        rate: BitRate::from_bps(100_000_000),
+        // Little enough that a busy machine keeps every queue full: the single flow's bytes in the card last 60 ms.
+        rate: BitRate::from_bps(50_000_000),
         discipline: Discipline::Weighted,
         interrupt: Duration::from_us(100),
         complete_checksums: false,
@@ -278,8 +278,8 @@ fn ratio_of(routed: bool) -> Option<f64> {
         let busy = flows.iter().filter(|flow| flow.sent_bytes > 200_000);
         busy.count() >= all as usize
     });
-    // The median: in one of the seconds the machine may stop the single flow's sender for longer than its queue lasts.
-    let mut ratios = [0; 5].map(|_| ratio_in_a_second(&mut nic));
+    // The median: in one of the windows the machine may stop the single flow's sender for longer than its queue lasts.
+    let mut ratios = [0; 5].map(|_| ratio_in_a_window(&mut nic));
     ratios.sort_by(f64::total_cmp);
     drop(senders);
     drop(servers);
@@ -287,9 +287,10 @@ fn ratio_of(routed: bool) -> Option<f64> {
     Some(ratios[2])
 }
 
-fn ratio_in_a_second(nic: &mut Nic) -> f64 {
+/// A segment is a sixtieth of what the single flow sends in a window.
+fn ratio_in_a_window(nic: &mut Nic) -> f64 {
     nic.record().expect("the card runs");
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    std::thread::sleep(std::time::Duration::from_secs(2));
     let (record, _) = nic.recorded().expect("the card runs").expect("it recorded");
     let flows = record.bulk(17);
     assert_eq!(flows.len(), 17, "every flow sends");
