@@ -7,6 +7,7 @@
 use crate::support;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// The exit code, and both outputs.
@@ -81,7 +82,10 @@ struct Pair {
 
 impl Pair {
     fn new() -> Result<Self, String> {
-        let name = |end| format!("isolane-nic-{end}-{}", std::process::id());
+        // Tests of one process run side by side.
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let (process, number) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = |end| format!("isolane-nic-{end}-{process}-{number}");
         let pair = Self {
             sender: name("s"),
             receiver: name("r"),
