@@ -34,8 +34,9 @@ const CLOSING: Duration = Duration::from_secs(30);
 const OBSERVED: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(200));
 /// Connections to a service that gets no descriptor or memory.
 const NEWCOMERS: usize = 16;
-/// What counts against a limit of memory without being used, bytes: the listener's spare, and stacks that the C library keeps
-/// of threads that have ended.
+/// What counts against a limit of memory without being used, bytes: the listener's spare, and stacks, also those that the C
+/// library keeps of threads that have ended. Measured at the port for peers: 109 stacks of 256 KiB for 93 threads, while the
+/// used memory had grown by 14 MB.
 const UNUSED_BYTES: u64 = 40 << 20;
 /// Open descriptors that a service may have in addition to those before an attack: of its latest honest requests.
 pub const MORE_DESCRIPTORS: usize = 4;
