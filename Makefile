@@ -75,10 +75,10 @@ else
 	@ISOLANE_KILLS=$(or $(KILLS),10000) $(CARGO) test --locked --package isolane-tools-abuse --test it -- --nocapture --exact kills::$(PROGRAM)
 endif
 
-fuzz: need-cargo ## fuzz every decoder under libFuzzer for MINUTES=5 in all; TARGET=NAME fuzzes one (needs a C++ compiler)
+fuzz: need-cargo ## fuzz the decoders under libFuzzer for MINUTES=5 in all; TARGET=NAME fuzzes one (needs a C++ compiler)
 	@.ci/fuzz $(or $(MINUTES),5) $(TARGET)
 
-fuzz-python: need-cargo ## fuzz every decoder of the Python package under atheris for MINUTES=5 in all; TARGET=NAME fuzzes one
+fuzz-python: need-cargo ## fuzz the decoders of the Python package under atheris for MINUTES=5 in all; TARGET=NAME fuzzes one
 	@.ci/fuzz-python $(or $(MINUTES),5) $(TARGET)
 
 miri: need-cargo ## run tests of sessions, of the preload library and of the C interface under Miri (needs the nightly toolchain with miri and rust-src)

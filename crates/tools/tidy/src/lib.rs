@@ -21,7 +21,7 @@ pub mod finding;
 pub mod layers;
 mod mask;
 mod modules;
-mod promises;
+pub mod promises;
 mod room;
 mod rooms;
 pub mod sources;

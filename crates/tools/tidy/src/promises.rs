@@ -1,7 +1,8 @@
 //! Every guarantee of the threat model has a test that exists.
 //!
-//! Method: in each row of the table under `## Guarantees`, the last column names tests in code spans: functions, and files with
-//! tests. A function must be defined somewhere in the tree, a file must hold a test, and a row must name one of either.
+//! Method: in each row of the table under `## Guarantees`, the last column names tests in code spans: functions of Rust, Python
+//! and Go, and files with tests, proofs of the lab and scripts of `make test` among them. A function must be defined somewhere
+//! in the tree, a file must hold a test, and a row must name one of either.
 //! Limits: whether the test shows the guarantee is for the reviewer to say.
 
 use crate::finding::{Finding, Rule};
@@ -11,7 +12,7 @@ use std::collections::BTreeSet;
 const PATH: &str = "docs/internals/threat-model.md";
 
 /// The rule over the threat model, where there is one.
-pub(crate) fn check(tree: &Tree) -> Vec<Finding> {
+pub fn check(tree: &Tree) -> Vec<Finding> {
     let Some(text) = tree.text(PATH) else {
         return Vec::new();
     };
@@ -56,6 +57,7 @@ fn tests(tree: &Tree) -> BTreeSet<&str> {
         let [attribute, define] = match path.rsplit('.').next() {
             Some("rs") => ["#[test]", "fn "],
             Some("py") => ["", "def test_"],
+            Some("go") => ["", "func Test"],
             _ => continue,
         };
         let mut is_test = attribute.is_empty();
@@ -74,13 +76,21 @@ fn tests(tree: &Tree) -> BTreeSet<&str> {
 /// Whether `span` names a test, a file with tests, or a folder.
 fn is_there(tree: &Tree, tests: &BTreeSet<&str>, span: &str) -> bool {
     if !span.contains('/') {
-        let name = span.strip_prefix("test_").unwrap_or(span);
-        return tests.contains(name);
+        let prefixes = ["test_", "Test"];
+        let name = prefixes.iter().find_map(|prefix| span.strip_prefix(prefix));
+        return tests.contains(name.unwrap_or(span));
     }
-    let holds_test = |text: &str| text.contains("#[test]") || text.contains("def test_");
+    let marks = ["#[test]", "def test_", "func Test", "fn main()"];
+    let holds_test = |path: &str, text: &str| {
+        let is_script = path.starts_with("lab/proofs/") || path.starts_with(".ci/");
+        // A test without a harness has a `main`.
+        is_script
+            || path.contains("/tests/") && text.contains(marks[3])
+            || marks[..3].iter().any(|mark| text.contains(mark))
+    };
     let suffix = format!("/{span}");
     let mut files = tree.files();
-    files.any(|(path, text)| (path == span || path.ends_with(&suffix)) && holds_test(text))
+    files.any(|(path, text)| (path == span || path.ends_with(&suffix)) && holds_test(path, text))
         || tree.has(span) && tree.text(span).is_none()
 }
 
@@ -96,6 +106,9 @@ mod tests {
             (PATH, &model),
             ("a/src/b.rs", "#[test]\nfn it_holds() {}\nfn helper() {}\n"),
             ("python/tests/test_c.py", "def test_it_holds_too(x):\n"),
+            ("go/d_test.go", "func TestItHolds(t *testing.T) {\n"),
+            ("a/tests/e.rs", "fn main() {}\n"),
+            ("lab/proofs/f", "#!/usr/bin/env python3\n"),
         ]);
         let found = check(&tree);
         found.into_iter().map(|finding| finding.message).collect()
@@ -108,6 +121,7 @@ mod tests {
             "| x | `a/src/b.rs`: `it_holds` |",
             "| x | `src/b.rs` |",
             "| x | `a/src`: `it_holds` |",
+            "| x | `TestItHolds`, `go/d_test.go`, `a/tests/e.rs`, `lab/proofs/f` |",
         ] {
             assert_eq!(findings(row), [""; 0], "{row}");
         }

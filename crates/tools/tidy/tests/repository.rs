@@ -2,7 +2,7 @@
 
 use isolane_tools_tidy::finding::Finding;
 use isolane_tools_tidy::tree::Tree;
-use isolane_tools_tidy::{callers, circles, documents, layers, sources};
+use isolane_tools_tidy::{callers, circles, documents, layers, promises, sources};
 use std::path::Path;
 
 fn repository() -> Tree {
@@ -50,4 +50,9 @@ fn every_module_has_a_caller() {
 #[test]
 fn documents_name_only_what_exists() {
     assert_none(documents::check(&repository()));
+}
+
+#[test]
+fn every_guarantee_names_a_test() {
+    assert_none(promises::check(&repository()));
 }

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -67,12 +68,21 @@ func kill(t *testing.T, program *exec.Cmd) {
 	}
 }
 
+// settle writes the program's settings.
+func settle(t *testing.T, folder string) {
+	t.Helper()
+	settings := "mtu_bytes = 1000\n[[class]]\nname = \"high\"\ndscp = 46\ntarget_per_mtu = \"1s\"\npercentile = 99\n[[class]]\nname = \"low\"\ndscp = 8\n"
+	if err := os.WriteFile(filepath.Join(folder, "rpc.toml"), []byte(settings), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // request marks one request over a stream of its own, as Envoy does.
-func request(client proc.ExternalProcessorClient) error {
+func request(client proc.ExternalProcessorClient, options ...grpc.CallOption) error {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	ctx = metadata.AppendToOutgoingContext(ctx, isolaneenvoy.DestinationKey, "storage")
-	stream, err := client.Process(ctx)
+	stream, err := client.Process(ctx, options...)
 	if err != nil {
 		return err
 	}
@@ -86,13 +96,34 @@ func request(client proc.ExternalProcessorClient) error {
 	return err
 }
 
+// Goal: silent connections, more than there are places, keep a proxy out for no longer than one of them may be silent.
+func TestSilentConnectionsKeepNoProxyOut(t *testing.T) {
+	folder := t.TempDir()
+	settle(t, folder)
+	_, said := start(t, folder)
+	<-said
+	path := filepath.Join(folder, "socket")
+	for range connections + 16 {
+		conn, err := net.Dial("unix", path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+	}
+	proxy, err := grpc.NewClient("unix:"+path, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer proxy.Close()
+	if err := request(proc.NewExternalProcessorClient(proxy), grpc.WaitForReady(true)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Goal: after each kill a proxy's stream ends, and the next program serves at the same socket.
 func TestKillsOfTheProgram(t *testing.T) {
 	folder := t.TempDir()
-	settings := "mtu_bytes = 1000\n[[class]]\nname = \"high\"\ndscp = 46\ntarget_per_mtu = \"1s\"\npercentile = 99\n[[class]]\nname = \"low\"\ndscp = 8\n"
-	if err := os.WriteFile(filepath.Join(folder, "rpc.toml"), []byte(settings), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	settle(t, folder)
 	kills, starting := 16, 0
 	if text := os.Getenv("ISOLANE_KILLS"); text != "" {
 		number, err := strconv.Atoi(text)

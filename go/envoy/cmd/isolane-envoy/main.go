@@ -10,11 +10,26 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+	"time"
 
+	"golang.org/x/net/netutil"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/keepalive"
 
 	"isolane.dev/isolane/go/envoy"
 	"isolane.dev/isolane/go/isolane"
+)
+
+// Limits for whoever reaches the socket. Envoy has a connection for each of its worker threads, and a stream for each request
+// that it has not answered yet.
+const (
+	connections   = 256
+	streams       = 10_000
+	messageBytes  = 1 << 20
+	headerBytes   = 1 << 20
+	firstPatience = 5 * time.Second
+	idle          = 5 * time.Minute
+	probe         = 30 * time.Second
 )
 
 func main() {
@@ -74,7 +89,13 @@ func run(listen, settings string, config isolane.Config) error {
 	if err != nil {
 		return err
 	}
-	server := grpc.NewServer()
+	server := grpc.NewServer(
+		grpc.ConnectionTimeout(firstPatience),
+		grpc.MaxConcurrentStreams(streams),
+		grpc.MaxRecvMsgSize(messageBytes),
+		grpc.MaxHeaderListSize(headerBytes),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: idle, Time: probe, Timeout: probe}),
+	)
 	isolaneenvoy.New(admission).Register(server)
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM)
@@ -90,7 +111,7 @@ func run(listen, settings string, config isolane.Config) error {
 		}
 	}()
 	fmt.Printf("isolane-envoy: serving on %s\n", listener.Addr())
-	return server.Serve(listener)
+	return server.Serve(netutil.LimitListener(listener, connections))
 }
 
 func reload(admission *isolane.Admission, settings string) error {
