@@ -54,7 +54,7 @@ def test_a_move_is_compared_with_as_long_a_stretch_before_it() -> None:
 
 
 def newcomers(alone: float | None, beside: float | None) -> together.Newcomers:
-    found = together.Newcomers("a", "b", "c", 0.1, ["a", "b"], ["c"], "refused, it would with 3", "c is admitted")
+    found = together.Newcomers("a", "b", "c", 0.1, ["a", "b"], ["c"], "refused, it would fit with 3", "c is admitted")
     found.alone_ms, found.beside_ms = {"a": alone}, {"a": beside}
     found.planned_ms, found.limits_ms = {"a": 20.0}, {"a": 200.0}
     return found

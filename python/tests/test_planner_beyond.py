@@ -48,14 +48,14 @@ def test_of_two_queries_the_second_is_refused_with_remedies(
     joint = json.loads(said.out)
     assert [plan["query"] for plan in joint["plans"]] == ["first"]
     assert joint["refused"][0]["query"] == "second" and joint["refused"][0]["remedies"]
-    assert "second: does not fit beside first; it would with" in said.err
+    assert "second: does not fit beside first; it would fit with" in said.err
     assert run(folder, *both) == 1
     assert "first: admitted" in capsys.readouterr().out
     out = folder / "plans"
     assert run(folder, *both, "--running", "second", "--out", str(out), "--report", str(out), "--quiet") == 1
     assert sorted(each.name for each in out.iterdir()) == ["index.html", "second.html", "second.json"]
     page = (out / "index.html").read_text(encoding="utf-8")
-    for part in ("a query is rejected", '<a href="second.html">second</a> (running)', "it would with", "device-&gt;cloud", " of 400 ms"):
+    for part in ("a query is rejected", '<a href="second.html">second</a> (running)', "it would fit with", "device-&gt;cloud", " of 400 ms"):
         assert part in page, part
 
 

@@ -268,7 +268,7 @@ def test_the_page_of_several_queries_in_a_browser(window: browser.Browser, tmp_p
     loads = (Load("device-edge", "cores", 0.3), Load("mec", "gpus", 0.4), Load("cloud", "cores", 0.0))
     joint = JointPlan((first,), {"traffic": plan()}, (), loads, exact=False)
     other = dataclasses.replace(QUERY, name="<script>second")
-    said = {"<script>second": "does not fit beside traffic; it would with 26 Mbit/s instead of 14"}
+    said = {"<script>second": "does not fit beside traffic; it would fit with 26 Mbit/s instead of 14"}
     page = overview.render(joint, {"traffic": QUERY, other.name: other}, said, ("traffic",))
     assert "<script>second" not in page and page.index("mec") < page.index(">device-edge<")
     file = tmp_path / "index.html"

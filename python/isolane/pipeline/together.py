@@ -73,7 +73,7 @@ class Newcomers:
         fits = self.admitted == [self.first, self.second] and self.third in self.refused
         found = [
             _answer(fits, f"with {100 * self.part:.2g} % of the links and the device's cores {self.second} fits beside {self.first}, {self.third} is {self.said}"),
-            _answer("it would with" in self.said, f"{self.third} gets the changes that would admit it"),
+            _answer("it would fit with" in self.said, f"{self.third} gets the changes that would admit it"),
             _answer(bool(self.preempted), f"with a higher priority and --preempt: {self.preempted or 'nothing changes'}"),
             _answer(self.lost == 0, f"two queries at once: every item has a fate ({self.lost} without)"),
         ]

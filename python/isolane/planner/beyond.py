@@ -103,7 +103,7 @@ def document(joint: multi.JointPlan, bodies: dict[str, dict[str, Any]]) -> dict[
 
 def sentence(refused: multi.Refusal) -> str:
     """Why, and what would help."""
-    return refused.reason + would(refused.remedies)
+    return refused.reason + would("fit", refused.remedies)
 
 
 def as_text(joint: multi.JointPlan) -> str:

@@ -393,12 +393,12 @@ class Unmet:
 
     def sentence(self) -> str:
         """All of it."""
-        return f"the best plan found {' and '.join(self.missed)}; {self.possible}{would(self.remedies)}"
+        return f"the best plan found {' and '.join(self.missed)}; {self.possible}{would("meet all", self.remedies)}"
 
 
-def would(remedies: Sequence[str]) -> str:
-    """The end of a sentence that says what does not fit."""
-    return f"; it would with {', or '.join(remedies)}" if remedies else ""
+def would(verb: str, remedies: Sequence[str]) -> str:
+    """The end of a sentence that says what a plan does not do."""
+    return f"; it would {verb} with {', or '.join(remedies)}" if remedies else ""
 
 
 def check_query(query: Query) -> None:

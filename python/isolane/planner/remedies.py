@@ -1,6 +1,6 @@
 """What would let a query in that does not fit: the least of each single change, of tiers, links and the query itself.
 
-Problem: "it does not fit" is half an answer; "it would with 9.4 Mbit/s instead of 3.1" is the other half. Units: those of the tiers'
+Problem: "it does not fit" is half an answer; "it would fit with 9.4 Mbit/s instead of 3.1" is the other half. Units: those of the tiers'
 file; factors have none. Method: a `Change` makes one thing better by a factor; the least factor is found by bisection with whatever
 says that it fits: for queries that share tiers the joint search (`multi`), for one query alone the planner's own estimates of all
 launches that are known, where launches that do not fit even with `FACTOR_MAX` are left out at once.

@@ -11,7 +11,7 @@ pub enum SoftNicError {
     #[error("{0}")]
     Machine(String),
     /// A program of the testbed ended early or sent invalid output.
-    #[error("`{program}` {problem}; its last words: {words}")]
+    #[error("`{program}` {problem}; it wrote last: {words}")]
     Program {
         program: String,
         problem: String,

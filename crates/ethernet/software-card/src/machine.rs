@@ -119,7 +119,7 @@ struct Bed {
     _directory: Directory,
     _pair: Pair,
     began: Option<(String, u64)>,
-    /// The run whose pings and last words are to come.
+    /// The run whose pings and last lines are to come.
     measured: Option<NicResult>,
 }
 

@@ -103,7 +103,7 @@ impl Program {
         self.child.id()
     }
 
-    /// An error if it has ended. Fails if it has ended, with its last words.
+    /// An error if it has ended. Fails if it has ended, with what it wrote last.
     pub fn must_run(&mut self) -> Result<(), SoftNicError> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),

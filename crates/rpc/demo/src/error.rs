@@ -11,7 +11,7 @@ pub enum LabError {
     #[error("{0}")]
     Machine(String),
     /// A program of the lab ended early or sent an invalid document.
-    #[error("the {language} {role} {problem}; its last words: {words}")]
+    #[error("the {language} {role} {problem}; it wrote last: {words}")]
     Program {
         language: &'static str,
         role: &'static str,

@@ -221,7 +221,7 @@ fn mistakes_end_with_2_and_their_line() {
         (
             "load = 0.8",
             "load = 1.8",
-            "load 1.8 is not above 0 and at most 1",
+            "the load (mu), 1.8 line rates, is not above 0",
         ),
         (
             "class = \"high\"",

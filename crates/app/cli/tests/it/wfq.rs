@@ -45,9 +45,9 @@ fn what_cannot_be_computed_is_refused_with_the_arithmetic() {
     for (arguments, part) in [
         (&[][..], "or --weights W:W:..."),
         (&["--phi", "0"], "weight 0 of class 0"),
-        (&["--phi", "4", "--mu", "1.2"], "load 1.2"),
-        (&["--phi", "4", "--mu", "-1"], "load -1"),
-        (&["--phi", "4", "--rho", "0.9"], "burst 0.9"),
+        (&["--phi", "4", "--mu", "1.2"], "(mu), 1.2 line rates"),
+        (&["--phi", "4", "--mu", "-1"], "(mu), -1 line rates"),
+        (&["--phi", "4", "--rho", "0.9"], "(rho), 0.9 line rates"),
         (&["--phi", "4", "--share", "1.5"], "--share 1.5"),
         (&["--weights", "8:x:1"], "\"x\" is not a finite number"),
         (&["--weights", "inf:1"], "\"inf\" is not a finite number"),

@@ -30,15 +30,15 @@ pub struct Arrivals {
 #[allow(missing_docs, reason = "each message says it")]
 pub enum QueueingError {
     #[error(
-        "load {0} is not above 0 and at most 1: a line carries at most its rate, and above it queues grow from period to period; lower the load"
+        "the load (mu), {0} line rates, is not above 0 and at most 1: a line carries at most its rate, and above it queues grow from period to period; lower the load"
     )]
     Load(f64),
     #[error(
-        "burst {0} is not above 1: traffic that never exceeds the line rate does not queue; give the highest rate of a burst in line rates"
+        "the rate of a burst (rho), {0} line rates, is not above 1: traffic that never exceeds the line rate does not queue; give the highest rate of a burst"
     )]
     Burst(f64),
     #[error(
-        "load {load} exceeds burst {burst}: the average of a period cannot be above its highest rate"
+        "the load (mu) {load} exceeds the rate of a burst (rho) {burst}: the average of a period cannot be above its highest rate"
     )]
     LoadAboveBurst { load: f64, burst: f64 },
     #[error(

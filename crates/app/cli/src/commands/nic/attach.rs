@@ -227,7 +227,7 @@ fn stop_flag() -> Result<Arc<AtomicBool>> {
     Ok(stopped)
 }
 
-/// The most that is read of a controller's last words, bytes.
+/// The most that is read of what a controller wrote last, bytes.
 const LOG_MAX: u64 = 64 << 10;
 
 /// Starts the controller and waits until it says that it runs.
