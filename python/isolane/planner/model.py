@@ -393,7 +393,7 @@ class Unmet:
 
     def sentence(self) -> str:
         """All of it."""
-        return f"the best plan found {' and '.join(self.missed)}; {self.possible}{would("meet all", self.remedies)}"
+        return f"the best plan found {' and '.join(self.missed)}; {self.possible}{would('meet all', self.remedies)}"
 
 
 def would(verb: str, remedies: Sequence[str]) -> str:
