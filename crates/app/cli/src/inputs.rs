@@ -211,14 +211,14 @@ pub(crate) fn policy(name: &str) -> Result<PolicySpec> {
         StackError::UnknownPart { part } => match policy_kinds::elsewhere(&part, Kind::Rdma) {
             Some(kinds) => bad(format!("policy {part}: {kinds}")),
             None if name.eq_ignore_ascii_case(ALL) => {
-                bad(format!("policy {name}: is unknown; did you mean {ALL}?"))
+                bad(format!("policy {name}: unknown; did you mean {ALL}?"))
             }
             None => {
                 let stacks = stack::ALL.iter().copied().filter(|name| name.contains('+'));
                 let known = suggestion(&part, stack::part_names().chain(stacks));
                 bad(match part == name {
-                    true => format!("policy {name}: is unknown{known}"),
-                    false => format!("policy {name}: {part:?} is unknown{known}"),
+                    true => format!("policy {name}: unknown{known}"),
+                    false => format!("policy {name}: {part:?}: unknown{known}"),
                 })
             }
         },

@@ -268,6 +268,16 @@ impl<'a> Bench<'a> {
             .map(|(_, measured)| measured)
     }
 
+    /// Whether the same resource ran out at `one` and at `other`, which were run. Only runs beside a victim say which one did.
+    pub fn same_resource(&self, one: &Point, other: &Point) -> bool {
+        let resource = |point| {
+            let beside = self.recall(point)?.beside.as_ref()?;
+            // The resource is what follows the words about a largest change.
+            beside.exhausted.as_deref()?.rsplit(": ").next()
+        };
+        resource(one) == resource(other)
+    }
+
     /// Judges one experiment.
     pub fn judge(&self, point: &Point, measured: &Measured) -> Judgement {
         self.rule.judge(point, measured)

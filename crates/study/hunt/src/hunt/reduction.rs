@@ -107,7 +107,7 @@ impl Run<'_> {
                 return Err(Box::new((anomaly, stop)));
             }
         };
-        if let Some(index) = self.same_conditions(&set, &mild) {
+        if let Some(index) = self.same_conditions(bench, &set, &mild) {
             let old = self.result.anomalies[index].set.as_ref();
             let old = old.expect("only reduced ones have conditions");
             let region = widened(&old.region, &set.witness);
@@ -138,7 +138,7 @@ impl Run<'_> {
     }
 
     /// The anomaly whose conditions are on the same features as those of `set`, on the same sides of the mild workload.
-    fn same_conditions(&self, set: &FeatureSet, mild: &Point) -> Option<usize> {
+    fn same_conditions(&self, bench: &Bench<'_>, set: &FeatureSet, mild: &Point) -> Option<usize> {
         let mut all = self.result.anomalies.iter();
         all.position(|known| {
             let Some(old) = &known.set else {
@@ -150,6 +150,7 @@ impl Run<'_> {
                 None => feature.of(point).cmp(&feature.of(mild)) as i64,
             };
             old.symptom == set.symptom
+                && bench.same_resource(&old.witness, &set.witness)
                 && keys(old) == keys(set)
                 && keys(set).into_iter().all(|feature| {
                     feature == Feature::Service

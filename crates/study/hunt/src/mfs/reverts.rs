@@ -109,7 +109,8 @@ impl Reverts<'_, '_> {
         }
         let measured = self.bench.measure(&[(point.clone(), FIRST_REPEAT)])?;
         let symptom = self.bench.judge(point, &measured[0]).symptom;
-        Ok(symptom == Some(self.start.symptom))
+        let same = self.bench.same_resource(self.start.point, point);
+        Ok(symptom == Some(self.start.symptom) && same)
     }
 
     /// Makes every factor mild where the symptom stays.

@@ -6,6 +6,7 @@
 //! the workload is the known anomaly, whose region then takes in the projection. What is left of the workload without
 //! those features is run once, since a second anomaly may hide behind the first. A projection outside of the known region may
 //! show an anomaly that needs fewer features: each factor of it is taken back once, and where the symptom stays, it is one.
+//! Attacks on a victim are the same only if the same resource ran out.
 //! Limits: single runs; the two known anomalies that share most with the workload are tried. Source: ours; deduplication by
 //! signature is what fuzzers do.
 
@@ -44,6 +45,9 @@ pub fn triage(
     let usual = space.mild_beside(mild, point);
     for index in candidates((point, symptom), (mild, &usual), known) {
         let set = known[index].expect("candidates have conditions");
+        if !bench.same_resource(point, &set.witness) {
+            continue;
+        }
         let named = || {
             let all = set.region.features.keys().copied();
             all.filter(|&feature| feature != Feature::Service)
@@ -51,7 +55,7 @@ pub fn triage(
         let Some(projected) = space.projected(point, mild, named()) else {
             continue;
         };
-        if seen(bench, &projected)? != Some(symptom) {
+        if seen(bench, &projected)? != Some(symptom) || !bench.same_resource(point, &projected) {
             continue;
         }
         if border
@@ -97,6 +101,7 @@ fn simpler(
         if *mild != next
             && !sets.any(|set| set.region.has(&next))
             && seen(bench, &next)? == Some(symptom)
+            && bench.same_resource(point, &next)
         {
             return Ok(Some(next));
         }

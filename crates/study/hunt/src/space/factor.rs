@@ -53,6 +53,12 @@ pub const VARIED: [Factor; 10] = [
     Factor::Pattern,
 ];
 
+/// What only attackers of a victim vary: verbs in place of data, and receives that are missing.
+const OF_ATTACKERS: [Factor; 2] = [
+    Factor::One(Feature::Control),
+    Factor::One(Feature::Receives),
+];
+
 /// The second kind of traffic, which comes and goes as a whole.
 pub(crate) const SECOND: Factor = Factor::One(Feature::Second);
 
@@ -73,8 +79,10 @@ const SECOND_FACTORS_MAX: u64 = 3;
 
 /// What a reduction takes back, in this order: what many factors hide behind first, both of a kind before each alone, and queue
 /// pairs before the depth that they limit.
-pub const REVERTED: [Factor; 15] = [
+pub const REVERTED: [Factor; 17] = [
     SECOND,
+    Factor::One(Feature::Control),
+    Factor::One(Feature::Receives),
     Factor::One(Feature::MemoryA),
     Factor::One(Feature::MemoryB),
     Factor::One(Feature::Direction),
@@ -140,7 +148,7 @@ impl Factor {
     /// Whether `point` differs from `mild` in it; a pair of features only where both differ.
     pub fn deviates(self, point: &Point, mild: &Point) -> bool {
         match self {
-            Self::Pattern => point.requests != mild.requests,
+            Self::Pattern => Feature::Largest.is_active(point) && point.requests != mild.requests,
             // A longer region that holds a longer element is no deviation of its own.
             Self::One(Feature::RegionBytes) => {
                 let needed = holding(point).max(mild.region_bytes);
@@ -166,6 +174,11 @@ impl Space {
     /// What a search of this space varies, topology first.
     pub(crate) fn varied(&self) -> Vec<Factor> {
         let mut all = VARIED.to_vec();
+        let attackers = OF_ATTACKERS.into_iter().filter(|factor| {
+            let mut features = factor.features().iter();
+            features.all(|&feature| self.allowed(feature).grid().len() > 1)
+        });
+        all.extend(attackers);
         all.extend(self.has_two_kinds().then_some(SECOND));
         all
     }

@@ -20,6 +20,12 @@ pub(crate) fn read(given: &Path) -> Result<HuntResult> {
             given.display()
         )));
     }
+    if !given.exists() {
+        bail!(bad(format!(
+            "{}: does not exist; give the folder of `isolane hunt --report`, or the hunt.json in it",
+            given.display()
+        )));
+    }
     if given.is_dir() && !within.exists() {
         bail!(bad(format!(
             "{}: has no {}; give the folder of `isolane hunt --report`",

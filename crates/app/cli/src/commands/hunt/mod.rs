@@ -42,10 +42,8 @@ use std::sync::atomic::AtomicBool;
 const RESULT_NAME: &str = "hunt.json";
 /// Steps of the progress bar.
 const STEPS: f64 = 1_000.0;
-/// What searches a device unless the user names another: the best on planted devices (docs/internals/hunt-figures.md).
-const DEVICE_SEARCHER: &str = "factors";
-/// What searches the attackers of a victim, whose control verbs are no factors.
-const VICTIM_SEARCHER: &str = "anneal";
+/// What searches unless the user names another: the best on planted devices (docs/internals/hunt-figures.md).
+const SEARCHER: &str = "factors";
 
 /// Arguments of `isolane hunt`.
 #[derive(Debug, clap::Args)]
@@ -83,9 +81,10 @@ pub(crate) struct Arguments {
     /// Experiments, like 2000, or time that they would take on real hardware, like 10h, 30m or 90s
     #[arg(allow_hyphen_values = true, long, default_value = "2000", value_parser = budget)]
     budget: Budget,
-    /// How to search: anneal is the paper's, factors and screen are ours [default: factors; with --victim anneal]
-    #[arg(long, value_name = "NAME", value_parser = clap::builder::PossibleValuesParser::new(NAMES))]
-    searcher: Option<String>,
+    /// How to search: anneal is the paper's, factors and screen are ours
+    #[arg(long, value_name = "NAME", default_value = SEARCHER)]
+    #[arg(value_parser = clap::builder::PossibleValuesParser::new(NAMES))]
+    searcher: String,
     /// Counters to follow: perf, diag, occupancy, or names of counters [default: diag, of a victim what it kept and diag]
     #[arg(
         long,
@@ -133,15 +132,6 @@ enum Other {
     Speed(speed::Arguments),
 }
 
-/// How `arguments` want to search.
-fn searcher(arguments: &Arguments) -> &str {
-    match (&arguments.searcher, &arguments.victim) {
-        (Some(name), _) => name,
-        (None, Some(_)) => VICTIM_SEARCHER,
-        (None, None) => DEVICE_SEARCHER,
-    }
-}
-
 /// A budget: a count, or a time with a unit.
 fn budget(text: &str) -> Result<Budget, String> {
     let form =
@@ -170,17 +160,17 @@ fn budget(text: &str) -> Result<Budget, String> {
     }
 }
 
-/// What a hunt of `budget` does besides, where it ends before the search begins.
+/// What is said of a `budget` that ends before the search begins.
 fn too_small(budget: Budget) -> Option<String> {
     let least = RANKING_POINTS as f64 * MODELLED_LEAST_S;
-    let small = match budget {
-        Budget::Experiments(most) => most < RANKING_POINTS as u64,
-        Budget::ModelledSeconds(most) => most < least,
+    let (small, given) = match budget {
+        Budget::Experiments(most) => (most <= RANKING_POINTS as u64, most.to_string()),
+        Budget::ModelledSeconds(most) => (most <= least, format!("{most} s")),
     };
     small.then(|| {
         format!(
-            "--budget is less than the {RANKING_POINTS} random workloads that every hunt begins with ({least:.0} s or \
-             more on real hardware); they are run all the same, and nothing is searched"
+            "--budget {given}: no search follows the {RANKING_POINTS} random workloads at the start of every hunt, which take \
+             {least:.0} s or more on real hardware and run in any case; to search, give more, like --budget 500"
         )
     })
 }
@@ -266,7 +256,7 @@ fn search(arguments: &Arguments, place: &Place, cancel: &Arc<AtomicBool>) -> Res
             &space,
             &Settings {
                 seed: arguments.seed,
-                searcher: searcher(arguments).to_owned(),
+                searcher: arguments.searcher.clone(),
                 counters,
                 reduces: true,
                 stages: Stages::default(),
@@ -380,7 +370,7 @@ fn settings(arguments: &Arguments, place: &Place, restriction: &str) -> String {
             "--target {}",
             target.unwrap_or_else(|| format!("sim:{}", place.profile_name))
         ),
-        format!("--searcher {}", searcher(arguments)),
+        format!("--searcher {}", arguments.searcher),
         format!("--counters {}", asked_counters(arguments).join(",")),
         format!("--seed {}", arguments.seed),
         format!("profile {}", hash(&device)),
@@ -496,8 +486,13 @@ mod tests {
 
     #[test]
     fn budgets_that_end_before_the_search_are_remarked_on() {
-        for (text, small) in [("9", true), ("10", false), ("1s", true), ("200s", false)] {
-            assert_eq!(too_small(budget(text).unwrap()).is_some(), small, "{text}");
+        for text in ["11", "201s"] {
+            assert_eq!(too_small(budget(text).unwrap()), None);
+        }
+        for (text, given) in [("10", "--budget 10:"), ("1m", "--budget 60 s:")] {
+            let remark = too_small(budget(text).unwrap()).unwrap();
+            assert!(remark.starts_with(given), "{remark}");
+            assert!(remark.ends_with("give more, like --budget 500"), "{remark}");
         }
     }
 
