@@ -208,4 +208,56 @@ mod tests {
         let (_, holds) = found.iter().find(|(name, _)| name == "2a").unwrap();
         assert!(holds.contains(&"queue_pairs >= 16".to_owned()), "{holds:?}");
     }
+
+    /// Of each feature, the largest value is a condition beside one that is visible, and the application has it.
+    #[test]
+    fn each_condition_that_is_not_visible_is_open() {
+        let device = Space::of(&profile("cx6-200g-roce"));
+        let most = |feature: Feature| *device.allowed(feature).grid().last().unwrap();
+        let application = Seen {
+            transport: "ud",
+            queue_pairs: most(Feature::QueuePairs),
+            regions: most(Feature::Regions),
+            region_bytes: [most(Feature::RegionBytes); 2],
+        };
+        let mut visible = Vec::new();
+        for feature in Feature::ALL.into_iter().filter(|f| !f.is_of_second()) {
+            if device.allowed(feature).grid().len() < 2 {
+                continue;
+            }
+            let value = match feature.names() {
+                Some(names) => format!("{:?}", names[most(feature) as usize]),
+                None => most(feature).to_string(),
+            };
+            let other = match feature {
+                Feature::QueuePairs => "regions = [16, 200000]",
+                _ => "queue_pairs = [16, 20000]",
+            };
+            let text = format!(
+                "profile = \"cx6-200g-roce\"\nsource = \"test\"\n[[anomaly]]\nname = \"one\"\nsymptom = \
+                 \"pause-frames\"\n[anomaly.conditions]\n{other}\n{} = {value}\n",
+                feature.name()
+            );
+            let set = KnownSet::parse(&text, "one.toml", &device).expect(&text);
+            let risks = risks(&application, &device, &set);
+            let [risk] = risks.as_slice() else {
+                panic!("{text}{risks:?}");
+            };
+            match (risk.holds.len(), risk.open.as_slice()) {
+                (2, []) => visible.push(feature),
+                (1, [open]) => assert!(open.starts_with(feature.name()), "{text}{open}"),
+                _ => panic!("{text}{risk:?}"),
+            }
+        }
+        let expected = [
+            Feature::Regions,
+            Feature::RegionBytes,
+            Feature::Service,
+            Feature::QueuePairs,
+        ];
+        assert_eq!(
+            visible, expected,
+            "the service of a datagram is its transport"
+        );
+    }
 }

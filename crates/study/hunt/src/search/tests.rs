@@ -2,13 +2,18 @@
 //! where a kill left it.
 
 use crate::bench::{Bench, BenchOptions};
+use crate::bounds::Bounds;
+use crate::experiment::{Lab, Target};
 use crate::hunt::{Ended, HuntResult, Settings, hunt, hunt_watched};
 use crate::region::Region;
 use crate::rule::Rule;
 use crate::search::{NAMES, Stages};
-use crate::space::{Allowed, Feature};
+use crate::space::{Allowed, Feature, Point, Space};
 use crate::state::{Header, JOURNAL_NAME, Journal, Known, Start};
 use crate::synthetic::{Synthetic, bench, bounds, counters, fault, five_faults, options, space};
+use isolane_common_quantities::rng::Stream;
+use isolane_common_quantities::units::Duration;
+use isolane_study_testbed_simulator::SimTestbed;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -245,4 +250,38 @@ fn a_hunt_killed_again_and_again_ends_like_one_that_was_not() {
     };
     assert!(kills > 2, "{kills}");
     assert_eq!(last, whole);
+}
+
+#[test]
+#[ignore = "prints what shorter experiments would save and miss, for those who change the search"]
+fn shorter_experiments() {
+    let profile = crate::space::tests::profile("cx6-200g-roce");
+    let lab = Lab::simulated(&SimTestbed, &profile);
+    let space = Space::of(&profile);
+    let bounds = Bounds::measure(&lab, &profile, &space, 1).unwrap();
+    let mut stream = Stream::named(1, "test");
+    let points: Vec<Point> = (0..100).map(|_| space.draw(&mut stream).unwrap()).collect();
+    let verdicts = |duration_us: u64, extensions: u32| {
+        let mut lab = Lab::simulated(&SimTestbed, &profile);
+        lab.times.duration = Duration::from_us(duration_us);
+        lab.extensions = extensions;
+        let (mut before_us, mut measured_us) = (0.0, 0.0);
+        let verdict = |point| {
+            let measured = lab.measure(point, 1).unwrap();
+            before_us += measured.settled_after_us.unwrap_or(0.0);
+            measured_us += measured.measured_us.unwrap_or(0.0);
+            crate::monitor::judge(point, &measured, &bounds).symptom
+        };
+        let all: Vec<_> = points.iter().map(verdict).collect();
+        println!(
+            "{duration_us} us, {extensions} extensions: {before_us} us before, {measured_us} us measured"
+        );
+        all
+    };
+    let usual = verdicts(200, 2);
+    for (duration_us, extensions) in [(200, 0), (50, 0)] {
+        let short = verdicts(duration_us, extensions);
+        let other = usual.iter().zip(&short).filter(|(one, other)| one != other);
+        println!("  {} of {} verdicts differ", other.count(), usual.len());
+    }
 }
