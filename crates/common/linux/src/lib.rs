@@ -19,7 +19,8 @@
 //! * [`socket`] - files of Unix sockets and their folders;
 //! * [`events`] - waits for events of descriptors;
 //! * [`command`] - runs `ip`, `tc` and similar programs;
-//! * [`namespaces`] - network namespaces for tests and labs.
+//! * [`namespaces`] - network namespaces for tests and labs;
+//! * [`skip`] - tests that a machine cannot run.
 //!
 //! Units end the names of numbers. Limits: Linux only; needs no privilege to read, except where an item names one.
 #![allow(unsafe_code)]
@@ -41,6 +42,7 @@ pub mod pool;
 pub mod private;
 pub mod process;
 pub mod root;
+pub mod skip;
 pub mod socket;
 pub mod stream;
 pub mod tally;

@@ -8,6 +8,7 @@ use crate::seccomp::call::{ATTRIBUTE, HEADER, Verb};
 use crate::seccomp::filter::{RDMA_VERBS_IOCTL, conventions, program};
 use crate::seccomp::interrupt::Interrupter;
 use crate::seccomp::notify::{Listener, Received, install};
+use isolane_common_linux::skip::skip;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -61,7 +62,7 @@ impl Caller {
         let child = match command.spawn() {
             Ok(child) => child,
             Err(error) => {
-                eprintln!("skipped: no seccomp listener here ({error})");
+                skip(format_args!("no seccomp listener here ({error})"));
                 return None;
             }
         };

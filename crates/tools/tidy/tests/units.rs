@@ -36,6 +36,7 @@ fn exposure(name: &str, text: &str) -> Result<f64, String> {
 #[test]
 fn no_unit_has_an_exposure_above_three() {
     if let Err(reason) = exposure("x.service", "[Service]\nExecStart=/bin/true\n") {
+        assert!(std::env::var_os("CI").is_none(), "must run in CI: {reason}");
         println!("skipped: {reason}");
         return;
     }

@@ -5,6 +5,7 @@
 //! namespaces cannot be made.
 
 use crate::support::{Caller, Client, Daemon, config, hello, wait_for};
+use isolane_common_linux::skip::skip;
 use isolane_rdma_session::message::{Class, NO_METER, ToDaemon, ToShim};
 use isolaned::config::Config;
 use std::io::{BufRead, BufReader};
@@ -49,7 +50,7 @@ fn start(role: &str, socket: &Path, options: &[&str]) -> Option<(Container, Stri
     let mut container = match child {
         Ok(child) => Container(child),
         Err(error) => {
-            eprintln!("skipped: no unshare here ({error})");
+            skip(format_args!("no unshare here ({error})"));
             return None;
         }
     };
@@ -59,7 +60,7 @@ fn start(role: &str, socket: &Path, options: &[&str]) -> Option<(Container, Stri
         Some(line.split_once("said: ")?.1.to_owned())
     });
     if said.is_none() {
-        eprintln!("skipped: no namespaces here ({options:?})");
+        skip(format_args!("no namespaces here ({options:?})"));
     }
     Some((container, said?))
 }

@@ -4,6 +4,7 @@
 
 use crate::application;
 use crate::support::{self, Caller, Client, Daemon, config, wait_for};
+use isolane_common_linux::skip::skip;
 use isolane_common_quantities::units::Bytes;
 use isolane_rdma_enforcer::pacing::{Pacing, Table};
 use isolane_rdma_session::message::{Class, NO_TENANT, ToDaemon, ToShim};
@@ -166,7 +167,7 @@ const FOLDER: &str = "ISOLANED_TEST_LIMITS_FOLDER";
 #[test]
 fn another_user_may_not_set_limits() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root can become another user");
+        skip("only root can become another user");
         return;
     }
     let daemon = Daemon::start(config());

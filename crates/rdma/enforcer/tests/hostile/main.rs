@@ -8,6 +8,7 @@
 
 mod roles;
 
+use isolane_common_linux::skip::skip;
 use isolane_rdma_enforcer::arrival::Arrival;
 use isolane_rdma_enforcer::guardian::kept::LISTENERS;
 use isolane_rdma_enforcer::guardian::{Link, OnDeath, agent_path, guardian_path, serve};
@@ -74,11 +75,11 @@ fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
 /// Whether this machine can run the attacks; prints the reason if not.
 fn can_attack() -> bool {
     if !is_root() {
-        eprintln!("skipped: an attacker of another user needs root");
+        skip("an attacker of another user needs root");
         return false;
     }
     if !has_seccomp() {
-        eprintln!("skipped: no seccomp listener here");
+        skip("no seccomp listener here");
         return false;
     }
     true
@@ -167,7 +168,7 @@ fn a_containers_root_is_no_enforcer() {
     for options in containers {
         let root = start(&Role::Enforcer, guarded.path(), None, &options);
         if !root.could_start() {
-            eprintln!("skipped: no namespaces here ({options:?})");
+            skip(format_args!("no namespaces here ({options:?})"));
             continue;
         }
         assert_eq!(root.said("welcomed"), 0, "{options:?}");

@@ -11,6 +11,7 @@ use crate::clients::{agent_echoes, device_opens, peer_is_answered, session_begin
 use crate::planted::REQUEST;
 use crate::{has, over_tcp, over_unix};
 use isolane_common_linux::key::Key;
+use isolane_common_linux::skip::skip;
 use isolane_rpc::quota::client::ask_once;
 use isolane_rpc::quota::protocol::{Answer, PoolState, Request, Terms};
 use isolane_tools_abuse::kills::{Case, Client, Kills, PATIENCE};
@@ -181,7 +182,7 @@ fn memory() {
 #[test]
 fn enforcer() {
     if !has_seccomp() {
-        println!("skipped: no seccomp listener here");
+        skip("no seccomp listener here");
         return;
     }
     enforcer_under(Kills::of("enforcer", 8), "enforcer", "open").unwrap();
@@ -191,7 +192,7 @@ fn enforcer() {
 #[test]
 fn guardian() {
     if !has_seccomp() {
-        println!("skipped: no seccomp listener here");
+        skip("no seccomp listener here");
         return;
     }
     guardian_under_a_kill();
@@ -243,7 +244,7 @@ fn a_memory_service_that_forgets_is_found() {
 #[test]
 fn an_enforcer_that_forgets_is_found() {
     if !has_seccomp() {
-        println!("skipped: no seccomp listener here");
+        skip("no seccomp listener here");
         return;
     }
     let kills = Kills::planted(100, SOON);

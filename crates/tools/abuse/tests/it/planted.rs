@@ -6,6 +6,7 @@ use crate::table::{Clock, Disk, Service, Subject};
 use crate::{over_tcp, port};
 use isolane_common_linux::listener::STACK_BYTES;
 use isolane_common_linux::pool::has_memory;
+use isolane_common_linux::skip::skip;
 use isolane_tools_abuse::{Attack, Place, Running, Target, check, check_some};
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -176,7 +177,7 @@ fn a_change_that_is_confirmed_and_not_stored_is_found_on_a_full_disk() {
         clock: Clock::Serves,
     };
     let Some(mut case) = OnDisk::new(&service) else {
-        println!("skipped: no namespaces for a small disk");
+        skip("no namespaces for a small disk");
         return;
     };
     let found = case.check().unwrap_err();

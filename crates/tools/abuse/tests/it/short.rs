@@ -2,6 +2,7 @@
 
 use crate::kills::tiers::{Contained, applications, ask_memory, submission};
 use crate::table::{ALL, Clock, Disk, Service, Subject};
+use isolane_common_linux::skip::skip;
 use isolane_memory_service::application::pod::Place;
 use isolane_memory_service::protocol::Answer as MemoryAnswer;
 use isolane_rpc::quota::client::ask_once;
@@ -206,7 +207,7 @@ impl<'a> OnDisk<'a> {
 fn every_service_survives_a_full_disk() {
     for service in ALL {
         let Some(mut case) = OnDisk::new(service) else {
-            println!("skipped: no namespaces for a small disk");
+            skip("no namespaces for a small disk");
             return;
         };
         if let Disk::Log(why) = service.disk {
@@ -223,7 +224,7 @@ fn every_service_survives_a_full_disk() {
 #[test]
 fn every_service_survives_a_clock_that_is_set() {
     let Some(wall) = Wall::find() else {
-        println!("skipped: libfaketime is not installed");
+        skip("libfaketime is not installed");
         return;
     };
     for service in ALL {

@@ -3,6 +3,7 @@
 use crate::limits::{CODE_POINT, DEVICE, Done};
 use isolane_common_linux::command::run;
 use isolane_common_linux::namespaces::{self, Space};
+use isolane_common_linux::skip::skip;
 use isolane_common_linux::{Root, cgroup};
 use isolane_ethernet_attach::journal::Journal;
 use isolane_ethernet_attach::{Device, System, queues};
@@ -128,11 +129,9 @@ pub(super) fn nic_under(kills: Kills) {
     let lab = match Lab::new(folder) {
         Ok(lab) => lab,
         Err(reason) => {
-            assert!(
-                std::env::var_os("ISOLANE_REQUIRE_LAB").is_none(),
-                "{reason}"
-            );
-            println!("skipped: a device with several queues needs root and namespaces: {reason}");
+            skip(format_args!(
+                "a device with several queues needs root and namespaces: {reason}"
+            ));
             return;
         }
     };
@@ -222,8 +221,9 @@ pub(super) fn marks_under(kills: Kills) {
     let cgroup = match made {
         Ok(cgroup) => cgroup,
         Err(reason) => {
-            assert!(std::env::var_os("CI").is_none(), "must run in CI: {reason}");
-            println!("skipped: marks need root and cgroups of version 2: {reason}");
+            skip(format_args!(
+                "marks need root and cgroups of version 2: {reason}"
+            ));
             return;
         }
     };
