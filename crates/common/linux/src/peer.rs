@@ -102,6 +102,12 @@ impl Peer {
                 own,
             });
         }
+        self.check_host()
+    }
+
+    /// Checks that the peer is in the user namespace and the PID namespace of this process, whoever its user is. The error
+    /// says in which it is not.
+    pub fn check_host(&self) -> Result<(), NoAuthority> {
         let process = self.process;
         for kind in ["PID", "user"] {
             if self.pidfd.is_none() {
@@ -219,8 +225,12 @@ mod tests {
             user: 0,
             pidfd: None,
         };
-        let refusal = peer.check_authority().unwrap_err();
-        assert!(matches!(refusal, NoAuthority::Namespace { process: 0, .. }));
+        for refusal in [peer.check_authority(), peer.check_host()] {
+            assert!(matches!(
+                refusal,
+                Err(NoAuthority::Namespace { process: 0, .. })
+            ));
+        }
         assert_eq!(peer.account(), Account::of_user(0));
     }
 
@@ -236,6 +246,7 @@ mod tests {
             peer.check_authority(),
             Err(NoAuthority::User { user: own + 1, own })
         );
+        assert_eq!(peer.check_host(), Ok(()));
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //! Problem: a client of the socket may be old, broken or hostile, and must not disturb the control loop. Method: one
 //! request, one answer, one line each; every line has the version of its form. A request is at most [`REQUEST_MAX`]
 //! bytes, is parsed into types that reject unknown keys, and its application is checked by the rules of
-//! [`crate::application`] again. The socket's mode decides who may connect; the kernel names the client process. Units:
-//! end the names. Limits: requests on one connection are answered in turn.
+//! [`crate::application`] again. The socket's mode decides who may connect; the kernel names the client process. A change
+//! must come from a process in the service's user namespace and PID namespace: a container that sees the socket may only
+//! look. Units: end the names. Limits: requests on one connection are answered in turn.
 //!
 //! * [`mod@line`] - bytes to lines, within bounds; [`client`] - the asking side; [`status`] - what is shown.
 
@@ -232,6 +233,8 @@ pub enum FailureCode {
     Machine,
     /// Not now: ask again in a moment.
     Busy,
+    /// The process may not change what this machine does.
+    NoAuthority,
 }
 
 impl Failure {
@@ -290,6 +293,14 @@ pub fn decode<T: DeserializeOwned>(line: &[u8]) -> Result<T, Failure> {
 }
 
 impl Request {
+    /// Whether it changes what the service does.
+    pub fn is_change(&self) -> bool {
+        match self {
+            Self::Submit(_) | Self::Remove(_) => true,
+            Self::Status | Self::Plan(_) | Self::Metrics => false,
+        }
+    }
+
     /// A request from a line, held to the rules. Fails for text that is no request, one of another version, or one with
     /// an invalid application.
     pub fn read(line: &[u8]) -> Result<Self, Failure> {

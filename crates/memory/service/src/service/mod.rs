@@ -114,7 +114,7 @@ impl Service {
             let now = self.now();
             let controller = &mut self.controller;
             self.connections.serve(|wanted| match wanted {
-                Wanted::Line(line, process) => match Request::read(&line) {
+                Wanted::Line(line, process, host) => match permitted(&line, host) {
                     Ok(request) => encode(&controller.answer(now, request, process)),
                     Err(failure) => encode(&Answer::Failed(failure)),
                 },
@@ -139,6 +139,18 @@ impl Service {
     fn now(&self) -> Instant {
         let ns = u64::try_from(self.clock.elapsed().as_nanos()).unwrap_or(u64::MAX);
         Instant::from_ps(ns.saturating_mul(1_000))
+    }
+}
+
+/// The request in a line. Fails also for a change by a process that is not of this host, for the reason in `host`.
+fn permitted(line: &[u8], host: Result<(), String>) -> Result<Request, Failure> {
+    let request = Request::read(line)?;
+    match host {
+        Err(reason) if request.is_change() => {
+            let message = format!("changes are rejected: {reason}");
+            Err(Failure::new(FailureCode::NoAuthority, message))
+        }
+        _ => Ok(request),
     }
 }
 

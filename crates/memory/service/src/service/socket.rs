@@ -11,6 +11,7 @@
 use crate::protocol::REQUEST_MAX;
 use crate::protocol::line::Lines;
 use isolane_common_linux::listener::{Connection as Accepted, Listener};
+use isolane_common_linux::peer::Peer;
 use isolane_common_linux::pool::{GRACE, Pool, PoolLimits};
 use isolane_common_linux::socket::{listen_for_streams, make_client_folder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -97,8 +98,8 @@ fn listen(path: &Path, mode: u32) -> std::io::Result<Listener> {
 
 #[derive(Debug)]
 pub(super) enum Wanted {
-    /// An answer to a line of this process.
-    Line(Vec<u8>, Option<u32>),
+    /// An answer to a line of this process, and whether it is a process of this host.
+    Line(Vec<u8>, Option<u32>, Result<(), String>),
     /// A last answer: what it sent is no line.
     Nonsense(String),
 }
@@ -242,7 +243,10 @@ impl Connection {
                     let place = &mut self.accepted.place;
                     place.served();
                     place.release(line.len() as u64 + 1);
-                    self.answer = answer(Wanted::Line(line, self.accepted.process));
+                    let peer = Peer::of(&*self.accepted.stream).map_err(|error| error.to_string());
+                    let host =
+                        peer.and_then(|peer| peer.check_host().map_err(|error| error.to_string()));
+                    self.answer = answer(Wanted::Line(line, self.accepted.process, host));
                     if place.hold(self.answer.len() as u64, now).is_err() {
                         return false;
                     }

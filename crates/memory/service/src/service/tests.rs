@@ -8,6 +8,7 @@ use crate::application::{Application, Slo};
 use crate::protocol::client::Client;
 use crate::protocol::status::Status;
 use crate::protocol::{Name, Submission, VERSION};
+use isolane_common_linux::skip::skip;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -144,6 +145,85 @@ fn stream(name: &str) -> Application {
         slo: Slo::BandwidthBytesPerS(1_000_000_000),
         priority: 1,
         ..redis()
+    }
+}
+
+/// The variable with the socket for [`container`].
+const SOCKET: &str = "ISOLANE_TEST_MEM_SOCKET";
+
+/// Not a test: the body of a process in a container. It prints the answers to a look and to changes.
+#[test]
+fn container() {
+    let Some(socket) = std::env::var_os(SOCKET) else {
+        return;
+    };
+    let ask = |request: Request| {
+        let mut client = Client::connect(socket.as_ref()).unwrap();
+        println!(
+            "said: {}",
+            serde_json::to_string(&client.ask(&request).unwrap()).unwrap()
+        );
+    };
+    let submission = Submission {
+        application: stream("thief"),
+        place: Place::Caller,
+    };
+    ask(Request::Status);
+    ask(Request::Submit(submission));
+    ask(Request::Remove(Name {
+        name: "me".to_owned(),
+    }));
+}
+
+/// The whole folder is mounted into the container, whose root has the mode's permission.
+#[test]
+fn a_containers_root_looks_and_changes_nothing() {
+    let bench = Bench::new();
+    let pid = ["--pid", "--fork"];
+    let mut containers = vec![[&pid[..], &["--user", "--map-root-user"]].concat()];
+    if rustix::process::geteuid().is_root() {
+        containers.push(pid.to_vec());
+    }
+    for options in containers {
+        let cat = Cat::new();
+        let place = bench.foreign("/kube/me", cat.0.id());
+        let admitted = bench.ask(&Request::Submit(Submission {
+            application: stream("me"),
+            place,
+        }));
+        assert!(matches!(admitted, Answer::Admitted(_)), "{admitted:?}");
+        let output = Command::new("unshare")
+            .args(&options)
+            .arg(std::env::current_exe().unwrap())
+            .args(["--exact", "service::tests::container", "--nocapture"])
+            .env(SOCKET, bench.settings().socket)
+            .output();
+        let output = output.map_or_else(
+            |error| error.to_string(),
+            |output| String::from_utf8_lossy(&output.stdout).into_owned(),
+        );
+        let said = output.lines().filter_map(|line| line.split_once("said: "));
+        let said: Vec<Answer> = said
+            .map(|(_, answer)| serde_json::from_str(answer).unwrap())
+            .collect();
+        let [look, changes @ ..] = &said[..] else {
+            skip(format_args!("no namespaces here ({options:?}): {output}"));
+            continue;
+        };
+        assert!(matches!(look, Answer::Status(_)), "{look:?}");
+        assert_eq!(changes.len(), 2);
+        for change in changes {
+            let Answer::Failed(failure) = change else {
+                panic!("{options:?}: {change:?}");
+            };
+            assert_eq!(failure.code, FailureCode::NoAuthority);
+            assert!(failure.message.contains("namespace"), "{failure}");
+        }
+        let names = |status: Status| status.applications.into_iter().map(|one| one.name);
+        assert!(names(bench.status()).eq(["me"]));
+        bench.ask(&Request::Remove(Name {
+            name: "me".to_owned(),
+        }));
     }
 }
 

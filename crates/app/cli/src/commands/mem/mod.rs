@@ -127,7 +127,8 @@ fn answer(answer: Answer) -> Result<Answer> {
             FailureCode::NoRequest
             | FailureCode::Version
             | FailureCode::Machine
-            | FailureCode::Busy => failure.into(),
+            | FailureCode::Busy
+            | FailureCode::NoAuthority => failure.into(),
         }),
         answer => Ok(answer),
     }
