@@ -153,7 +153,7 @@ pub struct SessionSnapshot {
     pub queue_pairs: Vec<QueuePairSnapshot>,
 }
 
-/// One device and direction of a session.
+/// One device and direction of a session, READs from all ports together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MeterSnapshot {
     /// Device name.
@@ -178,6 +178,37 @@ pub struct MeterSnapshot {
     pub posted_operations: u64,
     /// How long its first work request has been waiting, ns; zero if none waits.
     pub waiting_ns: u64,
+}
+
+impl MeterSnapshot {
+    /// Adds a meter of the same device and direction. Standing leases of idle meters are alternatives and not added.
+    pub(crate) fn add(&mut self, other: &Self) {
+        let lease = |ours: u64, theirs: u64| match (self.active, other.active) {
+            (true, true) => ours.saturating_add(theirs),
+            (true, false) => ours,
+            (false, true) => theirs,
+            (false, false) => ours.max(theirs),
+        };
+        let limit = self.limit_bytes_per_s.zip(other.limit_bytes_per_s);
+        *self = Self {
+            device: std::mem::take(&mut self.device),
+            remote_read: self.remote_read,
+            lease_bytes_per_s: lease(self.lease_bytes_per_s, other.lease_bytes_per_s),
+            lease_operations_per_s: lease(
+                self.lease_operations_per_s,
+                other.lease_operations_per_s,
+            ),
+            limit_bytes_per_s: limit.map(|(ours, theirs)| lease(ours, theirs)),
+            active: self.active || other.active,
+            passed_bytes: self.passed_bytes.saturating_add(other.passed_bytes),
+            passed_operations: self
+                .passed_operations
+                .saturating_add(other.passed_operations),
+            posted_bytes: self.posted_bytes.wrapping_add(other.posted_bytes),
+            posted_operations: self.posted_operations.wrapping_add(other.posted_operations),
+            waiting_ns: self.waiting_ns.max(other.waiting_ns),
+        };
+    }
 }
 
 /// One queue pair.

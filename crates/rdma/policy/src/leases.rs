@@ -30,7 +30,7 @@ use fill::part;
 pub use fill::{EVERYTHING, Want, fill};
 use isolane_common_quantities::units::{Duration, Instant};
 use limits::Limit;
-pub use limits::LimitId;
+pub use limits::{LimitId, LimitKind};
 
 /// A group, dense from zero; ids of closed ones are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -114,6 +114,7 @@ pub struct Leases {
     members_free: Vec<u32>,
     active: usize,
     active_weight: u64,
+    changes: u64,
     limits: Vec<Limit>,
     among_groups: Vec<Want>,
     among_members: Vec<Want>,
@@ -142,9 +143,17 @@ struct Member {
     /// Decaying peak of what it used, bytes per second or what its operations are worth.
     peak: u64,
     share: u64,
-    /// Whose rate it may not exceed together with others, and its part of that as of the last division.
-    limit: Option<LimitId>,
-    cap: u64,
+    /// The limits that hold for it together with others, by [`LimitKind`], and its parts of them as of the last
+    /// division.
+    limits: [Option<LimitId>; LimitKind::COUNT],
+    caps: [u64; LimitKind::COUNT],
+}
+
+impl Member {
+    /// Its part of all its limits.
+    fn cap(&self) -> u64 {
+        self.caps.iter().copied().min().unwrap_or(EVERYTHING)
+    }
 }
 
 impl Leases {
@@ -160,6 +169,7 @@ impl Leases {
             members_free: Vec::new(),
             active: 0,
             active_weight: 0,
+            changes: 0,
             limits: Vec::new(),
             among_groups: Vec::new(),
             among_members: Vec::new(),
@@ -193,6 +203,7 @@ impl Leases {
     /// The group's weight from the next division on. Panics as [`Self::open`] does.
     pub fn set_group_weight(&mut self, group: GroupId, weight: u32) {
         check_weight(weight);
+        self.changes += 1;
         let group = &mut self.groups[group.0 as usize];
         if !group.active.is_empty() {
             self.active_weight = self.active_weight - u64::from(group.weight) + u64::from(weight);
@@ -215,8 +226,8 @@ impl Leases {
             hungry_until: Instant::ZERO,
             peak: 0,
             share: 0,
-            limit: None,
-            cap: EVERYTHING,
+            limits: [None; LimitKind::COUNT],
+            caps: [EVERYTHING; LimitKind::COUNT],
         };
         match self.members_free.pop() {
             Some(id) => {
@@ -319,7 +330,7 @@ impl Leases {
                 id,
                 weight: group.weight,
                 demand: sum(Self::demand_within_limit),
-                most: sum(|leases, member| leases.members[member as usize].cap),
+                most: sum(|leases, member| leases.members[member as usize].cap()),
                 share: 0,
             }
         }));
@@ -335,7 +346,7 @@ impl Leases {
                 id: member,
                 weight: self.members[member as usize].weight,
                 demand: self.demand_within_limit(member),
-                most: self.members[member as usize].cap,
+                most: self.members[member as usize].cap(),
                 share: 0,
             }));
             fill(want.share, &mut among_members);
@@ -403,6 +414,25 @@ impl Leases {
         self.active_weight
     }
 
+    /// Rises whenever [`Self::active_weight`] or [`Self::add_active_weights`] may give other sums.
+    pub fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    /// Adds each group's weight once to all sums that any of its active members belongs to: bit N of `sums_of` stands for
+    /// sum N. Panics for a bit without a sum.
+    pub fn add_active_weights(&self, sums_of: impl Fn(MemberId) -> u128, sums: &mut [u64]) {
+        for &id in &self.groups_active {
+            let group = &self.groups[id as usize];
+            let members = group.active.iter();
+            let mut bits = members.fold(0, |bits, &member| bits | sums_of(MemberId(member)));
+            while bits != 0 {
+                sums[bits.trailing_zeros() as usize] += u64::from(group.weight);
+                bits &= bits - 1;
+            }
+        }
+    }
+
     /// Summed shares, bytes per second.
     pub fn leased_bytes_per_s(&self) -> u64 {
         let groups = self.groups_active.iter();
@@ -433,9 +463,9 @@ impl Leases {
         bytes.max(part(bytes_per_s, operations, operations_per_s.max(1)))
     }
 
-    /// No more than its part of its limit, as of this division.
+    /// No more than its parts of its limits, as of this division.
     fn demand_within_limit(&self, member: u32) -> u64 {
-        self.demand(member).min(self.members[member as usize].cap)
+        self.demand(member).min(self.members[member as usize].cap())
     }
 
     fn rates_of(&self, share: u64) -> Rates {
@@ -447,6 +477,7 @@ impl Leases {
     }
 
     fn activate(&mut self, member: u32) {
+        self.changes += 1;
         let state = &mut self.members[member as usize];
         let group = &mut self.groups[state.group as usize];
         if group.active.is_empty() {
@@ -462,6 +493,7 @@ impl Leases {
     }
 
     fn deactivate(&mut self, member: u32) {
+        self.changes += 1;
         let Member { group, place, .. } = self.members[member as usize];
         self.members[member as usize].active = false;
         self.members[member as usize].share = 0;

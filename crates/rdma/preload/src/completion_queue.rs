@@ -181,7 +181,7 @@ impl CompletionQueue {
     #[inline]
     pub fn kick(&self) {
         if let Some(context) = self.context() {
-            for meter in &context.device.meters {
+            for meter in context.device.all_meters() {
                 if meter.has_waiting() {
                     meter.drive();
                     meter.polled();

@@ -8,20 +8,31 @@
 use crate::meter::Meter;
 use crate::session::Shared;
 use crate::table::lock;
-use isolane_rdma_session::message::NO_METER;
+use isolane_rdma_session::message::PortAddress;
+use isolane_rdma_session::region::SOURCES;
 use isolane_rdma_verbs_sys::*;
-use std::sync::atomic::{AtomicU16, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
-/// A device by name, with its two meters; never freed.
+/// A device by name, with its meters; never freed.
 #[derive(Debug)]
 pub struct Device {
     /// Device name, such as `mlx5_0`.
     pub name: String,
-    /// Meters of outgoing messages and of READs.
+    /// Meters of outgoing messages, and of READs from ports that have no meter of their own.
     pub meters: [Meter; 2],
-    numbers: [AtomicU16; 2],
+    /// Ports from which queue pairs READ, in the order of their first connections.
+    sources: [OnceLock<Source>; SOURCES],
+    /// Whether the daemon has no more meters for ports.
+    full: AtomicBool,
     shared: Mutex<Option<Arc<Shared>>>,
+}
+
+/// A port of another device, from which queue pairs READ.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) address: PortAddress,
+    pub(crate) meter: Meter,
 }
 
 impl Device {
@@ -30,23 +41,69 @@ impl Device {
         Self {
             name,
             meters: [Meter::default(), Meter::default()],
-            numbers: [AtomicU16::new(NO_METER), AtomicU16::new(NO_METER)],
+            sources: [const { OnceLock::new() }; SOURCES],
+            full: AtomicBool::new(false),
             shared: Mutex::new(None),
         }
     }
 
-    /// Sets the session and its meters, or none.
+    /// Sets the session and its two meters, or none. The meters of sources get theirs by [`Self::connect_sources`].
     pub fn connect(&self, served: Option<(Arc<Shared>, [u16; 2])>) {
-        let numbers = served.as_ref().map_or([NO_METER; 2], |served| served.1);
         for (at, meter) in self.meters.iter().enumerate() {
-            self.numbers[at].store(numbers[at], Ordering::Relaxed);
-            let index = usize::from(numbers[at]);
-            let there = |(shared, _): &(Arc<Shared>, [u16; 2])| {
-                (index < shared.region.meters.len()).then(|| (Arc::clone(shared), index))
-            };
+            let there = |(shared, numbers): &(Arc<Shared>, [u16; 2])| place_of(shared, numbers[at]);
             meter.connect(served.as_ref().and_then(there));
         }
+        for source in self.sources() {
+            source.meter.connect(None);
+        }
+        self.full.store(false, Ordering::Relaxed);
         *lock(&self.shared) = served.map(|(shared, _)| shared);
+    }
+
+    /// Gives the known sources meters of a new session. READs from a source without a meter are unpaced.
+    pub fn connect_sources(&self, shared: &Arc<Shared>, open: impl Fn(PortAddress) -> Option<u16>) {
+        for source in self.sources() {
+            let number = open(source.address);
+            source
+                .meter
+                .connect(number.and_then(|number| place_of(shared, number)));
+        }
+    }
+
+    /// The meter of READs from that port, if it has one.
+    pub fn source(&self, address: PortAddress) -> Option<&Meter> {
+        let mut sources = self.sources();
+        let known = sources.find(|source| source.address == address)?;
+        Some(&known.meter)
+    }
+
+    /// Adds a source, whose meter `open` requests. Without a meter, READs from it have the device's own. One thread at a
+    /// time.
+    pub fn add_source(&self, address: PortAddress, open: impl Fn() -> Option<u16>) -> &Meter {
+        let place = self.sources.iter().find(|place| place.get().is_none());
+        let shared = lock(&self.shared).clone();
+        let (Some(place), Some(shared), false) = (place, shared, self.full.load(Ordering::Relaxed))
+        else {
+            return &self.meters[1];
+        };
+        let Some(there) = open().and_then(|number| place_of(&shared, number)) else {
+            self.full.store(true, Ordering::Relaxed);
+            return &self.meters[1];
+        };
+        let meter = Meter::default();
+        meter.connect(Some(there));
+        &place.get_or_init(|| Source { address, meter }).meter
+    }
+
+    /// All its meters.
+    #[inline]
+    pub fn all_meters(&self) -> impl Iterator<Item = &Meter> {
+        let sources = self.sources().map(|source| &source.meter);
+        self.meters.iter().chain(sources)
+    }
+
+    fn sources(&self) -> impl Iterator<Item = &Source> {
+        self.sources.iter().map_while(OnceLock::get)
     }
 
     /// Whether a session serves the device.
@@ -60,11 +117,12 @@ impl Device {
         let index = shared.take_slot();
         Some((shared, index))
     }
+}
 
-    /// Numbers of its meters.
-    pub fn numbers(&self) -> [u16; 2] {
-        [0, 1].map(|at: usize| self.numbers[at].load(Ordering::Relaxed))
-    }
+/// The place of a meter with that number in the session's memory.
+fn place_of(shared: &Arc<Shared>, number: u16) -> Option<(Arc<Shared>, usize)> {
+    let index = usize::from(number);
+    (index < shared.region.meters.len()).then(|| (Arc::clone(shared), index))
 }
 
 impl std::fmt::Debug for Context {

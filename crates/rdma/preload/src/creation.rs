@@ -114,6 +114,7 @@ pub(crate) unsafe fn create_paced(
         qp,
         post_send: process.domains.enter(pd, qp, post_send, post_in_domain),
         device: known.device,
+        reads: &known.device.meters[1],
         send_cq,
         depth,
         spare,

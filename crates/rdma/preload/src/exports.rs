@@ -14,6 +14,7 @@ use crate::extended;
 use crate::originals::{Originals, past_ours};
 use crate::process::{Process, context_of, install, process};
 use crate::settings::Settings;
+use isolane_rdma_session::message::PortAddress;
 use isolane_rdma_session::region::Service;
 use isolane_rdma_verbs_sys::*;
 use std::ffi::{c_int, c_void};
@@ -373,7 +374,7 @@ pub unsafe extern "C" fn ibv_modify_qp(
     let known = process.queue_pair(qp);
     // SAFETY: see the module.
     unsafe {
-        let service = service_of(attr, mask);
+        let path = path_of(attr, mask);
         let state = (mask as u32 & IBV_QP_STATE != 0).then_some((*attr).qp_state);
         if let Some(known) = known.filter(|_| state == Some(IBV_QPS_RESET)) {
             known.state_changed(IBV_QPS_RESET);
@@ -382,9 +383,13 @@ pub unsafe extern "C" fn ibv_modify_qp(
         if answer != 0 {
             return answer;
         }
-        if let Some(service) = service {
+        if let Some((service, port)) = path {
             match known {
-                Some(known) => known.connected(service),
+                Some(known) => {
+                    let device = known.device();
+                    let reads = device.map(|device| process.reads_from(device, port));
+                    known.connected(service, reads);
+                }
                 None => process.base.show_service(service),
             }
         }
@@ -401,23 +406,25 @@ pub unsafe extern "C" fn ibv_modify_qp(
     }
 }
 
-/// The class of a connection, if the call sets it.
+/// The class of a connection and the port at its other end, if the call sets them.
 ///
 /// # Safety
 /// As for `ibv_modify_qp`.
-unsafe fn service_of(attr: *const ibv_qp_attr, mask: c_int) -> Option<Service> {
+unsafe fn path_of(attr: *const ibv_qp_attr, mask: c_int) -> Option<(Service, PortAddress)> {
     if mask as u32 & IBV_QP_AV == 0 {
         return None;
     }
     // SAFETY: the mask says that the application has set the path.
     let path = unsafe { &(*attr).ah_attr };
-    Some(Service {
+    let (traffic_class, port) = match path.is_global {
+        0 => (0, PortAddress::of_lid(path.dlid)),
+        _ => (path.grh.traffic_class, PortAddress(path.grh.dgid.raw)),
+    };
+    let service = Service {
         level: path.sl,
-        traffic_class: match path.is_global {
-            0 => 0,
-            _ => path.grh.traffic_class,
-        },
-    })
+        traffic_class,
+    };
+    Some((service, port))
 }
 
 /// Returns a queue pair's attributes as the application set them.

@@ -28,6 +28,7 @@ mod creation;
 mod credit;
 mod descriptor;
 mod domains;
+mod entry;
 pub mod exports;
 mod extended;
 mod extended_queue;

@@ -1,6 +1,7 @@
-//! One device and direction: the lease, the credit, and the queue pairs that wait for credit.
+//! One device and direction, and for READs one port that they read: the lease, the credit, and the queue pairs that wait
+//! for credit.
 //!
-//! Problem: all queue pairs of the process share the lease of a device and direction. Each post needs credit, and a
+//! Problem: all queue pairs of the process share the lease. Each post needs credit, and a
 //! queue pair without credit must get a turn later. Method: a bucket behind a short lock. A queue pair takes a little
 //! more credit than it needs (`SPARE_PART`) and spends the rest without the lock. Waiting queue pairs are in a list;
 //! the application's own calls and the pump give them turns. While a queue pair waits, a newcomer waits too. Fail open:
@@ -11,6 +12,7 @@ use crate::base::Base;
 use crate::credit::{Bucket, Terms, draw_free};
 use crate::lock::Lock;
 use crate::session::Shared;
+use isolane_rdma_session::message::NO_METER;
 use isolane_rdma_session::region;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -72,7 +74,7 @@ struct Unanswered {
     answers: u64,
 }
 
-/// Credit, limit and waiting queue pairs of one device and direction.
+/// Credit, limit and waiting queue pairs of one device and direction; see the module.
 #[derive(Debug, Default)]
 pub struct Meter {
     books: Lock<Books>,
@@ -151,6 +153,13 @@ impl Meter {
         books.silent_since_ns = None;
         books.unanswered = None;
         books.woken_at_ns = 0;
+    }
+
+    /// Its number in the session; [`NO_METER`] without one.
+    pub fn number(&self) -> u16 {
+        let books = self.books.lock();
+        let number = books.shared.as_ref().map(|(_, index)| *index as u16);
+        number.unwrap_or(NO_METER)
     }
 
     /// Grants credit for a request, and some more to the account. The error is the time of the next attempt, in

@@ -241,7 +241,7 @@ impl Inner {
         let (Some(base), Some(plan)) = (self.base, self.plan.as_ref()) else {
             return Ok(());
         };
-        plan.device.meters[direction].draw(base, &mut self.accounts[direction], request)
+        plan.meters()[direction].draw(base, &mut self.accounts[direction], request)
     }
 
     #[inline]
@@ -392,7 +392,7 @@ impl Inner {
             return;
         };
         let now_ns = base.now_ns();
-        let meter = &plan.device.meters[shape.direction];
+        let meter = plan.meters()[shape.direction];
         meter.message_waits(now_ns);
         base.waits(1);
         let mut pending = self.unused.pop().unwrap_or_default();

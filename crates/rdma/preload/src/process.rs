@@ -8,7 +8,7 @@ use crate::base::{Base, Saying};
 use crate::completion_queue::CompletionQueue;
 use crate::context::{Context, Device, Hooks};
 use crate::domains::Domains;
-use crate::meter::Left;
+use crate::meter::{Left, Meter};
 use crate::originals::Originals;
 use crate::places::Places;
 use crate::pump::{self, Driven};
@@ -16,7 +16,7 @@ use crate::queue_pair::QueuePair;
 use crate::session::Session;
 use crate::settings::Settings;
 use crate::table::{Table, lock};
-use isolane_rdma_session::message::Class;
+use isolane_rdma_session::message::{Class, PortAddress};
 use isolane_rdma_verbs_sys::*;
 use rustix::fd::RawFd;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU64, Ordering};
@@ -214,6 +214,19 @@ impl Process {
         Some(device)
     }
 
+    /// The meter of READs that queue pairs of a device do at a port.
+    pub fn reads_from(&self, device: &'static Device, source: PortAddress) -> &'static Meter {
+        if let Some(meter) = device.source(source) {
+            return meter;
+        }
+        let session = lock(&self.session);
+        if let Some(meter) = device.source(source) {
+            return meter;
+        }
+        let open = || session.as_ref()?.open_reads(&device.name, source);
+        device.add_source(source, open)
+    }
+
     fn begun(&self, session: &mut Option<Session>, begun: Session) {
         self.base.settings.debug(&format!(
             "session {} of class {}",
@@ -366,7 +379,7 @@ impl Driven for Process {
         let devices: Vec<&'static Device> = lock(&self.devices).clone();
         devices
             .iter()
-            .flat_map(|device| &device.meters)
+            .flat_map(|device| device.all_meters())
             .map(|meter| {
                 if meter.has_waiting() {
                     meter.pump()
@@ -379,8 +392,8 @@ impl Driven for Process {
 
     fn has_waiting(&self) -> bool {
         let devices = lock(&self.devices);
-        let mut meters = devices.iter().flat_map(|device| &device.meters);
-        meters.any(crate::meter::Meter::has_waiting)
+        let mut meters = devices.iter().flat_map(|device| device.all_meters());
+        meters.any(Meter::has_waiting)
     }
 
     fn drain_blocked(&self) -> bool {
@@ -427,6 +440,10 @@ impl Driven for Process {
                 let numbers = begun.open(&device.name);
                 let shared = || std::sync::Arc::clone(&begun.shared);
                 device.connect(numbers.map(|numbers| (shared(), numbers)));
+                if numbers.is_some() {
+                    let open = |source| begun.open_reads(&device.name, source);
+                    device.connect_sources(&begun.shared, open);
+                }
             }
         }
         self.begun(&mut current, begun);

@@ -1,8 +1,9 @@
 //! Moves messages from the software queue to the provider, chunk by chunk. Part of [`crate::queue_pair`].
 
+use crate::entry::bump;
 use crate::meter::{Outcome, Request, clamp};
 use crate::queue::{Pending, Shape};
-use crate::queue_pair::{BATCH, Inner, Plan, QueuePair, Replacement, Step, bump};
+use crate::queue_pair::{BATCH, Inner, Plan, QueuePair, Replacement, Step};
 use crate::ring::Name;
 use isolane_rdma_verbs_sys::*;
 use std::ffi::c_int;
@@ -255,7 +256,7 @@ impl Inner {
             bump(&slot.waited_ns, waited, alone);
         }
         if let (Some(base), Some(plan)) = (self.base, self.plan.as_ref()) {
-            plan.device.meters[pending.shape.direction].messages_go(1);
+            plan.meters()[pending.shape.direction].messages_go(1);
             base.waits(-1);
         }
         self.unused.push(pending);
@@ -370,7 +371,7 @@ impl Inner {
 
     pub(crate) fn drop_waiting(&mut self, plan: &Plan) {
         while let Some(pending) = self.queue.pop_front() {
-            plan.device.meters[pending.shape.direction].messages_go(1);
+            plan.meters()[pending.shape.direction].messages_go(1);
             if let Some(base) = self.base {
                 base.waits(-1);
             }

@@ -18,18 +18,15 @@ use crate::base::Base;
 use crate::collector::Collector;
 use crate::context::Device;
 use crate::lock::Lock;
-use crate::meter::{Account, Meter, Outcome, Waiter, raise};
-use crate::queue::{Pending, Shape, Splitting};
+use crate::meter::{Account, Meter, Outcome, Waiter};
+use crate::queue::{Pending, Splitting};
 use crate::ring::{Name, Ring, Seen};
 use crate::session::Shared;
-use isolane_rdma_session::message::Class;
-use isolane_rdma_session::region::{SLOTS, Service, Slot};
-use isolane_rdma_session::slot::Occupant;
+use isolane_rdma_session::region::Service;
 use isolane_rdma_verbs_sys::*;
 use std::collections::VecDeque;
 use std::ffi::c_int;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The provider's `post_send`.
 pub(crate) type PostSend =
@@ -75,6 +72,8 @@ pub struct Plan {
     pub post_send: PostSend,
     /// Its device.
     pub device: &'static Device,
+    /// The meter of its READs: the device's, until the port that it reads is known.
+    pub reads: &'static Meter,
     /// The completion queue of its sends.
     pub send_cq: &'static dyn Completions,
     /// The depth that the application requested.
@@ -89,6 +88,20 @@ pub struct Plan {
     pub cap: ibv_qp_cap,
     /// The opcodes that may be split.
     pub splitting: Splitting,
+}
+
+impl Plan {
+    /// Meters of its two directions.
+    #[inline]
+    pub(crate) fn meters(&self) -> [&'static Meter; 2] {
+        [&self.device.meters[0], self.reads]
+    }
+
+    /// Their numbers, as a slot has them.
+    pub(crate) fn meters_word(&self) -> u32 {
+        let [outgoing, reads] = self.meters().map(|meter| u32::from(meter.number()));
+        outgoing | reads << 16
+    }
 }
 
 /// A place for a paced queue pair. Places are reused and never freed.
@@ -291,12 +304,28 @@ impl QueuePair {
         }
     }
 
-    /// Shows the daemon the class of the connection.
-    pub fn connected(&self, service: Service) {
+    /// The device of a queue pair that is in this place.
+    pub fn device(&self) -> Option<&'static Device> {
+        Some(self.inner.lock().plan.as_ref()?.device)
+    }
+
+    /// Shows the daemon the class of the connection. Its READs take credit from the meter `reads` from now on, unless
+    /// earlier ones wait: then the connection has only changed its path.
+    pub fn connected(&self, service: Service, reads: Option<&'static Meter>) {
         let mut inner = self.inner.lock();
         inner.service = Some(service);
-        if let Some((slot, _)) = inner.slot() {
+        if let Some(reads) = reads.filter(|_| inner.queue.is_empty()) {
+            inner.report();
+            inner.accounts[1] = Account::default();
+            if let Some(plan) = &mut inner.plan {
+                plan.reads = reads;
+            }
+        }
+        if let Some((slot, alone)) = inner.slot() {
             slot.describe(Some(service), inner.has_read);
+            if alone && let Some(plan) = &inner.plan {
+                slot.direct(plan.meters_word());
+            }
         }
     }
 
@@ -368,8 +397,8 @@ impl QueuePair {
 
     /// Posts waiting messages of this queue pair's device, as far as credit permits.
     pub fn drive(&self) {
-        let device = self.inner.lock().plan.as_ref().map(|plan| plan.device);
-        for meter in device.into_iter().flat_map(|device| &device.meters) {
+        let meters = self.inner.lock().plan.as_ref().map(Plan::meters);
+        for meter in meters.into_iter().flatten() {
             if meter.has_waiting() {
                 meter.drive();
             }
@@ -432,7 +461,7 @@ impl Inner {
     /// Charges bytes and operations of both directions that went ahead of their credit.
     pub(crate) fn owe(&self, spent: [[i64; 2]; 2]) {
         if let (Some(base), Some(plan)) = (self.base, self.plan.as_ref()) {
-            for (meter, amounts) in plan.device.meters.iter().zip(spent) {
+            for (meter, amounts) in plan.meters().iter().zip(spent) {
                 meter.charge(base, amounts);
             }
         }
@@ -452,7 +481,7 @@ impl Inner {
 
     pub(crate) fn strike(&mut self, owner: &'static QueuePair, plan: &Plan) {
         self.listed = std::ptr::null();
-        for meter in &plan.device.meters {
+        for meter in plan.meters() {
             meter.strike(owner);
         }
     }
@@ -460,7 +489,7 @@ impl Inner {
     pub(crate) fn front_meter(&self) -> Option<&'static Meter> {
         let plan = self.plan.as_ref()?;
         let front = self.queue.front()?;
-        Some(&plan.device.meters[front.shape.direction])
+        Some(plan.meters()[front.shape.direction])
     }
 
     pub(crate) fn enlist(&mut self, owner: &'static QueuePair) {
@@ -477,7 +506,7 @@ impl Inner {
 
     pub(crate) fn report(&mut self) {
         if let Some(plan) = self.plan.as_ref() {
-            for (meter, account) in plan.device.meters.iter().zip(&mut self.accounts) {
+            for (meter, account) in plan.meters().iter().zip(&mut self.accounts) {
                 if account.posted[1] > 0 {
                     meter.report(account);
                 }
@@ -499,89 +528,7 @@ impl Inner {
     pub(crate) fn now_ns(&self) -> u64 {
         self.base.map_or(0, Base::now_ns)
     }
-
-    #[inline]
-    pub(crate) fn slot(&self) -> Option<(&Slot, bool)> {
-        let (shared, index) = self.slot.as_ref()?;
-        let slot = shared.region.slots.get(*index)?;
-        Some((slot, *index + 1 < SLOTS))
-    }
-
-    /// Whether the daemon treats this queue pair as latency: from its slot or, if the slot has no class, from the
-    /// process.
-    #[inline]
-    pub(crate) fn is_latency(&self) -> bool {
-        let Some((shared, index)) = self.slot.as_ref() else {
-            return false;
-        };
-        let region = &shared.region;
-        let own = region.slots[*index].class.load(Ordering::Relaxed);
-        own == Class::Latency as u32
-            || (own == Class::Auto as u32
-                && region.header.class.load(Ordering::Relaxed) == Class::Latency as u32)
-    }
-
-    #[inline]
-    pub(crate) fn count_posted(&mut self, shape: Shape) {
-        if shape.direction == 1 && !self.has_read {
-            self.has_read = true;
-            if let Some((slot, true)) = self.slot() {
-                slot.describe(self.service, true);
-            }
-        }
-        if let Some((slot, alone)) = self.slot() {
-            bump(&slot.posted_messages, 1, alone);
-            bump(&slot.posted_bytes, shape.total, alone);
-        }
-    }
-
-    pub(crate) fn count_finished(&mut self, messages: u64, bytes: u64) {
-        if let Some((slot, alone)) = self.slot() {
-            bump(&slot.completed_messages, messages, alone);
-            bump(&slot.completed_bytes, bytes, alone);
-        }
-    }
-
-    pub(crate) fn take_slot(&mut self, slot: Option<(Arc<Shared>, usize)>) {
-        self.slot = slot;
-        let (number, meters) = match self.plan.as_ref() {
-            Some(plan) => (self.number, plan.device.numbers()),
-            None => return,
-        };
-        if let Some((slot, alone)) = self.slot() {
-            slot.occupy(&Occupant {
-                queue_pair: number,
-                meters: u32::from(meters[0]) | u32::from(meters[1]) << 16,
-                service: self.service,
-                has_read: self.has_read,
-                is_shared: !alone,
-            });
-            if let (false, Some(base)) = (alone, self.base) {
-                base.say_no_slot();
-            }
-        }
-    }
-
-    pub(crate) fn give_slot_back(&mut self) {
-        if let Some((slot, true)) = self.slot() {
-            slot.leave();
-        }
-        if let Some((shared, index)) = self.slot.take() {
-            shared.give_slot_back(index);
-        }
-    }
 }
 
 /// A rejected request of the application's list, and its errno.
 pub(crate) type Refusal = (*mut ibv_send_wr, c_int);
-
-/// Raises a slot's counter. Only this process writes it, unless queue pairs share it.
-#[inline]
-pub(crate) fn bump(counter: &AtomicU64, by: u64, alone: bool) {
-    match alone {
-        true => raise(counter, by),
-        false => {
-            counter.fetch_add(by, Ordering::Relaxed);
-        }
-    }
-}

@@ -7,7 +7,9 @@
 use crate::descriptor::Descriptor;
 use crate::settings::Settings;
 use crate::table::lock;
-use isolane_rdma_session::message::{Class, MESSAGE_MAX, NO_METER, TEXT_MAX, ToDaemon, ToShim};
+use isolane_rdma_session::message::{
+    Class, MESSAGE_MAX, NO_METER, PortAddress, TEXT_MAX, ToDaemon, ToShim,
+};
 use isolane_rdma_session::region::{Region, SLOTS};
 use rustix::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -161,21 +163,31 @@ impl Session {
 
     /// Requests the meters of a device; `None` if it is not served or the daemon fails.
     pub fn open(&self, device: &str) -> Option<[u16; 2]> {
+        let device = device.to_owned();
+        let meters = self.request(&ToDaemon::Open { device })?;
+        meters
+            .iter()
+            .all(|meter| *meter != NO_METER)
+            .then_some(meters)
+    }
+
+    /// Requests the meter of READs from a port; `None` if the daemon has no more or fails.
+    pub fn open_reads(&self, device: &str, source: PortAddress) -> Option<u16> {
+        let device = device.to_owned();
+        let [_, meter] = self.request(&ToDaemon::OpenReads { device, source })?;
+        (meter != NO_METER).then_some(meter)
+    }
+
+    fn request(&self, message: &ToDaemon) -> Option<[u16; 2]> {
         let socket = self.socket.as_ref()?;
-        let open = ToDaemon::Open {
-            device: device.to_owned(),
-        };
-        send(socket, &open.encode(), SendFlags::NOSIGNAL).ok()?;
+        send(socket, &message.encode(), SendFlags::NOSIGNAL).ok()?;
         // A `Look` may come in between. Any other message is a protocol error.
         for _ in 0..1_000 {
             match receive(socket, RecvFlags::empty()).ok()?.0 {
                 ToShim::Opened {
                     outgoing,
                     remote_read,
-                } => {
-                    return (outgoing != NO_METER && remote_read != NO_METER)
-                        .then_some([outgoing, remote_read]);
-                }
+                } => return Some([outgoing, remote_read]),
                 ToShim::Look => {}
                 _ => return None,
             }

@@ -8,7 +8,7 @@
 //! side that ends between any two instructions leaves words that the other side can use. Values written by the other
 //! side are never trusted; the reader clamps them. Units: bytes, operations (messages), nanoseconds of CLOCK_MONOTONIC.
 //! Versions: [`VERSION`] changes with every change of a layout or a message. Both sides reject another version, and the
-//! application then runs unpaced. Limits: [`region::METERS`] devices and directions and [`region::SLOTS`] queue pairs
+//! application then runs unpaced. Limits: [`region::METERS`] meters and [`region::SLOTS`] queue pairs
 //! per process have their own entry; further queue pairs share the last slot. Linux, 64 bit, little endian. Source:
 //! justitia 4 and appendix F for the content; the protocol is ours.
 #![allow(unsafe_code)]
@@ -20,7 +20,7 @@ pub mod slot;
 pub mod words;
 
 /// Version of the layout and of the messages.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Default path of the daemon's socket.
 pub const SOCKET_PATH: &str = "/run/isolane/clients/isolaned.sock";

@@ -6,7 +6,7 @@
 //! UTF-8. Decoding checks everything, allocates only texts of at most [`TEXT_MAX`] bytes, and never panics.
 //! [`ToShim::Welcome`] carries file descriptors as ancillary data: the region's memory file, then the event counter by
 //! which the shim wakes the daemon. Order: `Hello` first, answered by `Welcome` or `Refused`; then any number of
-//! `Open`, each answered by `Opened`. The session ends when the socket is closed. The enforcer sends `Enforce` first,
+//! `Open` and `OpenReads`, each answered by `Opened`. The session ends when the socket is closed. The enforcer sends `Enforce` first,
 //! answered by `Heeded` or `Refused`; then any number of `Limit` and `Belongs`, which have no answer.
 
 use crate::VERSION;
@@ -62,6 +62,19 @@ impl Class {
     }
 }
 
+/// The address of a port in a network: a GID, or the LID of a connection without one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PortAddress(pub [u8; 16]);
+
+impl PortAddress {
+    /// A port without a GID. No port has a GID of this form.
+    pub fn of_lid(lid: u16) -> Self {
+        let mut bytes = [0; 16];
+        bytes[12..14].copy_from_slice(&lid.to_be_bytes());
+        Self(bytes)
+    }
+}
+
 /// Messages of a shim or of the enforcer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ToDaemon {
@@ -80,6 +93,13 @@ pub enum ToDaemon {
     Open {
         /// Device name, such as `mlx5_0`.
         device: String,
+    },
+    /// Requests the meter of READs that an opened device does at one port of another device.
+    OpenReads {
+        /// Name of the process's device.
+        device: String,
+        /// The port that holds the data.
+        source: PortAddress,
     },
     /// The first message of the enforcer, instead of [`Self::Hello`]. Only a process of the host that runs as the
     /// superuser or the daemon's own user may send it. Its limits end with the connection.
@@ -125,11 +145,12 @@ pub enum ToShim {
         /// Reason, one line for people.
         reason: String,
     },
-    /// Answer to [`ToDaemon::Open`].
+    /// Answer to [`ToDaemon::Open`] and [`ToDaemon::OpenReads`].
     Opened {
         /// Number of the meter for outgoing messages; [`NO_METER`] if the daemon does not serve the device.
         outgoing: u16,
-        /// Number of the meter for READs.
+        /// Number of the meter for READs; for `OpenReads` [`NO_METER`] if the session has
+        /// [`crate::region::SOURCES`] already.
         remote_read: u16,
     },
     /// A class or a release in the region changed; the shim should read it soon.
@@ -166,6 +187,7 @@ const OPEN: u16 = 2;
 const ENFORCE: u16 = 3;
 const LIMIT: u16 = 4;
 const BELONGS: u16 = 5;
+const OPEN_READS: u16 = 6;
 const WELCOME: u16 = 101;
 const REFUSED: u16 = 102;
 const OPENED: u16 = 103;
@@ -188,6 +210,9 @@ impl ToDaemon {
                 .text(program)
                 .end(),
             Self::Open { device } => Writer::new(OPEN).text(device).end(),
+            Self::OpenReads { device, source } => {
+                Writer::new(OPEN_READS).text(device).bytes(source.0).end()
+            }
             Self::Enforce => Writer::new(ENFORCE).end(),
             Self::Limit {
                 tenant,
@@ -211,6 +236,10 @@ impl ToDaemon {
             },
             OPEN => Self::Open {
                 device: reader.text("device")?,
+            },
+            OPEN_READS => Self::OpenReads {
+                device: reader.text("device")?,
+                source: PortAddress(reader.take()?),
             },
             ENFORCE => Self::Enforce,
             LIMIT => Self::Limit {
@@ -298,6 +327,11 @@ impl Writer {
 
     fn u64(mut self, value: u64) -> Self {
         self.0.extend(value.to_le_bytes());
+        self
+    }
+
+    fn bytes(mut self, bytes: [u8; 16]) -> Self {
+        self.0.extend(bytes);
         self
     }
 

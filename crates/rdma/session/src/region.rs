@@ -8,7 +8,7 @@
 //! | 64 | daemon's line: state | daemon |
 //! | 128 | shim's line: pump state, slots in use | shim |
 //! | 256 | [`METERS`] x [`Meter`]: a lease (daemon) and counters (shim) | both, own lines |
-//! | 4,352 | [`SLOTS`] x [`Slot`]: a queue pair's class (daemon) and counters (shim) | both, own lines |
+//! | 8,448 | [`SLOTS`] x [`Slot`]: a queue pair's class (daemon) and counters (shim) | both, own lines |
 //!
 //! A lease is a set of independent words. A reader that sees half of an update sees a rate of one lease and the end of
 //! another, and the daemon set both values; nothing else may depend on their agreement. A lease holds until
@@ -32,8 +32,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// First word of a region.
 pub const MAGIC: u64 = 0x6973_6f6c_616e_6531;
-/// Meters of a session: two per device.
-pub const METERS: usize = 32;
+/// Meters of a session: two per device, and one per device and port from which it READs.
+pub const METERS: usize = 64;
+/// Ports from which a session READs with a meter of their own, so that 16 devices have theirs; READs from further ports
+/// have the device's meter.
+pub const SOURCES: usize = 32;
 /// Queue pairs with their own slot; all further ones share the last slot.
 pub const SLOTS: usize = 1024;
 /// How long after its end a lease still paces, ns: longer than a busy machine delays the daemon.
@@ -101,7 +104,7 @@ pub(crate) const SLOT_HAS_READ: u32 = 1 << 17;
 pub struct Layout {
     /// Identity, state and version.
     pub header: Header,
-    /// One per device and direction.
+    /// See [`METERS`].
     pub meters: [Meter; METERS],
     /// One per queue pair.
     pub slots: [Slot; SLOTS],
@@ -141,7 +144,7 @@ pub struct Header {
     shim_rest: [AtomicU64; 13],
 }
 
-/// The lease and the counters of one device and direction.
+/// The lease and the counters of one device and direction, for READs also of one port that they read.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Meter<A: Atomics = Processor> {

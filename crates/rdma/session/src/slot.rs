@@ -85,6 +85,11 @@ impl<A: Atomics> Slot<A> {
             .store(Service::slot_word(service, has_read), Ordering::Relaxed);
     }
 
+    /// Shim: the queue pair's work is counted at these meters from now on; see [`Slot::meters`].
+    pub fn direct(&self, meters: u32) {
+        self.meters.store(meters, Ordering::Relaxed);
+    }
+
     /// Shim: the queue pair leaves its own slot.
     pub fn leave(&self) {
         self.state.store(SLOT_FREE, Ordering::Release);

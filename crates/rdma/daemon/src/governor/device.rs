@@ -2,15 +2,16 @@
 
 use super::foreign::Balance;
 use super::seat::Place;
+use super::sources::Sources;
 use super::tally::{ALL, READERS, Tally};
-use crate::attachment::{Order, REFERENCE_BYTES};
+use crate::attachment::{Grant, Order, REFERENCE_BYTES};
 use crate::config::{Config, DeviceConfig, PolicyName};
 use crate::dilation::Dilation;
 use isolane_common_quantities::OptionError;
 use isolane_common_quantities::units::{BitRate, Bytes, Duration, Instant};
 use isolane_rdma_policy::justitia::{Justitia, JustitiaOptions, Weights};
 use isolane_rdma_policy::leases::{
-    EVERYTHING, GroupId, LeaseOptions, Leases, LimitId, MemberId, Rates,
+    EVERYTHING, GroupId, LeaseOptions, Leases, LimitId, LimitKind, MemberId, Rates,
 };
 use isolane_rdma_policy::{Action, Direction, Policy, RemoteState, Signal};
 use isolane_rdma_session::region::{Lease, METER_ACTIVE, METER_RELEASED, Service};
@@ -18,6 +19,9 @@ use std::collections::BTreeMap;
 
 /// Both directions, in the order of a session's meters.
 pub(super) const DIRECTIONS: [Direction; 2] = [Direction::Outgoing, Direction::RemoteRead];
+
+/// The direction of READs, in [`DIRECTIONS`].
+pub(super) const READS: usize = 1;
 
 /// The senders of one direction.
 #[derive(Debug)]
@@ -95,6 +99,8 @@ pub(super) struct Device {
     /// `None`: no pacing.
     pub(super) policy: Option<Box<Justitia>>,
     pub(super) streams: [Stream; 2],
+    /// The devices that its READs read.
+    pub(super) sources: Sources,
     /// All latency flows, and those that READ.
     latency: [Tally; 2],
     /// Whether rates must be divided again before the loop sleeps.
@@ -137,6 +143,7 @@ impl Device {
             options,
             policy,
             streams: [rates, rates].map(|rates| Stream::new(lease_options, rates)),
+            sources: Sources::default(),
             latency: <[Tally; 2]>::default(),
             dirty: true,
             refresh_idle: false,
@@ -157,6 +164,9 @@ impl Device {
         policy.set_weights(now, weights);
         self.refresh_idle |= policy.has_latency() != had_latency;
         self.perform(orders);
+        if let Some(reads) = self.sources.news(&self.streams[READS]) {
+            orders(Order::TellReads(reads));
+        }
     }
 
     /// Runs the policy when its timeout is due.
@@ -190,6 +200,13 @@ impl Device {
         }
     }
 
+    /// Takes over the rates at which this host may READ from its peers.
+    pub(super) fn granted(&mut self, grants: Vec<Grant>) {
+        let changed = self.sources.set_grants(&mut self.streams[READS], grants);
+        self.dirty |= changed;
+        self.refresh_idle |= changed;
+    }
+
     /// Counts one more latency flow of the tenant or session with that number, among all or among those that READ.
     pub(super) fn add_latency(&mut self, which: usize, number: u32, weight: u32) {
         self.dirty |= self.latency[which].add(number, weight);
@@ -212,12 +229,15 @@ impl Device {
         for tally in &mut self.latency {
             tally.set_weight(number, weight);
         }
+        self.sources.set_weight(number, weight);
         self.dirty = true;
     }
 
     /// Takes over the observations of the device that it replaces.
     pub(super) fn inherit(&mut self, now: Instant, other: &Self, orders: &mut impl FnMut(Order)) {
         self.foreign = other.foreign.clone();
+        self.sources
+            .inherit(&mut self.streams[READS], &other.sources);
         self.service = other.service;
         let had_foreign = other
             .policy
@@ -274,7 +294,7 @@ impl Device {
         let is_active = leases.is_active(member);
         let Some(policy) = &self.policy else {
             let flags = if is_active { METER_ACTIVE } else { 0 };
-            return match leases.cap(member) {
+            return match leases.cap(member, LimitKind::Tenant) {
                 EVERYTHING => Lease {
                     flags: METER_ACTIVE | METER_RELEASED,
                     valid_until_ns: u64::MAX,
@@ -292,7 +312,7 @@ impl Device {
             false => leases.share_if_active(member),
         };
         let senders = leases.active() as u64 + u64::from(!is_active);
-        let chunk = self.chunk(policy, direction, senders).get();
+        let chunk = self.chunk(policy, direction, member, senders).get();
         let (saved, chunks) = match policy.has_latency() {
             true => {
                 let default = self.dilation.real_time(BURST);
@@ -316,14 +336,19 @@ impl Device {
     /// Chunk size while `senders` are active in that direction. If the operator set no chunk and the target is known,
     /// the bursts of all senders together may take half of the target, and each chunk is a multiple of the packet size.
     /// The paper's 5,000 bytes fit 2 us at 56 Gb/s, but with an MTU of 4 KiB the second packet is nearly empty.
-    fn chunk(&self, policy: &Justitia, direction: usize, senders: u64) -> Bytes {
+    fn chunk(&self, policy: &Justitia, direction: usize, member: MemberId, senders: u64) -> Bytes {
         let least = policy.chunk();
         if !policy.has_latency() || self.config.chunk.is_some() || self.config.target.is_none() {
             return least;
         }
         let rate = match DIRECTIONS[direction] {
             Direction::Outgoing => policy.sending_rate(),
-            Direction::RemoteRead => policy.reading_rate(),
+            Direction::RemoteRead => {
+                let granted = self.sources.granted(&self.streams[direction], member);
+                granted.map_or(policy.reading_rate(), |granted| {
+                    granted.min(policy.reading_rate())
+                })
+            }
         };
         let together = rate.bytes_in(self.options.target / 2).get();
         let each = together / (CHUNKS_WITH_LATENCY * senders.max(1));

@@ -9,7 +9,7 @@ use crate::snapshot::{
 };
 use isolane_rdma_inventory::unheld::{Session, Unheld};
 use isolane_rdma_policy::Policy;
-use isolane_rdma_policy::leases::EVERYTHING;
+use isolane_rdma_policy::leases::{EVERYTHING, LimitKind};
 use isolane_rdma_session::message::Class;
 use isolane_rdma_session::region::{METER_ACTIVE, METER_RELEASED, SLOTS};
 use std::collections::{BTreeMap, BTreeSet};
@@ -117,7 +117,9 @@ impl Governor {
             let is_active = state.written.flags & METER_ACTIVE != 0;
             let is_released = state.written.flags & METER_RELEASED != 0;
             let device = &self.devices[state.device];
-            let cap = device.streams[state.direction].leases.cap(state.member);
+            let cap = device.streams[state.direction]
+                .leases
+                .cap(state.member, LimitKind::Tenant);
             let of_lease = |value: u64| if is_released { 0 } else { value };
             MeterSnapshot {
                 device: device.config.name.clone(),
@@ -146,10 +148,25 @@ impl Governor {
             weight: seat.assigned.weight,
             limit: self.limit_over(seat.who.pid),
             waiting: header.waiting.load(Ordering::Relaxed),
-            meters: meters.collect(),
+            meters: by_direction(meters),
             queue_pairs: queue_pairs(seat),
         }
     }
+}
+
+/// One figure for each device and direction: the sum over the ports that are read.
+fn by_direction(meters: impl Iterator<Item = MeterSnapshot>) -> Vec<MeterSnapshot> {
+    let mut sums: Vec<MeterSnapshot> = Vec::new();
+    for meter in meters {
+        let same = |sum: &&mut MeterSnapshot| {
+            sum.device == meter.device && sum.remote_read == meter.remote_read
+        };
+        match sums.iter_mut().find(same) {
+            Some(sum) => sum.add(&meter),
+            None => sums.push(meter),
+        }
+    }
+    sums
 }
 
 /// Whether a limit can apply to the process: processes of the latency class have no lease.

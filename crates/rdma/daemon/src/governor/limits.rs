@@ -9,7 +9,7 @@
 
 use super::Governor;
 use super::device::Stream;
-use isolane_rdma_policy::leases::{EVERYTHING, MemberId};
+use isolane_rdma_policy::leases::{EVERYTHING, LimitKind, MemberId};
 use isolane_rdma_session::message::{LIMITS_MAX, NO_LIMIT, NO_TENANT};
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ impl Stream {
             leases.set_limit_rate(id, rate);
             id
         });
-        self.leases.limit(member, id);
+        self.leases.limit(member, LimitKind::Tenant, id);
     }
 
     fn set_limit(&mut self, tenant: u32, rate: u64) {

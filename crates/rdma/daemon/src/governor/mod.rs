@@ -22,6 +22,7 @@ mod seat;
 mod service;
 mod shares;
 mod slots;
+mod sources;
 mod tally;
 mod tenants;
 mod watch;
@@ -29,29 +30,28 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-use crate::attachment::Order;
+use crate::attachment::{Grant, Order};
 use crate::config::Config;
 use crate::identity::{Assigned, Who, assign};
 use crate::snapshot::DaemonFigures;
 pub use foreign::PortCount;
 
-use device::{DIRECTIONS, Device};
+use device::{DIRECTIONS, Device, READS};
 use isolane_common_linux::account::{Account, NoPlace, Places};
 use isolane_common_linux::tally as listeners;
 use isolane_common_quantities::OptionError;
 use isolane_common_quantities::units::{BitRate, Duration, Instant};
 use isolane_rdma_inventory::unheld::Unheld;
 use isolane_rdma_policy::RemoteState;
-use isolane_rdma_session::message::{Class, NO_METER};
+use isolane_rdma_session::message::{Class, NO_METER, PortAddress};
 use isolane_rdma_session::region::{
-    Lease, METER_ACTIVE, METER_RELEASED, METERS, Region, RegionError, STATE_RELEASED,
+    Lease, METER_ACTIVE, METER_RELEASED, METERS, Region, RegionError, SOURCES, STATE_RELEASED,
 };
 use seat::Seat;
 use slots::Scan;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;
-use tally::{ALL, READERS};
 use tenants::Tenants;
 
 /// Handle of a session. A stale handle matches no session.
@@ -209,6 +209,7 @@ impl Governor {
             meters: Vec::new(),
             slots: Vec::new(),
             latency: vec![[0; 2]; self.devices.len()],
+            readers: BTreeMap::new(),
         };
         if seat.is_auto() {
             self.scan.watch(index);
@@ -266,14 +267,46 @@ impl Governor {
         let first = seat.meters.len() as u16;
         let is_latency = seat.assigned.class == Class::Latency;
         for direction in 0..DIRECTIONS.len() {
-            self.add_meter(now_ns, key.index, at, direction);
+            self.add_meter(now_ns, key.index, at, direction, None);
         }
         if is_latency {
             // The daemon cannot see the data path of a latency process, so the process counts while it exists.
-            self.add_latency(key.index, at, ALL);
-            self.add_latency(key.index, at, READERS);
+            self.add_latency(key.index, at);
+            self.add_reader(key.index, at, None);
         }
         [first, first + 1]
+    }
+
+    /// Opens the meter of a session's READs from a port by an open device. Returns [`NO_METER`] for further ports than
+    /// [`SOURCES`], and if the device is not open.
+    pub fn open_reads(
+        &mut self,
+        now_ns: u64,
+        key: SessionKey,
+        device: &str,
+        source: PortAddress,
+    ) -> u16 {
+        let Some(seat) = self.seat(key) else {
+            return NO_METER;
+        };
+        let is_it = |meter: &&seat::MeterState| {
+            self.config.devices[meter.device].name == device && meter.direction == READS
+        };
+        let Some(at) = seat.meters.iter().find(is_it).map(|meter| meter.device) else {
+            return NO_METER;
+        };
+        let mut known = seat.meters.iter();
+        let same = |meter: &seat::MeterState| meter.device == at && meter.source == Some(source);
+        if let Some(number) = known.position(same) {
+            return number as u16;
+        }
+        let sources = seat.meters.iter().filter(|meter| meter.source.is_some());
+        let number = seat.meters.len();
+        if sources.count() >= SOURCES || number >= METERS {
+            return NO_METER;
+        }
+        self.add_meter(now_ns, key.index, at, READS, Some(source));
+        number as u16
     }
 
     /// Ends a session.
@@ -324,6 +357,11 @@ impl Governor {
         let orders = &mut self.orders;
         self.devices[device].remote(now, state, &mut |order| orders.push_back((device, order)));
         self.devices[device].dirty = true;
+    }
+
+    /// Reports the rates at which the other daemons let this host's `device` READ.
+    pub fn granted(&mut self, device: usize, grants: Vec<Grant>) {
+        self.devices[device].granted(grants);
     }
 
     /// Time of the next call of [`Self::advance`]; `None` if none is needed.

@@ -1,5 +1,6 @@
 //! A session inside the governor: its memory, meters and queue pairs. Values written by the process are clamped here.
 
+use super::sources::Source;
 use crate::identity::{Assigned, Who};
 use isolane_common_quantities::units::{Duration, Instant};
 use isolane_rdma_policy::classify::{ClassifierOptions, FlowClassifier, Window};
@@ -8,6 +9,7 @@ use isolane_rdma_policy::{Direction, FlowClass, FlowSpec};
 use isolane_rdma_session::message::Class;
 use isolane_rdma_session::region::{Counters, Lease, Region, SLOTS};
 use isolane_rdma_session::slot::SlotReading;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
 /// A meter of a session.
@@ -32,13 +34,16 @@ pub(super) struct Seat {
     pub(super) slots: Vec<SlotState>,
     /// Number of its latency flows, and of those that READ, by device.
     pub(super) latency: Vec<[u32; 2]>,
+    /// Number of those that READ, by device and source.
+    pub(super) readers: BTreeMap<(usize, Source), u32>,
 }
 
-/// One device and direction.
+/// One device and direction, and for READs one source.
 #[derive(Debug)]
 pub(super) struct MeterState {
     pub(super) device: usize,
     pub(super) direction: usize,
+    pub(super) source: Source,
     pub(super) member: MemberId,
     /// Counters of the last reading, clamped sums since the start, and the last written lease.
     seen: Counters,
@@ -62,6 +67,7 @@ impl MeterState {
     pub(super) fn new(
         device: usize,
         direction: usize,
+        source: Source,
         member: MemberId,
         seen: Counters,
         now_ns: u64,
@@ -69,6 +75,7 @@ impl MeterState {
         Self {
             device,
             direction,
+            source,
             member,
             seen,
             seen_at_ns: now_ns,
@@ -143,8 +150,10 @@ pub(super) struct SlotState {
     pub(super) judged: Class,
     /// Class last written to the process.
     pub(super) shown: Class,
-    /// The device on which it counts as a latency flow, and as one that READs.
-    pub(super) latency_on: [Option<usize>; 2],
+    /// The device on which it counts as a latency flow.
+    pub(super) latency_on: Option<usize>,
+    /// The device and source where it counts as one that READs.
+    pub(super) reads_on: Option<(usize, Source)>,
 }
 
 /// Result of reading a slot.
@@ -173,7 +182,8 @@ impl SlotState {
             seen_at: Instant::ZERO,
             judged: Class::Auto,
             shown: Class::Auto,
-            latency_on: [None; 2],
+            latency_on: None,
+            reads_on: None,
         }
     }
 
@@ -193,7 +203,7 @@ impl SlotState {
         let is_other =
             reading.queue_pair != self.queue_pair || messages < self.messages || bytes < self.bytes;
         if used != self.used || used && is_other {
-            let (shown, latency_on) = (self.shown, self.latency_on);
+            let (shown, latency_on, reads_on) = (self.shown, self.latency_on, self.reads_on);
             // The next queue pair in this slot starts without history.
             *self = Self {
                 queue_pair: reading.queue_pair,
@@ -207,6 +217,7 @@ impl SlotState {
                 },
                 shown,
                 latency_on,
+                reads_on,
                 ..Self::new(begins_fast)
             };
             return SlotLook {

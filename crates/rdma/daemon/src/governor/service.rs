@@ -48,7 +48,7 @@ impl Governor {
                 count(seat.region.header.service.load(Ordering::Relaxed));
             }
             for (slot, state) in seat.region.slots.iter().zip(&seat.slots) {
-                if state.latency_on[ALL] == Some(at) {
+                if state.latency_on == Some(at) {
                     count(slot.service.load(Ordering::Relaxed));
                 }
             }

@@ -1,6 +1,8 @@
 //! A session's part in the division: groups, weights, meters and latency flows.
 
+use super::device::READS;
 use super::seat::{MeterState, Place, Seat};
+use super::sources::Source;
 use super::tally::{ALL, READERS};
 use super::{Governor, SessionKey};
 use isolane_rdma_policy::granularity::Granularity;
@@ -39,7 +41,14 @@ impl Governor {
         }
     }
 
-    pub(super) fn add_meter(&mut self, now_ns: u64, index: u32, at: usize, direction: usize) {
+    pub(super) fn add_meter(
+        &mut self,
+        now_ns: u64,
+        index: u32,
+        at: usize,
+        direction: usize,
+        source: Source,
+    ) {
         let seat = self.seats[index as usize]
             .1
             .as_ref()
@@ -52,16 +61,56 @@ impl Governor {
         };
         let group = seat.group;
         let seen = seat.region.meters[meter].counters();
-        let stream = &mut self.devices[at].streams[direction];
+        let device = &mut self.devices[at];
+        let stream = &mut device.streams[direction];
         let member = stream.join(group, group_weight, weight, place);
-        let state = MeterState::new(at, direction, member, seen, now_ns);
+        if direction == READS {
+            device.sources.join(stream, member, source);
+        }
+        let state = MeterState::new(at, direction, source, member, seen, now_ns);
         let (_, seat) = &mut self.seats[index as usize];
         seat.as_mut().expect("as above").meters.push(state);
         self.hold_newest(index);
         self.grant(at, place, now_ns);
     }
 
-    pub(super) fn add_latency(&mut self, index: u32, at: usize, which: usize) {
+    /// Counts one more latency flow of a session.
+    pub(super) fn add_latency(&mut self, index: u32, at: usize) {
+        self.count_flow(index, at, ALL);
+    }
+
+    /// Counts one more latency flow of a session that READs.
+    pub(super) fn add_reader(&mut self, index: u32, at: usize, source: Source) {
+        self.count_flow(index, at, READERS);
+        let (_, seat) = &mut self.seats[index as usize];
+        let seat = seat.as_mut().expect("a session that is there");
+        let count = seat.readers.entry((at, source)).or_default();
+        *count += 1;
+        if *count > 1 {
+            return;
+        }
+        let group = seat.group;
+        let seat = self.seats[index as usize].1.as_ref().expect("as above");
+        let (weight, _) = self.weights(seat);
+        let device = &mut self.devices[at];
+        device.dirty |= device.sources.add_reader(source, group, weight);
+    }
+
+    /// Counts one less.
+    pub(super) fn remove_reader(&mut self, index: u32, at: usize, source: Source) {
+        self.count_flow_less(index, at, READERS);
+        let (_, seat) = &mut self.seats[index as usize];
+        let seat = seat.as_mut().expect("a session that is there");
+        let count = seat.readers.get_mut(&(at, source)).expect("it was added");
+        *count -= 1;
+        if *count == 0 {
+            seat.readers.remove(&(at, source));
+            let device = &mut self.devices[at];
+            device.dirty |= device.sources.remove_reader(source, seat.group);
+        }
+    }
+
+    fn count_flow(&mut self, index: u32, at: usize, which: usize) {
         let seat = self.seats[index as usize]
             .1
             .as_mut()
@@ -76,7 +125,12 @@ impl Governor {
         self.devices[at].add_latency(which, group, weight);
     }
 
-    pub(super) fn remove_latency(&mut self, index: u32, at: usize, which: usize) {
+    /// Counts one latency flow of a session less.
+    pub(super) fn remove_latency(&mut self, index: u32, at: usize) {
+        self.count_flow_less(index, at, ALL);
+    }
+
+    fn count_flow_less(&mut self, index: u32, at: usize, which: usize) {
         let seat = self.seats[index as usize]
             .1
             .as_mut()
@@ -100,6 +154,10 @@ impl Governor {
                 }
             }
         }
+        for &(at, source) in seat.readers.keys() {
+            let device = &mut self.devices[at];
+            device.dirty |= device.sources.remove_reader(source, seat.group);
+        }
     }
 
     /// Adds a seat to rebuilt divisions.
@@ -121,6 +179,7 @@ impl Governor {
         seat.tenant = tenant;
         seat.group = self.group(tenant, index);
         seat.latency = vec![[0; 2]; self.devices.len()];
+        seat.readers.clear();
         for slot in &seat.region.slots[..seat.slots.len()] {
             slot.class.store(Class::Auto as u32, Ordering::Release);
         }
@@ -135,13 +194,13 @@ impl Governor {
             self.reweigh(tenant);
         }
         for meter in meters {
-            self.add_meter(now_ns, index, meter.device, meter.direction);
+            self.add_meter(now_ns, index, meter.device, meter.direction, meter.source);
             let (_, seat) = &mut self.seats[index as usize];
             let new = seat.as_mut().and_then(|seat| seat.meters.last_mut());
             new.expect("just added").passed = meter.passed;
             if is_latency && meter.direction == 0 {
-                self.add_latency(index, meter.device, ALL);
-                self.add_latency(index, meter.device, READERS);
+                self.add_latency(index, meter.device);
+                self.add_reader(index, meter.device, None);
             }
         }
         self.look_at(now_ns, index);

@@ -4,8 +4,8 @@
 //! of them at a time. A session with a thousand queue pairs delays the classification of the others but costs no more
 //! time. Without traffic, readings become less frequent.
 
-use super::seat::{SlotState, classifier_options};
-use super::tally::{ALL, READERS};
+use super::seat::{MeterState, SlotState, classifier_options};
+use super::sources::Source;
 use super::{Governor, SessionKey};
 use isolane_common_quantities::units::Duration;
 use isolane_rdma_session::message::Class;
@@ -103,10 +103,15 @@ impl Governor {
             seat.slots.push(SlotState::new(begins_fast));
         }
         let slot = &seat.region.slots[at];
-        // The low half is the number of the meter of its sends, which determines the device.
+        // The low half is the number of the meter of its sends, which determines the device, the other half that of its
+        // READs, which determines their source.
         let reading = slot.read();
-        let meter = reading.map_or(0, |reading| reading.meters as usize & 0xffff);
-        let device = seat.meters.get(meter).map_or(0, |meter| meter.device);
+        let meters = reading.map_or(0, |reading| reading.meters as usize);
+        let device = seat.meters.get(meters & 0xffff);
+        let device = device.map_or(0, |meter| meter.device);
+        let reads = seat.meters.get(meters >> 16);
+        let reads = reads.filter(|reads: &&MeterState| reads.device == device);
+        let source = reads.and_then(|reads| reads.source);
         let Some(options) = self.devices.get(device).map(|device| &device.options) else {
             return false;
         };
@@ -132,25 +137,38 @@ impl Governor {
         }
         let latency_on = (class == Class::Latency).then_some(device);
         let reads = reading.is_some_and(|reading| reading.has_read);
-        self.count_latency(index, at, [latency_on, latency_on.filter(|_| reads)]);
+        let reads_on = latency_on.filter(|_| reads).map(|device| (device, source));
+        self.count_latency(index, at, latency_on, reads_on);
         look.moved || shown != class
     }
 
     /// Counts a queue pair on the devices on which it is a latency flow, and one that READs.
-    fn count_latency(&mut self, index: u32, at: usize, after: [Option<usize>; 2]) {
+    fn count_latency(
+        &mut self,
+        index: u32,
+        at: usize,
+        latency_on: Option<usize>,
+        reads_on: Option<(usize, Source)>,
+    ) {
         let (_, seat) = &mut self.seats[index as usize];
         let seat = seat.as_mut().expect("the caller looked");
         let slot = &mut seat.slots[at];
-        let before = std::mem::replace(&mut slot.latency_on, after);
-        for which in [ALL, READERS] {
-            if before[which] == after[which] {
-                continue;
+        let before = std::mem::replace(&mut slot.latency_on, latency_on);
+        let read_before = std::mem::replace(&mut slot.reads_on, reads_on);
+        if before != latency_on {
+            if let Some(device) = before {
+                self.remove_latency(index, device);
             }
-            if let Some(device) = before[which] {
-                self.remove_latency(index, device, which);
+            if let Some(device) = latency_on {
+                self.add_latency(index, device);
             }
-            if let Some(device) = after[which] {
-                self.add_latency(index, device, which);
+        }
+        if read_before != reads_on {
+            if let Some((device, source)) = read_before {
+                self.remove_reader(index, device, source);
+            }
+            if let Some((device, source)) = reads_on {
+                self.add_reader(index, device, source);
             }
         }
     }

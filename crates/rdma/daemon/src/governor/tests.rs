@@ -13,6 +13,7 @@ mod hostile;
 mod limits;
 mod readers;
 mod service;
+mod sources;
 mod trust;
 
 const MS: u64 = 1_000_000;
@@ -364,7 +365,7 @@ fn idle_meters_get_the_small_chunk_before_they_send() {
 fn last_report(host: &Host) -> RemoteState {
     let states = host.orders.iter().rev().find_map(|order| match order {
         Order::Tell(state) => Some(*state),
-        Order::SendReference | Order::Serve(_) => None,
+        Order::SendReference | Order::Serve(_) | Order::TellReads(_) => None,
     });
     states.expect("the peers were told")
 }

@@ -1,9 +1,9 @@
 //! Reads the processes' counters and writes their leases.
 
-use super::device::DIRECTIONS;
+use super::device::{DIRECTIONS, READS};
 use super::seat::Place;
 use super::{CALM_PERIODS, Governor};
-use isolane_rdma_policy::leases::{Change, EVERYTHING, Usage};
+use isolane_rdma_policy::leases::{Change, EVERYTHING, LimitKind, Usage};
 use isolane_rdma_session::region::Lease;
 
 impl Governor {
@@ -37,14 +37,14 @@ impl Governor {
         let look = state.look(counters, now_ns, rates);
         self.figures.implausible_total += u64::from(look.implausible);
         let (at, member) = (state.device, state.member);
-        let is_read = state.direction == 1;
+        let is_read = state.direction == READS;
         let Usage {
             bytes, operations, ..
         } = look.usage;
         device.foreign.count(is_read, bytes, operations);
         let rests = device.is_calm() && (1..rest_ns).contains(&state.rests_ns());
         let leases = &mut device.streams[state.direction].leases;
-        if device.policy.is_none() && leases.cap(member) == EVERYTHING {
+        if device.policy.is_none() && leases.cap(member, LimitKind::Tenant) == EVERYTHING {
             // A limit may have made it active.
             leases.rest(member);
             return true;

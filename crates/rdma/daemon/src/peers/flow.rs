@@ -10,8 +10,10 @@
 use super::handshake::Endpoint;
 use super::oracle::Oracle;
 use super::port::{Link, Port, REFERENCES_MAX, REPORTS_MAX, Work, work_of};
-use super::report::{decode, total};
+use super::report::{decode, for_peer, total};
+use crate::attachment::{Grant, PeerId, Reads};
 use isolane_rdma_policy::RemoteState;
+use isolane_rdma_session::message::PortAddress;
 use isolane_rdma_session::region::Service;
 use isolane_rdma_verbs_sys::safe::VerbsError;
 use isolane_rdma_verbs_sys::{IBV_WC_SUCCESS, ibv_wc};
@@ -31,6 +33,8 @@ pub(super) enum Command {
     Serve(Service),
     /// Send this host's state to the peers.
     Tell(RemoteState),
+    /// Send these weights of READs, each to the peer that is read.
+    TellReads(Reads),
     /// Add a connected link.
     Add(Box<Link>),
     /// Remove the link with that number, which has ended.
@@ -44,8 +48,8 @@ pub(super) enum Command {
 pub(super) enum Event {
     /// Latency of a reference message.
     Latency(Duration),
-    /// Sum of the peers' states.
-    Heard(RemoteState),
+    /// Sum of the peers' states, and what each grants.
+    Heard(RemoteState, Vec<Grant>),
     /// 99th percentile of the idle device.
     Idle(Duration),
     /// A line for people.
@@ -116,8 +120,9 @@ pub(super) fn start(
         loop_bell,
         links: BTreeMap::new(),
         turn: 0,
-        sent_state: RemoteState::default(),
-        heard: RemoteState::default(),
+        state: RemoteState::default(),
+        reads: Reads::default(),
+        heard: BTreeMap::new(),
         oracle: None,
         armed: false,
         spin_until: Instant::now(),
@@ -137,8 +142,8 @@ struct Connected {
     /// Post time of each reference message in flight.
     posted: VecDeque<Instant>,
     reports_under_way: usize,
-    /// Whether the state is newer than the last report sent.
-    owes_report: bool,
+    /// The last report.
+    sent: Option<RemoteState>,
     heard: Option<RemoteState>,
 }
 
@@ -153,8 +158,10 @@ struct Flow {
     links: BTreeMap<u64, Connected>,
     /// Number of the link of the last reference message.
     turn: u64,
-    sent_state: RemoteState,
-    heard: RemoteState,
+    state: RemoteState,
+    reads: Reads,
+    /// The last report of each peer.
+    heard: BTreeMap<PeerId, (Vec<PortAddress>, RemoteState)>,
     oracle: Option<Oracle>,
     /// Whether the completion queue will signal.
     armed: bool,
@@ -242,17 +249,18 @@ impl Flow {
             Command::Reference => self.reference(Instant::now()),
             Command::Serve(service) => self.serve(service),
             Command::Tell(state) => {
-                self.sent_state = state;
-                for connected in self.links.values_mut() {
-                    connected.owes_report = connected.link.reports;
-                }
+                self.state = state;
+                self.send_reports();
+            }
+            Command::TellReads(reads) => {
+                self.reads = reads;
                 self.send_reports();
             }
             Command::Add(link) => {
                 let connected = Connected {
                     posted: VecDeque::new(),
                     reports_under_way: 0,
-                    owes_report: link.reports,
+                    sent: None,
                     heard: None,
                     link,
                 };
@@ -330,13 +338,25 @@ impl Flow {
 
     fn send_reports(&mut self) {
         let mut lost = Vec::new();
+        let weight = |heard: Option<&(_, RemoteState)>| {
+            heard.map_or(0, |(_, state)| state.reading_hungry_weight)
+        };
+        let each = self.heard.values().map(|heard| weight(Some(heard)));
+        let all = each.fold(0, u64::saturating_add);
         for (number, connected) in &mut self.links {
-            if !connected.owes_report || connected.reports_under_way >= REPORTS_MAX {
+            let Some(theirs) = connected.link.theirs.as_ref().map(Endpoint::peer) else {
+                continue;
+            };
+            let reads = self.reads.by_peer.get(&theirs);
+            let reads = *reads.unwrap_or(&self.reads.unknown);
+            let report = for_peer(&self.state, reads, weight(self.heard.get(&theirs)), all);
+            let is_news = connected.link.reports && connected.sent != Some(report);
+            if !is_news || connected.reports_under_way >= REPORTS_MAX {
                 continue;
             }
-            match connected.link.send_report(&self.sent_state) {
+            match connected.link.send_report(&report) {
                 Ok(()) => {
-                    connected.owes_report = false;
+                    connected.sent = Some(report);
                     connected.reports_under_way += 1;
                 }
                 Err(error) => lost.push((*number, error.to_string())),
@@ -402,19 +422,28 @@ impl Flow {
         }
     }
 
-    /// Reports the sum of the peers' last states if it changed. A peer with several links counts once.
+    /// Reports the sum of the peers' last states, and their grants, if they changed. A peer with several links counts
+    /// once.
     fn hear(&mut self) {
-        let peer = |theirs: &Endpoint| (theirs.daemon, theirs.device.clone());
-        let said: BTreeMap<_, _> = self
-            .links
-            .values()
-            .filter_map(|connected| Some((peer(connected.link.theirs.as_ref()?), connected.heard?)))
-            .collect();
-        let heard = total(said.values());
-        if heard != self.heard {
-            self.heard = heard;
-            self.say(Event::Heard(heard));
+        let last = |connected: &Connected| {
+            let theirs = connected.link.theirs.as_ref()?;
+            let ports = theirs.addresses.clone();
+            Some((theirs.peer(), (ports, connected.heard?)))
+        };
+        let heard: BTreeMap<_, _> = self.links.values().filter_map(last).collect();
+        if heard == self.heard {
+            return;
         }
+        let grants = heard.iter().map(|(peer, (ports, state))| Grant {
+            peer: peer.clone(),
+            ports: ports.clone(),
+            rate: state.read_rate,
+        });
+        let total = total(heard.values().map(|(_, state)| state));
+        self.say(Event::Heard(total, grants.collect()));
+        self.heard = heard;
+        // What each peer is granted depends on the weights of all.
+        self.send_reports();
     }
 
     fn failed(&mut self, number: u64, reason: &str) {

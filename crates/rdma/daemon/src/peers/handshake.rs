@@ -9,18 +9,22 @@
 //! authenticates nothing, so a host that can forge packets in the cluster's network can forge reports; their numbers
 //! are checked ([`super::report`]).
 
+use crate::attachment::PeerId;
 use isolane_common_linux::key::{Key, random};
+use isolane_rdma_session::message::PortAddress;
 use ring::hmac::{self, HMAC_SHA256, Tag};
 use std::io::{Read, Write};
 
 /// Longest frame, bytes.
-const FRAME_MAX: usize = 512;
+const FRAME_MAX: usize = 1024;
 /// Longest device name, bytes.
 const NAME_MAX: usize = 64;
 const NONCE: usize = 32;
 const PROOF: usize = 32;
 const MAGIC: [u8; 4] = *b"ISLP";
-const VERSION: u32 = 1;
+/// Most addresses of a port in an endpoint.
+pub(super) const PORTS_MAX: usize = 32;
+const VERSION: u32 = 2;
 
 /// One end of a queue pair to connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +49,8 @@ pub struct Endpoint {
     pub address: u64,
     /// Remote key of that memory.
     pub remote_key: u32,
+    /// All addresses at which applications reach the port, at most [`PORTS_MAX`].
+    pub addresses: Vec<PortAddress>,
 }
 
 /// Why two daemons could not connect.
@@ -216,7 +222,15 @@ fn receive(stream: &mut impl Read) -> Result<Vec<u8>, HandshakeError> {
 }
 
 impl Endpoint {
-    /// Encodes the endpoint. Names that are too long are cut.
+    /// Whose it is.
+    pub(super) fn peer(&self) -> PeerId {
+        PeerId {
+            daemon: self.daemon,
+            device: self.device.clone(),
+        }
+    }
+
+    /// Encodes the endpoint. Names and lists that are too long are cut.
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(FRAME_MAX);
         bytes.extend(self.daemon);
@@ -236,6 +250,9 @@ impl Endpoint {
             bytes.push(name.len() as u8);
             bytes.extend(name);
         }
+        let addresses = &self.addresses[..self.addresses.len().min(PORTS_MAX)];
+        bytes.push(addresses.len() as u8);
+        bytes.extend(addresses.iter().flat_map(|address| address.0));
         bytes
     }
 
@@ -251,7 +268,13 @@ impl Endpoint {
         let address = u64::from_le_bytes(take(&mut rest)?);
         let device = take_name(&mut rest)?;
         let wanted = take_name(&mut rest)?;
+        let [count] = take(&mut rest)?;
         let wrong = |field| Err(HandshakeError::Field { field });
+        if usize::from(count) > PORTS_MAX {
+            return wrong("the number of addresses");
+        }
+        let each = (0..count).map(|_| Ok(PortAddress(take(&mut rest)?)));
+        let addresses = each.collect::<Result<_, HandshakeError>>()?;
         match (queue_pair, packet_sequence, mtu) {
             _ if !rest.is_empty() => wrong("the length"),
             (0x100_0000.., _, _) => wrong("the queue pair"),
@@ -267,6 +290,7 @@ impl Endpoint {
                 mtu,
                 address,
                 remote_key,
+                addresses,
             }),
             _ => wrong("the MTU"),
         }

@@ -309,6 +309,7 @@ mod tests {
             mtu: 1_024,
             address: 0,
             remote_key: 0,
+            addresses: Vec::new(),
         };
         let mut stream = TcpStream::connect(address).unwrap();
         // The peer is authenticated; only the device is missing.

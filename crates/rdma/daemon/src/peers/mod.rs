@@ -189,7 +189,10 @@ impl Attachment for Peers {
         while let Ok((device, event)) = self.events.try_recv() {
             match event {
                 Event::Latency(took) => governor.reference_latency(now_ns, device, duration(took)),
-                Event::Heard(state) => governor.remote(now_ns, device, state),
+                Event::Heard(state, grants) => {
+                    governor.granted(device, grants);
+                    governor.remote(now_ns, device, state);
+                }
                 Event::Idle(tail) => {
                     let target = duration(tail * self.factors[device]);
                     self.targets.borrow_mut()[device] = Some(target);
@@ -207,14 +210,15 @@ impl Attachment for Peers {
         }
     }
 
-    fn order(&mut self, _now_ns: u64, device: usize, order: Order) {
+    fn order(&mut self, _now_ns: u64, device: usize, order: &Order) {
         let Some(Some(flow)) = self.flows.get(device) else {
             return;
         };
         flow.tell(match order {
             Order::SendReference => Command::Reference,
-            Order::Serve(service) => Command::Serve(service),
-            Order::Tell(state) => Command::Tell(state),
+            Order::Serve(service) => Command::Serve(*service),
+            Order::Tell(state) => Command::Tell(*state),
+            Order::TellReads(reads) => Command::TellReads(reads.clone()),
         });
     }
 }

@@ -4,17 +4,18 @@
 //! may write and the daemon never reads; reports are SENDs. Receive buffers are in memory that peers cannot write
 //! directly. Limits: [`LINKS_MAX`] peers per device.
 
-use super::handshake::{Endpoint, HandshakeError};
+use super::handshake::{Endpoint, HandshakeError, PORTS_MAX};
 use super::report::{REPORT_BYTES, encode};
 use crate::attachment::REFERENCE_BYTES;
 use crate::settings;
 use isolane_common_linux::key::random;
 use isolane_rdma_policy::RemoteState;
+use isolane_rdma_session::message::PortAddress;
 use isolane_rdma_session::region;
 use isolane_rdma_verbs_sys::safe::{
     Capacity, CompletionChannel, CompletionQueue, Connection, Context, Element, MemoryRegion, Peer,
     ProtectionDomain, QueuePair, ReceiveList, Request, SendList, Service, Target, Timers,
-    VerbsError, port_gid,
+    VerbsError, port_gid, port_gids,
 };
 use isolane_rdma_verbs_sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, Library, ibv_gid};
 use std::os::fd::OwnedFd;
@@ -65,11 +66,29 @@ pub(super) struct Port {
     gid: ibv_gid,
     lid: u16,
     mtu: u32,
+    /// See [`Endpoint::addresses`].
+    addresses: Vec<PortAddress>,
     daemon: [u8; 16],
     /// The class of new links.
     service: Mutex<region::Service>,
     places: Mutex<[bool; LINKS_MAX]>,
     numbers: AtomicU64,
+}
+
+/// The addresses of a port: its LID, and its GIDs as far as there is room.
+fn addresses(context: &Context, port: u8, lid: u16) -> Vec<PortAddress> {
+    let mut addresses = Vec::new();
+    if lid != 0 {
+        addresses.push(PortAddress::of_lid(lid));
+    }
+    for (_, gid, _) in port_gids(context, port) {
+        let address = PortAddress(gid.raw);
+        let is_new = gid.raw != [0; 16] && !addresses.contains(&address);
+        if is_new && addresses.len() < PORTS_MAX {
+            addresses.push(address);
+        }
+    }
+    addresses
 }
 
 /// A connection to a peer, connected or being connected.
@@ -130,6 +149,7 @@ impl Port {
             gid,
             lid: port.lid,
             mtu: port.mtu,
+            addresses: addresses(&context, settings.number, port.lid),
             daemon,
             service: Mutex::default(),
             places: Mutex::new([false; LINKS_MAX]),
@@ -239,6 +259,7 @@ impl Link {
             mtu: port.mtu,
             address: port.landing.address(),
             remote_key: port.landing.remote_key(),
+            addresses: port.addresses.clone(),
         }
     }
 

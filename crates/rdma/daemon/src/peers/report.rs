@@ -1,10 +1,10 @@
-//! The daemons' reports as bytes, and their sum.
+//! The daemons' reports: for one peer, as bytes, and their sum.
 //!
 //! Method: one fixed message of [`REPORT_BYTES`]: magic, version, the seven numbers of [`RemoteState`] in little
 //! endian. Every number is checked against what a machine can have, so that a broken peer cannot make sums overflow.
 //! Source: justitia 4.5 for the content.
 
-use isolane_common_quantities::units::BitRate;
+use isolane_common_quantities::units::{BitRate, Ratio};
 use isolane_rdma_policy::RemoteState;
 
 /// Size of a report, bytes.
@@ -87,8 +87,8 @@ fn weights(state: &RemoteState) -> [(&'static str, u64); 6] {
     ]
 }
 
-/// The policy's view of many peers: weights that send, READ and grant are added; of the receivers' reports, the one
-/// with the most senders counts (see [`RemoteState`]).
+/// The policy's view of many peers: weights that send and READ are added; of the receivers' reports, the one with the
+/// most senders counts (see [`RemoteState`]). Grants are no sum: each is for READs from its peer.
 pub fn total<'a>(states: impl IntoIterator<Item = &'a RemoteState>) -> RemoteState {
     let mut total = RemoteState::default();
     for state in states {
@@ -99,8 +99,6 @@ pub fn total<'a>(states: impl IntoIterator<Item = &'a RemoteState>) -> RemoteSta
         total.reading_hungry_weight = sum(total.reading_hungry_weight, state.reading_hungry_weight);
         total.reading_latency_weight =
             sum(total.reading_latency_weight, state.reading_latency_weight);
-        let rate = sum(total.read_rate.as_bps(), state.read_rate.as_bps());
-        total.read_rate = BitRate::from_bps(rate);
         let fan_in = |state: &RemoteState| {
             sum(
                 state.receiving_hungry_weight,
@@ -113,6 +111,21 @@ pub fn total<'a>(states: impl IntoIterator<Item = &'a RemoteState>) -> RemoteSta
         }
     }
     total
+}
+
+/// The report for one peer, which READs with the weight `theirs` of `all`: the weights of our READs from it, and its part
+/// of what we grant to all.
+pub fn for_peer(state: &RemoteState, reads: [u64; 2], theirs: u64, all: u64) -> RemoteState {
+    let part = match theirs {
+        0 => 0,
+        theirs => Ratio::new(theirs, all.max(theirs)).of(state.read_rate.as_bps()),
+    };
+    RemoteState {
+        reading_hungry_weight: reads[0],
+        reading_latency_weight: reads[1],
+        read_rate: BitRate::from_bps(part),
+        ..*state
+    }
 }
 
 #[cfg(test)]
@@ -151,7 +164,6 @@ mod tests {
             let before = total(&states);
             for state in &states {
                 prop_assert!(before.sending_hungry_weight >= state.sending_hungry_weight);
-                prop_assert!(before.read_rate >= state.read_rate);
                 let fan_in = |state: &RemoteState| state.receiving_hungry_weight + state.receiving_latency_weight;
                 prop_assert!(fan_in(&before) >= fan_in(state));
             }
@@ -168,6 +180,22 @@ mod tests {
             ..RemoteState::default()
         };
         assert_eq!(total([&state]), state);
+    }
+
+    #[test]
+    fn peers_share_what_is_granted_by_the_weights_of_their_reads() {
+        let state = RemoteState {
+            reading_hungry_weight: 9,
+            read_rate: BitRate::from_gbps(60),
+            ..RemoteState::default()
+        };
+        let of = |theirs| for_peer(&state, [2, 1], theirs, 3).read_rate;
+        assert_eq!([of(0), of(1), of(2)], [0, 20, 40].map(BitRate::from_gbps));
+        let report = for_peer(&state, [2, 1], 3, 3);
+        assert_eq!(
+            (report.reading_hungry_weight, report.reading_latency_weight),
+            (2, 1)
+        );
     }
 
     #[test]

@@ -45,7 +45,7 @@ fn wait<T>(peers: &Peers, device: usize, wanted: impl Fn(&Event) -> Option<T>) -
 
 fn heard(event: &Event) -> Option<RemoteState> {
     match event {
-        Event::Heard(state) => Some(*state),
+        Event::Heard(state, _) => Some(*state),
         _ => None,
     }
 }
@@ -67,11 +67,11 @@ fn two_devices_of_one_daemon_measure_and_report_to_each_other() {
     });
     eprintln!("idle 99th percentile {idle:?}");
     assert!(idle > Duration::ZERO);
-    peers.order(0, 0, Order::Tell(state(7)));
+    peers.order(0, 0, &Order::Tell(state(7)));
     assert_eq!(wait(&peers, 1, heard), state(7));
-    peers.order(0, 0, Order::Tell(state(3)));
+    peers.order(0, 0, &Order::Tell(state(3)));
     assert_eq!(wait(&peers, 1, heard), state(3));
-    peers.order(0, 1, Order::SendReference);
+    peers.order(0, 1, &Order::SendReference);
     wait(&peers, 1, |event| match event {
         Event::Latency(took) => Some(*took),
         _ => None,
@@ -106,9 +106,9 @@ fn two_daemons_find_each_other_and_forget_an_ended_one() {
     };
     let mut first = start(&settings(0, 17_471, 17_472));
     let mut second = start(&settings(1, 17_472, 17_471));
-    second.order(0, 0, Order::Tell(state(5)));
+    second.order(0, 0, &Order::Tell(state(5)));
     assert_eq!(wait(&first, 0, heard), state(5));
-    first.order(0, 0, Order::Tell(state(2)));
+    first.order(0, 0, &Order::Tell(state(2)));
     assert_eq!(wait(&second, 0, heard), state(2));
     // Same effect as the death of the second daemon: its links end, and the keepers see closed connections.
     let ends = Instant::now();

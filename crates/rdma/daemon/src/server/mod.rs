@@ -18,7 +18,7 @@ use isolane_common_linux::account::{Account, NoPlace};
 use isolane_common_linux::events;
 use isolane_common_linux::say_error;
 use isolane_common_linux::tally::Shed;
-use isolane_rdma_session::message::{ToDaemon, ToShim};
+use isolane_rdma_session::message::{NO_METER, ToDaemon, ToShim};
 use isolane_rdma_session::region::REGION_BYTES;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
@@ -240,7 +240,7 @@ impl Server {
         }
         while let Some((device, order)) = self.governor.take_order() {
             for attachment in &mut self.attachments {
-                attachment.order(now_ns, device, order);
+                attachment.order(now_ns, device, &order);
             }
         }
         while let Some(key) = self.governor.take_look() {
@@ -385,21 +385,21 @@ impl Server {
                 self.greet(token, hello, now_ns)
             }
             (Some(key), ToDaemon::Open { device }) => {
-                let [outgoing, remote_read] = self.governor.open(now_ns, key, &device);
-                let answer = ToShim::Opened {
-                    outgoing,
-                    remote_read,
-                };
-                let link = self.link_mut(token).expect("as above");
-                link.opened = true;
-                link.say(&answer).map_err(|error| error.to_string())
+                let meters = self.governor.open(now_ns, key, &device);
+                self.link_mut(token).expect("as above").open(meters)
+            }
+            (Some(key), ToDaemon::OpenReads { device, source }) => {
+                let reads = self.governor.open_reads(now_ns, key, &device, source);
+                self.link_mut(token)
+                    .expect("as above")
+                    .open([NO_METER, reads])
             }
             (None, ToDaemon::Enforce) if !self.enforces(token) => self.heed(token),
             (_, message @ (ToDaemon::Limit { .. } | ToDaemon::Belongs { .. })) => {
                 self.take_limit(token, &message)
             }
             (_, ToDaemon::Enforce | ToDaemon::Hello { .. }) => Err("a second greeting".to_owned()),
-            (None, ToDaemon::Open { .. }) => Err("a device before Hello".to_owned()),
+            (None, _) => Err("a device before Hello".to_owned()),
         }
     }
 

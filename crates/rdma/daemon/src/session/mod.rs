@@ -134,6 +134,16 @@ impl Link {
         send(&self.socket, &message.encode(), flags).map(drop)
     }
 
+    /// Answers with the meters of a device, outgoing and of READs.
+    pub(crate) fn open(&mut self, [outgoing, remote_read]: [u16; 2]) -> Result<(), String> {
+        self.opened = true;
+        let answer = ToShim::Opened {
+            outgoing,
+            remote_read,
+        };
+        self.say(&answer).map_err(|error| error.to_string())
+    }
+
     /// Sends the start of the session with its memory and its event counter.
     pub(crate) fn welcome(&mut self, message: &ToShim, memory: OwnedFd) -> Result<(), Errno> {
         let signal_counter = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;

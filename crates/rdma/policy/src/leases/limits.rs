@@ -1,17 +1,31 @@
 //! Limits: a rate that some members may not exceed together, in any groups.
 //!
 //! Problem: the enforcer of guarantees has tenants of its own, which may differ from the groups of the division, and
-//! its limit holds even where the device has room. Method: before each division the limit is divided among its active
+//! its limit holds even where the device has room. A device that is read limits those that read it, in any tenant. Method: before each division the limit is divided among its active
 //! members as a rate of its own. A member's part of the limit caps both its demand and its part of the rate without
-//! demand. What a limit keeps from its members flows to the others. Limits: one per member; payload only, operations
-//! follow at the device's ratio. Units: bytes per second.
+//! demand. What a limit keeps from its members flows to the others. Limits: one of each kind per member; payload only,
+//! operations follow at the device's ratio. Units: bytes per second.
 
 use super::fill::{EVERYTHING, Want, fill, part};
-use super::{Leases, MemberId};
+use super::{Leases, Member, MemberId};
 
 /// A limit, dense from zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LimitId(pub u32);
+
+/// Why members are limited. Of each kind, a member has one limit at most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LimitKind {
+    /// They are of one tenant of the enforcer.
+    Tenant = 0,
+    /// They READ from one device, which grants a rate.
+    Source = 1,
+}
+
+impl LimitKind {
+    /// Number of kinds.
+    pub(super) const COUNT: usize = 2;
+}
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limit {
@@ -35,10 +49,16 @@ impl Leases {
         self.limits[limit.0 as usize].bytes_per_s = bytes_per_s;
     }
 
-    /// From the next division on `member` is held to `limit`, or to none.
+    /// The limit's rate, if it limits.
+    pub fn limit_rate(&self, limit: LimitId) -> Option<u64> {
+        let rate = self.limits[limit.0 as usize].bytes_per_s;
+        (rate != EVERYTHING).then_some(rate)
+    }
+
+    /// From the next division on `member` is held to `limit` of this kind, or to none.
     ///
     /// ```
-    /// use isolane_rdma_policy::leases::{LeaseOptions, Leases, Rates, Usage};
+    /// use isolane_rdma_policy::leases::{LeaseOptions, Leases, LimitKind, Rates, Usage};
     /// use isolane_common_quantities::units::{Duration, Instant};
     ///
     /// let device = Rates { bytes_per_s: 6_000_000_000, operations_per_s: 30_000_000 };
@@ -47,7 +67,7 @@ impl Leases {
     /// let (one, two) = (leases.open(1), leases.open(1));
     /// let members = [leases.join(one, 1), leases.join(two, 1)];
     /// let limit = leases.open_limit(1_000_000_000);
-    /// leases.limit(members[0], Some(limit));
+    /// leases.limit(members[0], LimitKind::Tenant, Some(limit));
     /// for member in members {
     ///     leases.observe(Instant::ZERO, member, Usage { waiting: true, ..Usage::default() });
     /// }
@@ -55,25 +75,26 @@ impl Leases {
     /// assert_eq!(leases.share(members[0]).bytes_per_s, 1_000_000_000);
     /// assert_eq!(leases.share(members[1]).bytes_per_s, 5_000_000_000);
     /// ```
-    pub fn limit(&mut self, member: MemberId, limit: Option<LimitId>) {
+    pub fn limit(&mut self, member: MemberId, kind: LimitKind, limit: Option<LimitId>) {
         let is_active = self.members[member.0 as usize].active;
         if is_active {
             self.count_in_limit(member.0, false);
         }
         let state = &mut self.members[member.0 as usize];
-        state.limit = limit;
-        state.cap = EVERYTHING;
+        state.limits[kind as usize] = limit;
+        state.caps[kind as usize] = EVERYTHING;
         if is_active {
             self.count_in_limit(member.0, true);
         }
     }
 
-    /// What `member` may use of its limit: its part as of the last division, or, while it is idle, what it would get if
-    /// it were the next to come. [`EVERYTHING`] where nothing limits it.
-    pub fn cap(&self, member: MemberId) -> u64 {
-        match self.is_active(member) {
-            true => self.members[member.0 as usize].cap,
-            false => self.cap_if_active(member),
+    /// What `member` may use of its limit of this kind: its part as of the last division, or, while it is idle, what it
+    /// would get if it were the next to come. [`EVERYTHING`] where nothing limits it.
+    pub fn cap(&self, member: MemberId, kind: LimitKind) -> u64 {
+        let state = &self.members[member.0 as usize];
+        match state.active {
+            true => state.caps[kind as usize],
+            false => self.part_if_active(state, kind as usize),
         }
     }
 
@@ -84,10 +105,15 @@ impl Leases {
         }
     }
 
-    /// What an idle `member` would get of its limit if it were the next to come.
+    /// What an idle `member` would get of its limits if it were the next to come.
     pub(super) fn cap_if_active(&self, member: MemberId) -> u64 {
         let state = &self.members[member.0 as usize];
-        let Some(limit) = state.limit else {
+        let parts = (0..LimitKind::COUNT).map(|kind| self.part_if_active(state, kind));
+        parts.min().unwrap_or(EVERYTHING)
+    }
+
+    fn part_if_active(&self, state: &Member, kind: usize) -> u64 {
+        let Some(limit) = state.limits[kind] else {
             return EVERYTHING;
         };
         let limit = &self.limits[limit.0 as usize];
@@ -98,15 +124,16 @@ impl Leases {
         part(limit.bytes_per_s, own, limit.active_weight + own)
     }
 
-    /// An active member joins its limit, or leaves it.
+    /// An active member joins its limits, or leaves them.
     pub(super) fn count_in_limit(&mut self, member: u32, comes: bool) {
         let state = &self.members[member as usize];
-        let Some(limit) = state.limit else { return };
         let weight = u64::from(state.weight);
-        let sum = &mut self.limits[limit.0 as usize].active_weight;
-        match comes {
-            true => *sum += weight,
-            false => *sum -= weight,
+        for limit in state.limits.into_iter().flatten() {
+            let sum = &mut self.limits[limit.0 as usize].active_weight;
+            match comes {
+                true => *sum += weight,
+                false => *sum -= weight,
+            }
         }
     }
 
@@ -115,20 +142,31 @@ impl Leases {
         if self.limits.is_empty() {
             return;
         }
+        for kind in [LimitKind::Tenant, LimitKind::Source] {
+            self.divide_limits_of(kind as usize);
+        }
+    }
+
+    /// A member demands of a later kind no more than its part of the earlier one.
+    fn divide_limits_of(&mut self, kind: usize) {
         let mut wants = std::mem::take(&mut self.among_members);
         wants.clear();
         let active = self.groups_active.iter();
         let members = active.flat_map(|&group| &self.groups[group as usize].active);
-        let limited = members.filter(|&&id| self.members[id as usize].limit.is_some());
+        let limited = members.filter(|&&id| self.members[id as usize].limits[kind].is_some());
+        let earlier = |id: u32| match kind {
+            0 => EVERYTHING,
+            _ => self.members[id as usize].caps[kind - 1],
+        };
         wants.extend(limited.map(|&id| Want {
             id,
             weight: self.members[id as usize].weight,
-            demand: self.demand(id),
+            demand: self.demand(id).min(earlier(id)),
             most: EVERYTHING,
             share: 0,
         }));
-        wants.sort_unstable_by_key(|want| self.members[want.id as usize].limit);
-        let of = |want: &Want| self.members[want.id as usize].limit;
+        wants.sort_unstable_by_key(|want| self.members[want.id as usize].limits[kind]);
+        let of = |want: &Want| self.members[want.id as usize].limits[kind];
         for wants in wants.chunk_by_mut(|a, b| of(a) == of(b)) {
             let limit = of(&wants[0]).expect("only those with a limit");
             match self.limits[limit.0 as usize].bytes_per_s {
@@ -137,7 +175,7 @@ impl Leases {
             }
         }
         for want in &wants {
-            self.members[want.id as usize].cap = want.share;
+            self.members[want.id as usize].caps[kind] = want.share;
         }
         self.among_members = wants;
     }

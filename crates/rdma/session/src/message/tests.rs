@@ -19,6 +19,10 @@ fn to_daemon() -> impl Strategy<Value = ToDaemon> {
             }
         }),
         text.prop_map(|device| ToDaemon::Open { device }),
+        (text, any::<[u8; 16]>()).prop_map(|(device, source)| ToDaemon::OpenReads {
+            device,
+            source: PortAddress(source),
+        }),
         Just(ToDaemon::Enforce),
         (0..LIMITS_MAX, any::<u64>()).prop_map(|(tenant, bytes_per_s)| ToDaemon::Limit {
             tenant,

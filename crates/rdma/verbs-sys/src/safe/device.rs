@@ -6,9 +6,6 @@ use crate::*;
 use std::ffi::CStr;
 use std::sync::Arc;
 
-/// Most entries of a GID table that are looked at.
-const GIDS_MAX: u32 = 1_024;
-
 /// The list of devices, freed when dropped.
 struct DeviceList<'a> {
     library: &'a Library,
@@ -178,19 +175,19 @@ impl Context {
     }
 }
 
+/// The GIDs in a port's table with their index and type, at most 256.
+pub fn port_gids(context: &Context, port: u8) -> impl Iterator<Item = (u8, ibv_gid, u32)> {
+    let each = (0..=u8::MAX).map(move |index| (index, context.gid(port, index.into())));
+    // Tables have holes, but small devices end early: a run of holes at the start is still looked through.
+    let there = each.take_while(|(index, gid)| gid.is_ok() || *index <= 32);
+    there.filter_map(|(index, gid)| gid.ok().map(|(gid, kind)| (index, gid, kind)))
+}
+
 /// The index and value of the GID to send from: RoCE v2 over IPv4 first, then any RoCE v2, then index 0. Fails if the
 /// port has no GID at all.
 pub fn port_gid(context: &Context, port: u8) -> Result<(u8, ibv_gid), VerbsError> {
     let mut best: Option<(u8, ibv_gid)> = None;
-    for index in 0..GIDS_MAX.min(256) {
-        let Ok((gid, kind)) = context.gid(port, index) else {
-            // Tables have holes, but small devices end early: a run of holes at the start is still looked through.
-            if index > 32 {
-                break;
-            }
-            continue;
-        };
-        let index = u8::try_from(index).unwrap_or(u8::MAX);
+    for (index, gid, kind) in port_gids(context, port) {
         let over_ipv4 = gid.raw[..10] == [0; 10] && gid.raw[10..12] == [0xff; 2];
         match kind == IBV_GID_TYPE_ROCE_V2 {
             true if over_ipv4 => return Ok((index, gid)),

@@ -17,7 +17,7 @@ mod post;
 mod queue_pair;
 
 pub use completion::{CompletionChannel, CompletionQueue};
-pub use device::{Context, Port, port_gid};
+pub use device::{Context, Port, port_gid, port_gids};
 pub use error::VerbsError;
 pub use memory::{MemoryRegion, ProtectionDomain};
 pub use post::{Element, ReceiveList, Request, SendList, Target};

@@ -154,6 +154,7 @@ pub(crate) fn peer_is_answered(address: SocketAddr, key: &Key) -> Result<(), Str
         mtu: 1_024,
         address: 0,
         remote_key: 0,
+        addresses: Vec::new(),
     };
     let mut stream =
         TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| error.to_string())?;

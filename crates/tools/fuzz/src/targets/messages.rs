@@ -10,7 +10,7 @@ use isolane_rdma_emulated_verbs::attributes::{
 use isolane_rdma_emulated_verbs::cm::message::{Event as Connected, Parameters};
 use isolane_rdma_emulated_verbs::wire::{Reader, Writer};
 use isolane_rdma_enforcer::arrival::{Arrival, is_whole};
-use isolane_rdma_session::message::{Class, ToDaemon, ToShim};
+use isolane_rdma_session::message::{Class, PortAddress, ToDaemon, ToShim};
 use isolane_rdma_traffic::worker::{FromWorker, Lines, ToWorker};
 use isolane_rpc::quota::line::Address;
 use isolane_rpc::quota::protocol as quota;
@@ -169,6 +169,10 @@ fn session_messages() -> Vec<Vec<u8>> {
         ToDaemon::Open {
             device: "mlx5_0".to_owned(),
         },
+        ToDaemon::OpenReads {
+            device: "mlx5_0".to_owned(),
+            source: PortAddress::of_lid(3),
+        },
         ToDaemon::Enforce,
         ToDaemon::Limit {
             tenant: 3,
@@ -223,6 +227,7 @@ fn peer_messages() -> Vec<Vec<u8>> {
         mtu: 4_096,
         address: 1 << 40,
         remote_key: 9,
+        addresses: vec![PortAddress([9; 16]), PortAddress::of_lid(3)],
     };
     let state = isolane_rdma_policy::RemoteState::default();
     vec![endpoint.encode(), report::encode(&state).to_vec()]

@@ -22,6 +22,7 @@ fn endpoint(device: &str) -> Endpoint {
         mtu: 4_096,
         address: 0x7f00_0000_0000,
         remote_key: 5,
+        addresses: vec![PortAddress([9; 16]), PortAddress::of_lid(3)],
     }
 }
 

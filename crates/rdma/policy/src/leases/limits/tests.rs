@@ -47,7 +47,7 @@ fn a_limit_over_several_groups_is_one_limit_and_the_rest_flows_to_the_others() {
     let members = members(&mut leases, 3);
     let limit = leases.open_limit(1_000_000_000);
     for member in &members[..2] {
-        leases.limit(*member, Some(limit));
+        leases.limit(*member, LimitKind::Tenant, Some(limit));
     }
     for member in &members {
         leases.observe(at(0), *member, HUNGRY);
@@ -65,7 +65,7 @@ fn a_limit_holds_on_a_device_without_other_users() {
     let mut leases = leases();
     let members = members(&mut leases, 1);
     let limit = leases.open_limit(1_000_000_000);
-    leases.limit(members[0], Some(limit));
+    leases.limit(members[0], LimitKind::Tenant, Some(limit));
     assert_eq!(
         leases.share_if_active(members[0]).bytes_per_s,
         1_000_000_000
@@ -76,7 +76,7 @@ fn a_limit_holds_on_a_device_without_other_users() {
     leases.set_limit_rate(limit, 2_000_000_000);
     leases.divide();
     assert_eq!(shares(&leases, &members), [2_000_000_000]);
-    leases.limit(members[0], None);
+    leases.limit(members[0], LimitKind::Tenant, None);
     leases.divide();
     assert_eq!(shares(&leases, &members), [6_000_000_000]);
 }
@@ -87,7 +87,7 @@ fn what_one_member_of_a_limit_does_not_use_the_other_may() {
     let members = members(&mut leases, 2);
     let limit = leases.open_limit(1_000_000_000);
     for member in &members {
-        leases.limit(*member, Some(limit));
+        leases.limit(*member, LimitKind::Tenant, Some(limit));
     }
     for step in 0..40 {
         leases.observe(at(step * 1_000), members[0], HUNGRY);
@@ -105,11 +105,50 @@ fn what_one_member_of_a_limit_does_not_use_the_other_may() {
 }
 
 #[test]
+fn limits_of_two_kinds_hold_at_once() {
+    let mut leases = leases();
+    let members = members(&mut leases, 3);
+    let tenant = leases.open_limit(1_000_000_000);
+    let source = leases.open_limit(3_000_000_000);
+    leases.limit(members[0], LimitKind::Tenant, Some(tenant));
+    for member in &members[..2] {
+        leases.limit(*member, LimitKind::Source, Some(source));
+    }
+    for member in &members {
+        leases.observe(at(0), *member, HUNGRY);
+    }
+    leases.divide();
+    // The first member's tenant leaves more of the source to the second member, and both leave more of the device to the third.
+    assert_eq!(
+        shares(&leases, &members),
+        [1_000_000_000, 2_000_000_000, 3_000_000_000]
+    );
+}
+
+#[test]
+fn a_group_counts_once_in_each_sum_of_its_members() {
+    let mut leases = leases();
+    let groups = [leases.open(1), leases.open(4)];
+    let members = [0, 0, 0, 1].map(|at| leases.join(groups[at], 1));
+    for member in &members[..2] {
+        leases.observe(at(0), *member, HUNGRY);
+    }
+    let before = leases.changes();
+    leases.observe(at(0), members[3], HUNGRY);
+    assert!(leases.changes() > before);
+    let sums_of = |member: MemberId| [0b01, 0b11, 0b100, 0b10][member.0 as usize];
+    let mut sums = [0; 3];
+    leases.add_active_weights(sums_of, &mut sums);
+    // The idle third member counts nowhere.
+    assert_eq!(sums, [1, 5, 0]);
+}
+
+#[test]
 fn a_limit_above_the_share_changes_nothing() {
     let mut leases = leases();
     let members = members(&mut leases, 2);
     let limit = leases.open_limit(5_000_000_000);
-    leases.limit(members[0], Some(limit));
+    leases.limit(members[0], LimitKind::Tenant, Some(limit));
     for member in &members {
         leases.observe(at(0), *member, HUNGRY);
     }
@@ -123,17 +162,21 @@ fn who_rests_leaves_the_division() {
     let members = members(&mut leases, 2);
     let limit = leases.open_limit(1_000_000_000);
     for member in &members {
-        leases.limit(*member, Some(limit));
+        leases.limit(*member, LimitKind::Tenant, Some(limit));
         leases.observe(at(0), *member, HUNGRY);
     }
     leases.rest(members[0]);
     leases.rest(members[0]);
     leases.divide();
     assert_eq!(
-        (leases.active(), leases.cap(members[1])),
+        (leases.active(), leases.cap(members[1], LimitKind::Tenant)),
         (1, 1_000_000_000)
     );
-    assert_eq!(leases.cap(members[0]), 500_000_000, "if it came again");
+    assert_eq!(
+        leases.cap(members[0], LimitKind::Tenant),
+        500_000_000,
+        "if it came again"
+    );
 }
 
 proptest! {
@@ -159,7 +202,7 @@ proptest! {
                 3 if !present.is_empty() => {
                     let limit = (weight < 4).then_some(weight as usize - 1);
                     present[chosen].1 = limit;
-                    leases.limit(present[chosen].0, limit.map(|at| limits[at]));
+                    leases.limit(present[chosen].0, LimitKind::Tenant, limit.map(|at| limits[at]));
                 }
                 4 => {
                     rates[which % 3] = bytes * 1_000;
