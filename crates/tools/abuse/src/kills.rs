@@ -119,8 +119,32 @@ impl Kills {
         std::thread::sleep(Duration::from_micros(self.below(micros)));
     }
 
+    /// As many rounds as kills, each of which kills one program by itself. The error is what did not hold.
+    pub fn each(
+        mut self,
+        mut round: impl FnMut(&mut Self) -> Result<(), String>,
+    ) -> Result<(), String> {
+        while self.done < self.count {
+            round(&mut self).map_err(|reason| self.failed(&reason))?;
+            self.count_one();
+        }
+        println!("{} kills of {}", self.done, self.program);
+        Ok(())
+    }
+
+    fn failed(&self, reason: &str) -> String {
+        format!(
+            "{} after {} kills, seed {}: {reason}",
+            self.program, self.done, self.seed
+        )
+    }
+
     fn kill(&mut self, running: Running) {
         running.kill();
+        self.count_one();
+    }
+
+    fn count_one(&mut self) {
         self.done += 1;
         if self.done.is_multiple_of(LINE_EVERY) {
             println!("{} of {} kills of {}", self.done, self.count, self.program);
@@ -143,12 +167,9 @@ impl Kills {
         let mut running = self.start(case, folder)?;
         (case.alive)(&running)?;
         while self.done < self.count {
-            running = self.round(running, case, folder).map_err(|reason| {
-                format!(
-                    "{} after {} kills, seed {}: {reason}",
-                    self.program, self.done, self.seed
-                )
-            })?;
+            running = self
+                .round(running, case, folder)
+                .map_err(|reason| self.failed(&reason))?;
         }
         println!(
             "{} kills of {}, {} of them while it started; the longest start took {:.3} s",

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tiers::memory_under;
-use verbs::{enforcer_under, guardian_under_a_kill, has_seccomp};
+use verbs::{enforcer_under, guardian_under, has_seccomp};
 
 /// Longest time for which a program without a cost of its own serves.
 pub(crate) const SHORT: Duration = Duration::from_millis(20);
@@ -195,7 +195,7 @@ fn guardian() {
         skip("no seccomp listener here");
         return;
     }
-    guardian_under_a_kill();
+    guardian_under(Kills::of("guardian", 6)).unwrap();
 }
 
 #[test]

@@ -90,33 +90,43 @@ pub(super) fn enforcer_under(kills: Kills, role: &str, on_death: &str) -> Result
     })
 }
 
-/// Goal: after the kill of the guardian and of the enforcer a call fails, and none waits.
-pub(super) fn guardian_under_a_kill() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
-    fs::write(folder.join("on_death"), "closed").unwrap();
-    let mut enforcer = Running::spawn("enforcer", folder);
-    enforcer.listens().unwrap();
-    let guardians = started_for(folder);
-    let guardian = guardians
-        .into_iter()
-        .find(|process| *process != enforcer.id())
-        .unwrap();
-    let mut tenant = Running::spawn("callers", folder);
-    tenant.listens().unwrap();
-    until(PATIENCE, "the tenant calls", || {
-        calls(folder).len() == CALLERS
+/// Kills guardian and enforcer, one of them first, while a tenant's threads call: after both are gone a call fails, and
+/// none waits. Without the guardian alone all go on.
+pub(super) fn guardian_under(kills: Kills) -> Result<(), String> {
+    kills.each(|kills| {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        fs::write(folder.join("on_death"), "closed").unwrap();
+        let mut enforcer = Running::spawn("enforcer", folder);
+        enforcer.listens()?;
+        let mut started = started_for(folder).into_iter();
+        let guardian = started.find(|process| *process != enforcer.id());
+        let guardian = guardian.ok_or("the enforcer has started no guardian")?;
+        let guardian = rustix::process::Pid::from_raw(guardian as i32).unwrap();
+        let kill = || rustix::process::kill_process(guardian, rustix::process::Signal::KILL);
+        let mut tenant = Running::spawn("callers", folder);
+        tenant.listens()?;
+        until(PATIENCE, "the tenant calls", || {
+            calls(folder).len() == CALLERS
+        })?;
+        all_go_on(folder, PATIENCE)?;
+        kills.sleep(SHORT);
+        if kills.below(4) == 0 {
+            enforcer.kill();
+            kill().map_err(|error| format!("the guardian ended before its kill: {error}"))?;
+        } else {
+            kill().map_err(|error| format!("the guardian ended before its kill: {error}"))?;
+            // The enforcer has listeners of its own.
+            all_go_on(folder, PATIENCE)?;
+            enforcer.kill();
+        }
+        let error = || fs::read_to_string(folder.join("failed")).unwrap_or_default();
+        until(PATIENCE, "a call that failed", || {
+            error().contains("os error 38")
+        })?;
+        drop(tenant);
+        until(PATIENCE, "every process ended", || {
+            started_for(folder).is_empty()
+        })
     })
-    .unwrap();
-    all_go_on(folder, PATIENCE).unwrap();
-    let guardian = rustix::process::Pid::from_raw(guardian as i32).unwrap();
-    rustix::process::kill_process(guardian, rustix::process::Signal::KILL).unwrap();
-    // The enforcer has listeners of its own.
-    all_go_on(folder, PATIENCE).unwrap();
-    enforcer.kill();
-    let error = || fs::read_to_string(folder.join("failed")).unwrap_or_default();
-    until(PATIENCE, "a call that failed", || {
-        error().contains("os error 38")
-    })
-    .unwrap();
 }
