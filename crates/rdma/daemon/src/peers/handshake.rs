@@ -23,7 +23,7 @@ const NONCE: usize = 32;
 const PROOF: usize = 32;
 const MAGIC: [u8; 4] = *b"ISLP";
 /// Most addresses of a port in an endpoint.
-pub(super) const PORTS_MAX: usize = 32;
+pub const PORTS_MAX: usize = 32;
 const VERSION: u32 = 2;
 
 /// One end of a queue pair to connect.
