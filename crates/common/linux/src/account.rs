@@ -78,6 +78,20 @@ pub struct PlaceLimits {
     pub few: usize,
 }
 
+impl PlaceLimits {
+    /// The same shares of another total. Rounds down; each account keeps one place at least.
+    pub fn scaled_to(self, total: usize) -> Self {
+        let share =
+            |count: usize| (count as u128 * total as u128 / self.total.max(1) as u128) as usize;
+        Self {
+            total,
+            per_account: share(self.per_account).max(1),
+            reserve: share(self.reserve),
+            few: self.few,
+        }
+    }
+}
+
 /// Why no place is available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "each message says it")]

@@ -1,7 +1,7 @@
 //! The limit of open files of this process.
 //!
 //! A service without descriptors fails for all its clients, so it raises the limit to its own largest need before it
-//! starts.
+//! starts. A service that can do with less scales its places to what [`raise_towards`] returns.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
@@ -9,21 +9,34 @@ use std::io;
 /// Raises the limit to `needed`, and the hard limit too if permitted. Fails with `InvalidInput` and the remedy if fewer
 /// files may be open.
 pub fn raise(needed: u64) -> io::Result<()> {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    if current.is_none_or(|current| current >= needed) {
+    let most = raise_towards(needed);
+    if most >= needed {
         return Ok(());
     }
-    let raised = Rlimit {
-        current: Some(needed),
-        maximum: maximum.map(|maximum| maximum.max(needed)),
-    };
-    setrlimit(Resource::Nofile, raised).map_err(|_| {
-        let most = maximum.unwrap_or(u64::MAX);
-        let text = format!(
-            "{most} files may be open, {needed} can be needed; raise the limit with `ulimit -Hn {needed}` or LimitNOFILE={needed}"
-        );
-        io::Error::new(io::ErrorKind::InvalidInput, text)
-    })
+    let text = format!(
+        "{most} files may be open, {needed} can be needed; raise the limit with `ulimit -Hn {needed}` or LimitNOFILE={needed}"
+    );
+    Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+}
+
+/// Raises the limit to `needed`, or as far as permitted. Returns how many files may be open then; `u64::MAX` for any
+/// number.
+pub fn raise_towards(needed: u64) -> u64 {
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    if current.is_some_and(|current| current < needed) {
+        // With the privilege the hard limit rises too; without it, only the soft limit.
+        let all = Rlimit {
+            current: Some(needed),
+            maximum: maximum.map(|maximum| maximum.max(needed)),
+        };
+        let some = Rlimit {
+            current: maximum.map(|maximum| maximum.min(needed)),
+            maximum,
+        };
+        // What is in force then is read below.
+        let _ = setrlimit(Resource::Nofile, all).or_else(|_| setrlimit(Resource::Nofile, some));
+    }
+    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

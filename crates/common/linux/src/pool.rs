@@ -9,6 +9,7 @@
 //! service itself ends a connection that takes too long; a connection that is shed sees its end.
 
 use crate::account::{Account, NoPlace, PlaceLimits, Places, Waiting, owner};
+use crate::open_files;
 use crate::stream::Stream;
 use crate::tally::{Refusal, Shed, Tally};
 use rustix::process::{Resource, getrlimit};
@@ -26,6 +27,9 @@ const LEAVING: Duration = Duration::from_millis(5);
 
 /// Memory that stays free, bytes: for stacks of threads, arenas of the allocator, and what is not counted.
 const SPARE_BYTES: u64 = 8 << 20;
+
+/// Descriptors of a service besides its connections: files, its own sockets, and what a new connection needs for a moment.
+const FILES_OF_SERVICE: u64 = 128;
 
 /// Largest numbers of connections, and what they may hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,6 +63,27 @@ impl PoolLimits {
             reserve: total / 4,
             few: 2,
         }
+    }
+}
+
+impl PoolLimits {
+    /// Raises the limit of open files to what all places need, each with one descriptor. Where less is permitted, scales
+    /// the sessions to it, so that no account can take the last descriptor; then also returns a line that says so.
+    pub fn within_open_files(self) -> (Self, Option<String>) {
+        // Strangers that were shed and have not ended are as many as strangers at most.
+        let others = 2 * self.strangers.total as u64 + FILES_OF_SERVICE;
+        let needed = others + self.sessions.total as u64;
+        let most = open_files::raise_towards(needed);
+        if most >= needed {
+            return (self, None);
+        }
+        let total = usize::try_from(most.saturating_sub(others)).unwrap_or(usize::MAX);
+        let sessions = self.sessions.scaled_to(total.max(1));
+        let line = format!(
+            "{most} files may be open, {needed} can be needed: at most {} of {} clients at a time, {} of one account; raise the limit with `ulimit -Hn {needed}` or LimitNOFILE={needed}",
+            sessions.total, self.sessions.total, sessions.per_account
+        );
+        (Self { sessions, ..self }, Some(line))
     }
 }
 
@@ -212,10 +237,22 @@ impl Pool {
         (until > Instant::now()).then_some(until)
     }
 
-    /// Drops a stranger for what it takes of the kernel, if there is one.
+    /// Drops a connection for what it takes of the kernel: a stranger, if there is one. For a descriptor it is the oldest
+    /// session of the owner that has most, where that owner has more sessions than the service has places for strangers.
     pub(crate) fn shed_for(&self, why: Shed) {
         let mut state = self.0.lock();
-        let shed = state.waiting.of_greediest().map(|key| state.shed(key));
+        let greedy = match why {
+            Shed::Descriptor => state.greedy_session(self.0.limits.strangers.total),
+            _ => None,
+        };
+        let shed = match greedy {
+            Some(number) => {
+                let one = state.ones.get_mut(&number).expect("it was found");
+                one.gives_way = true;
+                Some(Arc::clone(&one.stream))
+            }
+            None => state.waiting.of_greediest().map(|key| state.shed(key)),
+        };
         self.0.publish(state);
         if let Some(stream) = shed {
             self.0.tally.shed(why);
@@ -300,6 +337,22 @@ impl State {
     fn forget(&mut self, key: Key) {
         self.waiting.remove(key);
         self.strangers.remove(&key);
+    }
+
+    /// The oldest session of the owner that has most, where it has more than `many`. Those that end already do not count.
+    fn greedy_session(&self, many: usize) -> Option<u64> {
+        let sessions = || {
+            let all = self.ones.iter();
+            all.filter(|(_, one)| one.is_session && !one.gives_way)
+        };
+        let mut by_owner = BTreeMap::<_, usize>::new();
+        for (_, one) in sessions() {
+            *by_owner.entry(owner(&one.account)).or_default() += 1;
+        }
+        let (greedy, count) = by_owner.into_iter().max_by_key(|(_, count)| *count)?;
+        let mut sessions = sessions();
+        let oldest = sessions.find(|(_, one)| owner(&one.account) == greedy);
+        oldest.filter(|_| count > many).map(|(number, _)| *number)
     }
 
     /// The connection that holds most, of the owner that holds most, unless it is `asking`.

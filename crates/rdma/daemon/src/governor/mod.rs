@@ -37,7 +37,7 @@ use crate::snapshot::DaemonFigures;
 pub use foreign::PortCount;
 
 use device::{DIRECTIONS, Device, READS};
-use isolane_common_linux::account::{Account, NoPlace, Places};
+use isolane_common_linux::account::{Account, NoPlace, PlaceLimits, Places};
 use isolane_common_linux::tally as listeners;
 use isolane_common_quantities::OptionError;
 use isolane_common_quantities::units::{BitRate, Duration, Instant};
@@ -107,6 +107,7 @@ pub struct Governor {
     seats: Vec<(u32, Option<Seat>)>,
     free: Vec<u32>,
     places: Places,
+    sessions_bound: usize,
     next_session: u64,
     next_period_ns: Option<u64>,
     /// Sessions that signalled before their counters changed; they are read again soon.
@@ -138,6 +139,7 @@ impl Governor {
             seats: Vec::new(),
             free: Vec::new(),
             places: Places::default(),
+            sessions_bound: usize::MAX,
             next_session: 1,
             next_period_ns: None,
             again: Vec::new(),
@@ -169,9 +171,23 @@ impl Governor {
         &self.config
     }
 
+    /// The configuration's places, or the same shares of fewer where open files suffice for fewer only.
+    pub(crate) fn session_places(&self) -> PlaceLimits {
+        let places = self.config.session_places();
+        match places.total > self.sessions_bound {
+            true => places.scaled_to(self.sessions_bound),
+            false => places,
+        }
+    }
+
+    /// Lets at most so many sessions begin, whatever the configuration has.
+    pub(crate) fn bound_sessions(&mut self, most: usize) {
+        self.sessions_bound = most;
+    }
+
     /// Checks that a place is left for one more session of `account`. Fails if no place is left.
     pub fn check_place(&self, account: &Account) -> Result<(), NoPlace> {
-        self.places.check(&self.config.session_places(), account)
+        self.places.check(&self.session_places(), account)
     }
 
     /// Places by account.
@@ -195,7 +211,7 @@ impl Governor {
             self.seats.push((0, None));
             (self.seats.len() - 1) as u32
         });
-        let limits = self.config.session_places();
+        let limits = self.session_places();
         let taken = self.places.take(&limits, &who.account);
         taken.expect("there was a place");
         let (tenant, reweighed) = self.tenants.join(&assigned);

@@ -26,16 +26,15 @@ pub(super) struct Guests {
     pub(super) tally: Tally,
 }
 
-impl Default for Guests {
-    fn default() -> Self {
+impl Guests {
+    /// No guests, at most so many.
+    pub(super) fn new(limits: PlaceLimits) -> Self {
         Self {
-            waiting: Waiting::new(GUESTS),
+            waiting: Waiting::new(limits),
             tally: Tally::of("sessions"),
         }
     }
-}
 
-impl Guests {
     /// The guest that must be dropped to admit one of `account`; `None` if there is room.
     pub(super) fn in_the_way(&self, account: &Account) -> Option<Guest> {
         self.waiting.in_the_way(account)
@@ -77,7 +76,7 @@ mod tests {
 
     #[test]
     fn late_guests_are_named_until_they_are_removed() {
-        let mut guests = Guests::default();
+        let mut guests = Guests::new(GUESTS);
         let guest = (5, (1, 0));
         assert!(guests.add(guest, Account::of_user(1)));
         assert_eq!(guests.next_late(GUEST_NS), None);

@@ -122,15 +122,17 @@ pub fn now_ns() -> u64 {
 impl Server {
     /// Makes a daemon that listens at the configured path until `stop` is readable. Fails if the socket cannot be
     /// opened.
-    pub fn new(governor: Governor, stop: OwnedFd) -> Result<Self, ServerError> {
-        let config = governor.config();
-        let enough_for = socket::raise_limit(config.sessions_max, GUESTS.total);
-        if enough_for < config.sessions_max {
+    pub fn new(mut governor: Governor, stop: OwnedFd) -> Result<Self, ServerError> {
+        let configured = governor.config().session_places();
+        let (sessions, guests) = socket::within_open_files(configured, GUESTS);
+        if sessions.total < configured.total {
+            governor.bound_sessions(sessions.total);
             say_error(&format!(
-                "isolaned: the limit of open files allows {enough_for} processes, not {}; raise it (ulimit -n)",
-                config.sessions_max
+                "isolaned: the limit of open files allows {} processes, not {}, and {} of one account; raise it (ulimit -n)",
+                sessions.total, configured.total, sessions.per_account
             ));
         }
+        let config = governor.config();
         let listening = ListeningSocket::open(&config.socket, config.socket_mode)?;
         let failed = |what| move |error| ServerError::Kernel { what, error };
         let epoll = epoll::create(CreateFlags::CLOEXEC).map_err(failed("make an epoll"))?;
@@ -157,7 +159,7 @@ impl Server {
             links: Vec::new(),
             links_free: Vec::new(),
             link_of: Vec::new(),
-            guests: Guests::default(),
+            guests: Guests::new(guests),
             full_next_ns: 0,
             enforcer: None,
             deaf: Vec::new(),

@@ -1,12 +1,13 @@
 //! The listening socket.
 
 use super::ServerError;
+use isolane_common_linux::account::PlaceLimits;
+use isolane_common_linux::open_files;
 use isolane_common_linux::socket::{listen_at, make_client_folder};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, connect, socket_with,
 };
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
@@ -105,31 +106,24 @@ fn spare() -> Option<OwnedFd> {
     std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
 }
 
-/// Raises the limit of open files as far as permitted. Returns the number of sessions that it allows.
-pub(super) fn raise_limit(sessions: usize, guests: usize) -> usize {
-    let others = guests as u64 * FILES_PER_GUEST + FILES_OF_DAEMON;
-    let wanted = sessions as u64 * FILES_PER_SESSION + others;
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let unlimited = current.is_none();
-    if current.is_some_and(|current| current < wanted) {
-        // With the privilege the hard limit rises too; without it, only the soft limit.
-        let all = Rlimit {
-            current: Some(wanted),
-            maximum: maximum.map(|maximum| maximum.max(wanted)),
-        };
-        let some = Rlimit {
-            current: maximum.map(|maximum| maximum.min(wanted)),
-            maximum,
-        };
-        let _ = setrlimit(Resource::Nofile, all).or_else(|_| setrlimit(Resource::Nofile, some));
+/// Raises the limit of open files to what all `sessions` and `guests` need. Where less is permitted, returns the same
+/// shares of fewer, so that no account can take the last descriptor.
+pub(super) fn within_open_files(
+    sessions: PlaceLimits,
+    guests: PlaceLimits,
+) -> (PlaceLimits, PlaceLimits) {
+    let places = sessions.total as u64 * FILES_PER_SESSION + guests.total as u64 * FILES_PER_GUEST;
+    let needed = places + FILES_OF_DAEMON;
+    let most = open_files::raise_towards(needed);
+    if most >= needed {
+        return (sessions, guests);
     }
-    match getrlimit(Resource::Nofile).current {
-        Some(current) if !unlimited => {
-            let free = current.saturating_sub(others) / FILES_PER_SESSION;
-            usize::try_from(free).unwrap_or(usize::MAX)
-        }
-        _ => usize::MAX,
-    }
+    let left = u128::from(most - FILES_OF_DAEMON.min(most / 4));
+    let share = |limits: PlaceLimits| {
+        let total = limits.total as u128 * left / u128::from(places);
+        limits.scaled_to((total as usize).max(1))
+    };
+    (share(sessions), share(guests))
 }
 
 const BACKLOG: i32 = 1_024;

@@ -7,7 +7,8 @@
 //! further connections are closed at once, and the clients retry. A connection becomes a client with its first request
 //! (under a key, its first sealed one). Before that it has one of [`STRANGERS_MAX`] places
 //! ([`isolane_common_linux::listener`]) and [`PATIENCE`] for each line. Memory: all lines and answers together hold
-//! [`MEMORY_MAX`] bytes at most; a connection has a stack of 256 KiB and one descriptor.
+//! [`MEMORY_MAX`] bytes at most; a connection has a stack of 256 KiB and one descriptor. Where the
+//! limit of open files cannot be raised to what all clients need, fewer clients are taken, and a line says so.
 
 use super::book::BookError;
 use super::ledger::Ledger;
@@ -61,6 +62,8 @@ pub struct Server {
     ledger: Arc<Ledger>,
     key: Option<Arc<Key>>,
     address: Address,
+    /// Why it takes fewer clients than [`CLIENTS_MAX`].
+    scarcity: Option<String>,
 }
 
 impl Server {
@@ -89,12 +92,13 @@ impl Server {
             error,
         };
         let socket = listen(&settings.listen, settings.socket_mode).map_err(failed)?;
-        let limits = PoolLimits {
+        let (limits, scarcity) = PoolLimits {
             strangers: PoolLimits::shared(STRANGERS_MAX),
             grace: std::time::Duration::ZERO,
             sessions: PoolLimits::reserved(CLIENTS_MAX),
             memory_bytes: MEMORY_MAX,
-        };
+        }
+        .within_open_files();
         let listener = Listener::new(socket, Pool::new("quota", limits)).map_err(failed)?;
         let port = listener.address().map(Address::Tcp);
         Ok(Self {
@@ -102,6 +106,7 @@ impl Server {
             listener,
             ledger: Arc::new(ledger),
             key: key.map(Arc::new),
+            scarcity,
         })
     }
 
@@ -114,6 +119,9 @@ impl Server {
     /// store.
     pub fn serve(&self, say: impl Fn(&str) + Send + Sync + 'static) {
         let say: Arc<Say> = Arc::new(say);
+        if let Some(line) = &self.scarcity {
+            say(line);
+        }
         let begin = |connection| {
             let (ledger, key) = (Arc::clone(&self.ledger), self.key.clone());
             let say = Arc::clone(&say);

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod clients;
+mod descriptors;
 mod kills;
 mod limits;
 mod planted;

@@ -60,6 +60,7 @@ pub(crate) fn serve(role: &str, folder: &Path) {
                 folder,
             )
         }
+        "quota-port" => quota("listen = \"127.0.0.1:0\"", folder),
         "extender" => extender(folder),
         "memory" => return memory(folder, "run"),
         "metrics" => metrics(folder),
@@ -133,7 +134,7 @@ guarantee = "200Mb/s"
     let settings = isolane_rpc::quota::settings::parse("abuse", &text).unwrap();
     let server = QuotaServer::open(&settings).unwrap();
     let address = server.address();
-    spawn(move || server.serve(|_| {}));
+    spawn(move || server.serve(|line| println!("{line}")));
     address.to_string()
 }
 

@@ -1,0 +1,93 @@
+//! A service whose limit of open files is below what all its clients need, and an account that opens all sessions it gets.
+
+use crate::{PATIENCE, answer, over_tcp, port};
+use isolane_common_linux::open_files;
+use isolane_tools_abuse::Running;
+use isolane_tools_abuse::process::command;
+use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+
+/// The limit of a process that is started by hand, as most systems set it.
+const OPEN_FILES: u32 = 1_024;
+/// Sessions of one account of a quota server at most (three quarters of 2,048).
+const OF_ONE_ACCOUNT: usize = 1_536;
+const REQUEST: &[u8] = b"{\"ask\":\"show\"}\n";
+
+/// The quota server, started by `shell` commands that end in `exec "$@"`.
+fn start(shell: &str, folder: &std::path::Path) -> Running {
+    let role = command("quota-port", folder);
+    let mut command = Command::new("sh");
+    command.args(["-c", shell, "sh"]).arg(role.get_program());
+    command.args(role.get_args());
+    for (name, value) in role.get_envs() {
+        command.env(name, value.expect("it is set"));
+    }
+    let mut running = Running::spawn_as(command, folder);
+    running.listens().unwrap();
+    running
+}
+
+/// A session from another address than that of honest clients, which is another account.
+fn session(server: SocketAddr) -> Result<TcpStream, String> {
+    let from: SocketAddr = "127.0.0.2:0".parse().unwrap();
+    let made = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&made, &from).map_err(|error| error.to_string())?;
+    connect(&made, &server).map_err(|error| error.to_string())?;
+    let stream = TcpStream::from(made);
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let answer = answer(&stream, REQUEST)?;
+    match answer.contains("pools") {
+        true => Ok(stream),
+        false => Err(answer),
+    }
+}
+
+/// Sessions of one account until one gets no answer, and one more honest client after each hundred and at the end.
+fn sessions_beside_honest_clients(running: &Running) -> usize {
+    assert!(
+        open_files::raise_towards(4_096) >= 2_048,
+        "for the sessions"
+    );
+    let server = port(running);
+    let honest = |held: usize| {
+        let answer = over_tcp(server, REQUEST);
+        assert!(
+            answer.as_ref().is_ok_and(|answer| answer.contains("pools")),
+            "with {held} sessions of another account: {answer:?}"
+        );
+    };
+    let mut held = Vec::new();
+    while let Ok(one) = session(server) {
+        held.push(one);
+        if held.len().is_multiple_of(100) {
+            honest(held.len());
+        }
+    }
+    for _ in 0..10 {
+        honest(held.len());
+    }
+    held.len()
+}
+
+#[test]
+fn a_soft_limit_of_open_files_is_raised_to_what_all_sessions_need() {
+    let folder = tempfile::tempdir().unwrap();
+    let shell = format!("ulimit -S -n {OPEN_FILES}; exec \"$@\"");
+    let running = start(&shell, folder.path());
+    assert_eq!(sessions_beside_honest_clients(&running), OF_ONE_ACCOUNT);
+}
+
+/// Without the privilege to raise the hard limit.
+#[test]
+fn one_account_leaves_descriptors_to_others_below_a_hard_limit() {
+    let folder = tempfile::tempdir().unwrap();
+    let without = match rustix::process::geteuid().is_root() {
+        true => "setpriv --bounding-set=-sys_resource",
+        false => "",
+    };
+    let shell = format!("ulimit -n {OPEN_FILES}; exec {without} \"$@\"");
+    let running = start(&shell, folder.path());
+    let held = sessions_beside_honest_clients(&running);
+    assert!((400..OPEN_FILES as usize).contains(&held), "{held}");
+}
