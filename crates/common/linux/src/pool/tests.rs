@@ -242,3 +242,33 @@ fn the_sizes_of_a_process_are_in_bytes() {
     let own = std::fs::read("/proc/self/status").unwrap();
     assert!(sizes(&own).unwrap()[1] > 0);
 }
+
+/// Sessions that fill the process's descriptors are of one account: a newcomer is not shed in their place.
+#[test]
+fn a_descriptor_is_taken_from_an_account_with_very_many_sessions() {
+    let bench = Bench::new(2, 20);
+    let session = |peer| {
+        let mut came = bench.enter(peer);
+        came.0.authenticated().unwrap();
+        came
+    };
+    let greedy: Vec<Came> = (0..4).map(|_| session(1)).collect();
+    let (modest, newcomer) = (session(2), bench.enter(3));
+    for _ in 0..2 {
+        bench.0.shed_for(Shed::Descriptor);
+    }
+    let shed: Vec<bool> = greedy.iter().map(Came::is_hung_up).collect();
+    assert_eq!(shed, [true, true, false, false]);
+    assert!(!modest.is_hung_up() && !newcomer.is_hung_up());
+    // An account with two sessions has no more than a service has strangers.
+    bench.0.shed_for(Shed::Descriptor);
+    assert!(newcomer.is_hung_up() && !modest.is_hung_up());
+    assert!(!greedy[2].is_hung_up() && !greedy[3].is_hung_up());
+}
+
+#[test]
+fn places_are_scaled_in_their_shares() {
+    let scaled = PoolLimits::reserved(2_048).scaled_to(768);
+    assert_eq!((scaled.total, scaled.per_account), (768, 576));
+    assert_eq!(scaled.reserve, 192);
+}

@@ -112,12 +112,20 @@ pub(super) fn within_open_files(
     sessions: PlaceLimits,
     guests: PlaceLimits,
 ) -> (PlaceLimits, PlaceLimits) {
-    let places = sessions.total as u64 * FILES_PER_SESSION + guests.total as u64 * FILES_PER_GUEST;
-    let needed = places + FILES_OF_DAEMON;
-    let most = open_files::raise_towards(needed);
-    if most >= needed {
-        return (sessions, guests);
+    let needed = files(sessions, guests) + FILES_OF_DAEMON;
+    match open_files::raise_towards(needed) {
+        most if most < needed => shared(sessions, guests, most),
+        _ => (sessions, guests),
     }
+}
+
+fn files(sessions: PlaceLimits, guests: PlaceLimits) -> u64 {
+    sessions.total as u64 * FILES_PER_SESSION + guests.total as u64 * FILES_PER_GUEST
+}
+
+/// The same shares of so many places as `most` files suffice for.
+fn shared(sessions: PlaceLimits, guests: PlaceLimits, most: u64) -> (PlaceLimits, PlaceLimits) {
+    let places = files(sessions, guests);
     let left = u128::from(most - FILES_OF_DAEMON.min(most / 4));
     let share = |limits: PlaceLimits| {
         let total = limits.total as u128 * left / u128::from(places);
@@ -133,3 +141,26 @@ const FILES_PER_SESSION: u64 = 3;
 const FILES_PER_GUEST: u64 = 2;
 /// Sockets of metrics, devices and peers.
 const FILES_OF_DAEMON: u64 = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Config;
+    use crate::server::guests::GUESTS;
+
+    #[test]
+    fn all_places_together_fit_into_few_open_files_and_no_account_has_them_all() {
+        let configured = Config::default().session_places();
+        for most in [256, 1_024, 4_096] {
+            let (sessions, guests) = shared(configured, GUESTS, most);
+            assert!(files(sessions, guests) < most, "{sessions:?} {guests:?}");
+            for places in [sessions, guests] {
+                assert!(
+                    places.per_account + places.reserve < places.total,
+                    "{places:?}"
+                );
+                assert!(places.per_account > 0, "{places:?}");
+            }
+        }
+    }
+}
