@@ -127,10 +127,6 @@ impl Server {
         let (sessions, guests) = socket::within_open_files(configured, GUESTS);
         if sessions.total < configured.total {
             governor.bound_sessions(sessions.total);
-            say_error(&format!(
-                "isolaned: the limit of open files allows {} processes, not {}, and {} of one account; raise it (ulimit -n)",
-                sessions.total, configured.total, sessions.per_account
-            ));
         }
         let config = governor.config();
         let listening = ListeningSocket::open(&config.socket, config.socket_mode)?;

@@ -3,6 +3,7 @@
 use super::ServerError;
 use isolane_common_linux::account::PlaceLimits;
 use isolane_common_linux::open_files;
+use isolane_common_linux::say_error;
 use isolane_common_linux::socket::{listen_at, make_client_folder};
 use rustix::io::Errno;
 use rustix::net::{
@@ -107,16 +108,23 @@ fn spare() -> Option<OwnedFd> {
 }
 
 /// Raises the limit of open files to what all `sessions` and `guests` need. Where less is permitted, returns the same
-/// shares of fewer, so that no account can take the last descriptor.
+/// shares of fewer, so that no account can take the last descriptor, and says so.
 pub(super) fn within_open_files(
     sessions: PlaceLimits,
     guests: PlaceLimits,
 ) -> (PlaceLimits, PlaceLimits) {
     let needed = files(sessions, guests) + FILES_OF_DAEMON;
-    match open_files::raise_towards(needed) {
-        most if most < needed => shared(sessions, guests, most),
-        _ => (sessions, guests),
+    let most = open_files::raise_towards(needed);
+    if most >= needed {
+        return (sessions, guests);
     }
+    let all = sessions.total;
+    let (sessions, guests) = shared(sessions, guests, most);
+    say_error(&format!(
+        "isolaned: the limit of open files allows {} processes, not {all}, and {} of one account; raise it (ulimit -n)",
+        sessions.total, sessions.per_account
+    ));
+    (sessions, guests)
 }
 
 fn files(sessions: PlaceLimits, guests: PlaceLimits) -> u64 {

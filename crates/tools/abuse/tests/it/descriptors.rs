@@ -4,14 +4,15 @@ use crate::{PATIENCE, answer, over_tcp, port};
 use isolane_common_linux::open_files;
 use isolane_tools_abuse::Running;
 use isolane_tools_abuse::process::command;
-use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_with};
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
 
 /// The limit of a process that is started by hand, as most systems set it.
 const OPEN_FILES: u32 = 1_024;
-/// Sessions of one account of a quota server at most (three quarters of 2,048).
-const OF_ONE_ACCOUNT: usize = 1_536;
+/// Clients of a quota server at most, and sessions of one account.
+const CLIENTS: usize = 2_048;
+const OF_ONE_ACCOUNT: usize = CLIENTS - CLIENTS / 4;
 const REQUEST: &[u8] = b"{\"ask\":\"show\"}\n";
 
 /// The quota server, started by `shell` commands that end in `exec "$@"`.
@@ -31,7 +32,9 @@ fn start(shell: &str, folder: &std::path::Path) -> Running {
 /// A session from another address than that of honest clients, which is another account.
 fn session(server: SocketAddr) -> Result<TcpStream, String> {
     let from: SocketAddr = "127.0.0.2:0".parse().unwrap();
-    let made = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    // A server that another test starts must not inherit it.
+    let flags = SocketFlags::CLOEXEC;
+    let made = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None).unwrap();
     bind(&made, &from).map_err(|error| error.to_string())?;
     connect(&made, &server).map_err(|error| error.to_string())?;
     let stream = TcpStream::from(made);
@@ -46,7 +49,7 @@ fn session(server: SocketAddr) -> Result<TcpStream, String> {
 /// Sessions of one account until one gets no answer, and one more honest client after each hundred and at the end.
 fn sessions_beside_honest_clients(running: &Running) -> usize {
     assert!(
-        open_files::raise_towards(4_096) >= 2_048,
+        open_files::raise_towards(4_096) >= 3_000,
         "for the sessions"
     );
     let server = port(running);
@@ -58,7 +61,9 @@ fn sessions_beside_honest_clients(running: &Running) -> usize {
         );
     };
     let mut held = Vec::new();
-    while let Ok(one) = session(server) {
+    while held.len() < CLIENTS
+        && let Ok(one) = session(server)
+    {
         held.push(one);
         if held.len().is_multiple_of(100) {
             honest(held.len());
