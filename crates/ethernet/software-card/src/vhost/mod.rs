@@ -231,8 +231,9 @@ struct Server {
 impl Server {
     /// Serves one emulator after the other, until the listener's process ends.
     fn run(&self, listener: &UnixListener) {
-        for emulator in listener.incoming().flatten() {
-            let served = self.serve(emulator);
+        for mut emulator in listener.incoming().flatten() {
+            let served = self.serve(&mut emulator);
+            // The emulator sees the end of its connection after this: the reason is there by then.
             let mut rings = lock(&self.rings);
             rings.failure = served.err();
             rings.rings.iter().for_each(|ring| self.forget(ring));
@@ -252,8 +253,8 @@ impl Server {
         }
     }
 
-    fn serve(&self, mut emulator: UnixStream) -> Result<(), SoftNicError> {
-        while let Some(mut message) = Message::receive(&mut emulator)? {
+    fn serve(&self, emulator: &mut UnixStream) -> Result<(), SoftNicError> {
+        while let Some(mut message) = Message::receive(emulator)? {
             let answer = match message.request {
                 Request::Features => Some(FEATURES),
                 Request::ProtocolFeatures => Some(PROTOCOL_MQ | PROTOCOL_REPLY),
@@ -261,7 +262,7 @@ impl Server {
                 _ => None,
             };
             if let Some(answer) = answer {
-                message.reply(&mut emulator, &answer.to_ne_bytes())?;
+                message.reply(emulator, &answer.to_ne_bytes())?;
                 continue;
             }
             if message.request == Request::StopRing {
@@ -271,12 +272,12 @@ impl Server {
                     ring.stop()
                 });
                 let answer = ring as u64 | u64::from(next) << 32;
-                message.reply(&mut emulator, &answer.to_ne_bytes())?;
+                message.reply(emulator, &answer.to_ne_bytes())?;
                 continue;
             }
             self.obey(&mut message)?;
             if message.needs_reply {
-                message.reply(&mut emulator, &0_u64.to_ne_bytes())?;
+                message.reply(emulator, &0_u64.to_ne_bytes())?;
             }
         }
         Ok(())
