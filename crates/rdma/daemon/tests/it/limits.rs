@@ -178,7 +178,15 @@ fn another_user_may_not_set_limits() {
     }
     let program = std::env::current_exe().expect("this program");
     let copy = folder.join("copy");
-    std::fs::copy(program, &copy).expect("a copy that the other user can run");
+    // By a process of its own: one that another thread starts meanwhile would inherit the open copy, which then cannot be run.
+    let copied = std::process::Command::new("cp")
+        .arg(program)
+        .arg(&copy)
+        .status();
+    assert!(
+        copied.expect("cp").success(),
+        "a copy that the other user can run"
+    );
     let mut command = std::process::Command::new(copy);
     std::os::unix::process::CommandExt::uid(&mut command, 65_534);
     let output = command
