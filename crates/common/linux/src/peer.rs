@@ -105,7 +105,7 @@ impl Peer {
         self.check_host()
     }
 
-    /// Checks that the peer is in the user namespace and the PID namespace of this process, whoever its user is. The error
+    /// Checks that the peer is in the user namespace and the PID namespace of this process, with any user. The error
     /// says in which it is not.
     pub fn check_host(&self) -> Result<(), NoAuthority> {
         let process = self.process;

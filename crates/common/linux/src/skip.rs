@@ -3,7 +3,7 @@
 use std::fmt::Display;
 
 /// Prints why a test does not run here. Panics in CI (the variable `CI` is set and not empty), where every test must run:
-/// otherwise a test that nobody runs would count as passed.
+/// otherwise a test that did not run would count as passed.
 #[track_caller]
 pub fn skip(reason: impl Display) {
     let is_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());

@@ -20,7 +20,7 @@ import (
 	"isolane.dev/isolane/go/isolane"
 )
 
-// Limits for whoever reaches the socket. Envoy has a connection for each of its worker threads, and a stream for each request
+// Limits for all processes that reach the socket. Envoy has a connection for each of its worker threads, and a stream for each request
 // that it has not answered yet.
 const (
 	connections   = 256
