@@ -247,8 +247,6 @@ async def _run(arguments: argparse.Namespace) -> int:
         finally:
             for one in feeding:
                 one.cancel()
-        if arguments.records is not None:
-            _write_records(arguments.records, runners, addresses)
     documents, missed = [], False
     for index, runner in enumerate(runners):
         summary = summarize(runner.sent, runner.records)
@@ -261,9 +259,14 @@ async def _run(arguments: argparse.Namespace) -> int:
             document = {"source": addresses[index].name, "dropped": streams[index].dropped, **document}
         if not arguments.json:
             print(text_of(deployment, summary, verdict, document))
+        # The text's reader has seen these on stderr.
+        document["events"] += [dataclasses.asdict(one) for one in done[index][1]]
         documents.append(document)
     if arguments.json:
         print(json.dumps({"query": deployment.query, "sources": documents} if streams else documents[0], indent=2))
+    if arguments.records is not None:
+        # After the results, which a full disk must not lose.
+        _write_records(arguments.records, runners, addresses)
     if any(refused for _, refused in done):
         return BAD_INPUT
     return NO if missed else DONE
@@ -271,7 +274,7 @@ async def _run(arguments: argparse.Namespace) -> int:
 
 async def _feed(
     runner: Runner, feed: Coroutine[Any, Any, None], changes: Sequence[tuple[float, str, Any, str]]
-) -> tuple[list[Moved], int]:
+) -> tuple[list[Moved], list[Event]]:
     """Feeds a runner and makes the changes meanwhile."""
     feeding = asyncio.ensure_future(feed)
     try:
@@ -282,9 +285,10 @@ async def _feed(
     return done
 
 
-async def _apply(runner: Runner, changes: Sequence[tuple[float, str, Any, str]], begin: float) -> tuple[list[Moved], int]:
-    """Makes each change at its time; the moves, and how many changes were refused. Those change nothing, and items flow on."""
-    moves, refused = [], 0
+async def _apply(runner: Runner, changes: Sequence[tuple[float, str, Any, str]], begin: float) -> tuple[list[Moved], list[Event]]:
+    """Makes each change at its time; the moves, and the changes that were refused. Those change nothing, and items flow on."""
+    moves: list[Moved] = []
+    refused: list[Event] = []
     for at_s, name, value, knob in sorted(changes, key=lambda one: one[0]):
         await asyncio.sleep(max(begin + at_s - time.monotonic(), 0.0))
         try:
@@ -293,10 +297,9 @@ async def _apply(runner: Runner, changes: Sequence[tuple[float, str, Any, str]],
             else:
                 moves.append(await runner.migrate(name, str(value)))
         except RunnerError as error:
-            refused += 1
             what = f"--set {name}.{knob}={value}" if knob else f"--move {name}={value}"
             print(f"isolane edge: {what}@{at_s:g}: {error}; nothing was changed", file=sys.stderr)
-            runner.events.append(Event(clock.now(), name, f"{what}@{at_s:g} was refused: {error}"))
+            refused.append(Event(clock.now(), name, f"{what}@{at_s:g} was refused: {error}"))
     return moves, refused
 
 

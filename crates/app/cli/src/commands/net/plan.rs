@@ -111,7 +111,10 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
         (false, Some(form)) => {
             output::print(&configuration(form, &input, &answer, &arguments.device))?
         }
-        (false, None) => output::print(&words(&input, &answer, &arguments.device))?,
+        (false, None) => {
+            output::show(&words(&input, &answer))?;
+            output::print(&configurations(&input, &answer, &arguments.device))?;
+        }
     }
     Ok(Status::Done)
 }
@@ -170,7 +173,7 @@ fn answer(input: &PortPlan, arrivals: Arrivals, plan: &Plan) -> Answer {
     }
 }
 
-fn words(input: &PortPlan, answer: &Answer, device: &str) -> String {
+fn words(input: &PortPlan, answer: &Answer) -> String {
     let mut table = Table::new(
         "lrrrrrrrr",
         &[
@@ -219,7 +222,12 @@ fn words(input: &PortPlan, answer: &Answer, device: &str) -> String {
             );
         }
     }
-    text.push_str("\nConfiguration (print one alone with --emit):\n");
+    text
+}
+
+/// Every configuration; its lines stay as wide as they are, so that they can be copied.
+fn configurations(input: &PortPlan, answer: &Answer, device: &str) -> String {
+    let mut text = "\nConfiguration (print one alone with --emit):\n".to_owned();
     for form in Form::value_variants() {
         let name = form.to_possible_value().expect("no form is hidden");
         let body = configuration(*form, input, answer, device);
