@@ -166,4 +166,4 @@ def test_an_interrupt_during_the_imports_is_no_traceback(words: tuple[str, ...],
     (tmp_path / "numpy.py").write_text("raise KeyboardInterrupt\n")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, sys.path)])}
     done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, env=environment, timeout=PATIENCE_S, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (130, "", "isolane edge: ended by SIGINT\n")
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "isolane: ended by SIGINT\n")

@@ -13,7 +13,7 @@ except ImportError as error:
     sys.exit(3)
 except KeyboardInterrupt:
     # During the imports, which take a second. Later `main` says it.
-    print("isolane edge: ended by SIGINT", file=sys.stderr)
+    print("isolane: ended by SIGINT", file=sys.stderr)
     sys.exit(130)
 
 if __name__ == "__main__":

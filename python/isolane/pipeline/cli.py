@@ -135,14 +135,14 @@ def main(words: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return DONE
     except (SpacesError, rayserve.RayMissing, OSError) as error:
-        print(f"isolane edge: {error}", file=sys.stderr)
+        print(f"isolane: {error}", file=sys.stderr)
         return CANNOT
     except (PlanError, OperatorError, RunnerError, allowed.NameRefused) as error:
-        print(f"isolane edge: {error}", file=sys.stderr)
+        print(f"isolane: {error}", file=sys.stderr)
         return BAD_INPUT
     except (KeyboardInterrupt, asyncio.CancelledError):
         number = signals[0] if signals else signal.SIGINT
-        print(f"isolane edge: ended by {signal.Signals(number).name}", file=sys.stderr)
+        print(f"isolane: ended by {signal.Signals(number).name}", file=sys.stderr)
         return ENDED_BY + number
 
 
@@ -298,7 +298,7 @@ async def _apply(runner: Runner, changes: Sequence[tuple[float, str, Any, str]],
                 moves.append(await runner.migrate(name, str(value)))
         except RunnerError as error:
             what = f"--set {name}.{knob}={value}" if knob else f"--move {name}={value}"
-            print(f"isolane edge: {what}@{at_s:g}: {error}; nothing was changed", file=sys.stderr)
+            print(f"isolane: {what}@{at_s:g}: {error}; nothing was changed", file=sys.stderr)
             refused.append(Event(clock.now(), name, f"{what}@{at_s:g} was refused: {error}"))
     return moves, refused
 

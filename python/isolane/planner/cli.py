@@ -272,7 +272,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         return DONE
     except KeyboardInterrupt:
-        print("isolane edge: ended by SIGINT", file=sys.stderr)
+        print("isolane: ended by SIGINT", file=sys.stderr)
         return INTERRUPTED
     except (OSError, MemoryError, ImportError) as error:
         print(f"isolane: {error}", file=sys.stderr)
