@@ -36,19 +36,33 @@ struct Moment {
 
 /// Walks for `length`.
 pub fn run(region: &Region, length: Duration) -> Walk {
-    let words = region.words();
-    let mut state = SEED;
-    sample(length, now, || state = walk(words, state, PER_SAMPLE))
+    run_until(region, 0, length, length)
 }
 
-/// Samples `work` for `length` by the clock `now`.
-fn sample(length: Duration, mut now: impl FnMut() -> Moment, mut work: impl FnMut()) -> Walk {
+/// Walks for `length`, and then on until `enough` samples count, but never longer than `most`.
+pub fn run_until(region: &Region, enough: u64, length: Duration, most: Duration) -> Walk {
+    let words = region.words();
+    let mut state = SEED;
+    sample(enough, length, most, now, || {
+        state = walk(words, state, PER_SAMPLE)
+    })
+}
+
+/// Samples `work` by the clock `now`, as long as [`run_until`] says.
+fn sample(
+    enough: u64,
+    length: Duration,
+    most: Duration,
+    mut now: impl FnMut() -> Moment,
+    mut work: impl FnMut(),
+) -> Walk {
     let mut found = Walk {
         samples: Histogram::new(),
         interrupted: 0,
     };
     let mut start = now();
     let end = start.passed + length.as_nanos() as u64;
+    let last = start.passed + most.as_nanos() as u64;
     loop {
         work();
         let after = now();
@@ -59,7 +73,8 @@ fn sample(length: Duration, mut now: impl FnMut() -> Moment, mut work: impl FnMu
         } else {
             found.samples.record(passed * 1_000 / u64::from(PER_SAMPLE));
         }
-        if after.passed >= end {
+        let is_enough = found.samples.count() >= enough;
+        if after.passed >= last || after.passed >= end && is_enough {
             return found;
         }
         start = after;
@@ -134,7 +149,29 @@ mod tests {
             asked += 1;
             at
         };
-        sample(Duration::from_nanos(length), clock, || ())
+        let length = Duration::from_nanos(length);
+        sample(0, length, length, clock, || ())
+    }
+
+    #[test]
+    fn a_slow_tier_is_walked_until_samples_suffice() {
+        let walked = |enough, most| {
+            let mut at = 0;
+            let clock = || {
+                at += 64_000;
+                Moment {
+                    passed: at,
+                    own: at,
+                }
+            };
+            let (length, most) = (Duration::from_micros(500), Duration::from_micros(most));
+            sample(enough, length, most, clock, || ()).samples.count()
+        };
+        assert_eq!(
+            (walked(0, 2_000), walked(8, 2_000), walked(20, 2_000)),
+            (8, 8, 20)
+        );
+        assert_eq!(walked(100, 1_000), 16);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 //!
 //! Method: a region of `REGION` bytes on each tier, larger than most last-level caches' share of one core; every call
 //! walks half of the tiers for `LENGTH` each and returns the last median of all, so that on two tiers calls every 100
-//! ms cost half a percent of a core, and no value is older than a period. The kernel may move our pages like all
+//! ms cost half a percent of a core, and no value is older than a period. Where a load takes 1 us or more, the walk is
+//! up to four times as long. The kernel may move our pages like all
 //! others. So the probe checks the nodes of its pages periodically, and makes a region again if its pages moved.
 //!
 //! Units: picoseconds. Limits: it measures the load of a tier, not the latency of an application's own loads; in an
@@ -18,8 +19,9 @@ use isolane_memory_policy::mercury::TIERS_MAX;
 /// Memory on each tier.
 const REGION: Bytes = Bytes::from_mib(32);
 
-/// How long one walk lasts.
+/// How long one walk lasts, and how long at the most where a loaded tier gives too few samples in that time.
 const LENGTH: std::time::Duration = std::time::Duration::from_micros(500);
+const LENGTH_MAX: std::time::Duration = std::time::Duration::from_millis(2);
 
 /// A median of fewer samples says nothing: the walk was interrupted again and again.
 const SAMPLES_MIN: u64 = 8;
@@ -104,7 +106,7 @@ impl TierChase {
             }
         }
         place.last = place.region.as_ref().and_then(|region| {
-            let samples = chase::run(region, LENGTH).samples;
+            let samples = chase::run_until(region, SAMPLES_MIN, LENGTH, LENGTH_MAX).samples;
             let enough = samples.count() >= SAMPLES_MIN;
             samples
                 .quantile(0.5)
