@@ -12,19 +12,19 @@ SOCKET = Path("/run/isolane/mem.sock")
 LOG = Path("/tmp/isolaned.log")
 
 
-def ask(request: object) -> dict:
+def ask(request: object, at: Path = SOCKET) -> dict:
     """One request, one answer."""
     with socket.socket(socket.AF_UNIX) as service:
         service.settimeout(30)
-        service.connect(str(SOCKET))
+        service.connect(str(at))
         service.sendall(json.dumps({"version": 2, "say": request}).encode() + b"\n")
         return json.loads(service.makefile().readline())["say"]
 
 
-def answers() -> bool:
+def answers(at: Path = SOCKET) -> bool:
     """Whether the daemon does."""
     try:
-        return bool(ask("status"))
+        return bool(ask("status", at))
     except OSError:
         return False
 
