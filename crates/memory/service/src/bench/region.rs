@@ -4,7 +4,11 @@
 //! it exists. Then the binding is lifted, so that the kernel's own balancing sees ordinary pages. Afterwards the kernel
 //! reports the nodes of the pages ([`Region::far_percent`]).
 //!
-//! Units: bytes, percent. Limits: the kernel may move pages later; ask again. Source: mbind(2), get_mempolicy(2).
+//! A pinned region ([`Region::pinned`]) keeps its binding, which balancing respects, and its pages are locked: reclaim,
+//! which demotes pages whatever their binding, passes over locked ones.
+//!
+//! Units: bytes, percent. Limits: the kernel may move pages later unless they are pinned; ask again. Source: mbind(2),
+//! mlock(2), get_mempolicy(2), Linux 6.12 (`shrink_folio_list`, `vma_policy_mof`).
 
 use super::Nodes;
 use crate::error::MemError;
@@ -43,6 +47,19 @@ impl Region {
             region.bind(0, bytes, MPOL_DEFAULT, &[])?;
         }
         Ok(region)
+    }
+
+    /// Memory of `size` bytes (rounded up to whole pages) on the nodes `on`, all of it present. True: it stays there;
+    /// false: this process may not lock so much memory, and the kernel may demote it.
+    pub fn pinned(size: Bytes, on: &[u32]) -> Result<(Self, bool), MemError> {
+        let pages = size.get().div_ceil(PAGE).max(1);
+        let bytes = usize::try_from(pages * PAGE).map_err(|_| too_large(size))?;
+        let mut region = Self::map(bytes)?;
+        region.bind(0, bytes, MPOL_BIND, on)?;
+        region.touch();
+        // SAFETY: the range is our mapping; locking changes no contents.
+        let locked = unsafe { libc::mlock(region.start.as_ptr().cast(), bytes) } == 0;
+        Ok((region, locked))
     }
 
     fn map(bytes: usize) -> Result<Self, MemError> {
@@ -235,6 +252,35 @@ mod tests {
         match Region::new(Bytes::from_mib(1), &nodes, 0) {
             Ok(region) => assert_eq!(region.far_percent(&nodes), Some(0.0)),
             Err(error) => eprintln!("skipped: {error}"),
+        }
+    }
+
+    /// Goal: neither balancing nor reclaim moves it. Method: what the kernel says of the mapping.
+    #[test]
+    fn a_pinned_region_is_bound_and_locked() {
+        let (region, locked) = match Region::pinned(Bytes::from_mib(1), &[0]) {
+            Ok(made) => made,
+            Err(error) => return eprintln!("skipped: {error}"),
+        };
+        let start = format!("{:x}", region.start.as_ptr().addr());
+        let about = |file: &str, begin: &str| {
+            let text = std::fs::read_to_string(file).unwrap();
+            let from = text.find(begin).unwrap();
+            text[from..].to_owned()
+        };
+        let mapping = about("/proc/self/smaps", &format!("{start}-"));
+        let field = |name: &str| {
+            let line = mapping.lines().find(|line| line.starts_with(name)).unwrap();
+            line.split_whitespace()
+                .nth(1)
+                .unwrap()
+                .parse::<u64>()
+                .unwrap()
+        };
+        assert_eq!(field("Locked:") == 1_024, locked, "{mapping:.600}");
+        if std::path::Path::new("/proc/self/numa_maps").exists() {
+            let policy = about("/proc/self/numa_maps", &start);
+            assert!(policy.contains(" bind:0 "), "{policy:.200}");
         }
     }
 

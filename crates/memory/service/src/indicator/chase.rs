@@ -3,8 +3,9 @@
 //! Method: a region of `REGION` bytes on each tier, larger than most last-level caches' share of one core; every call
 //! walks half of the tiers for `LENGTH` each and returns the last median of all, so that on two tiers calls every 100
 //! ms cost half a percent of a core, and no value is older than a period. Where a load takes 1 us or more, the walk is
-//! up to four times as long. The kernel may move our pages like all
-//! others. So the probe checks the nodes of its pages periodically, and makes a region again if its pages moved.
+//! up to four times as long. The kernel would demote our pages first, because they are the coldest of all, and then the
+//! near tier would look as slow as the far one; so they are bound and locked. Where this process may not lock them, the
+//! probe checks the nodes of its pages every [`ASK_UNLOCKED`] walks, and makes a region again if its pages moved.
 //!
 //! Units: picoseconds. Limits: it measures the load of a tier, not the latency of an application's own loads; in an
 //! emulated machine all tiers take the same. Source: Mercury 5.3.1 (LS).
@@ -26,16 +27,18 @@ const LENGTH_MAX: std::time::Duration = std::time::Duration::from_millis(2);
 /// A median of fewer samples says nothing: the walk was interrupted again and again.
 const SAMPLES_MIN: u64 = 8;
 
-/// Walks between two checks of the nodes of our pages.
+/// Walks between two checks of the nodes of our pages, where all of them are locked and where some are not.
 const ASK: u32 = 64;
+const ASK_UNLOCKED: u32 = 8;
 
 /// Percent of a region that may be elsewhere.
 const STRAY_PERCENT: f64 = 5.0;
 
 struct Place {
-    own: Nodes,
-    all: Nodes,
+    /// Its own nodes are near, those of other tiers far.
+    nodes: Nodes,
     region: Option<Region>,
+    locked: bool,
     last: Option<Duration>,
 }
 
@@ -49,30 +52,45 @@ impl TierChase {
     /// Takes memory on every tier; a tier that has none for us is not measured.
     pub fn new(tiers: &Tiers) -> Self {
         let place = |index: usize| {
-            let nodes = tiers.tiers[index].nodes.clone();
+            let nodes = &tiers.tiers[index].nodes;
             let others = tiers
                 .tiers
                 .iter()
                 .flat_map(|tier| &tier.nodes)
                 .filter(|node| !nodes.contains(node));
-            let own = Nodes {
-                near: nodes.clone(),
-                far: Vec::new(),
-            };
-            Place {
-                region: Region::new(REGION, &own, 0).ok(),
-                all: Nodes {
+            let mut place = Place {
+                nodes: Nodes {
                     far: others.copied().collect(),
                     near: nodes.clone(),
                 },
-                own,
+                region: None,
+                locked: false,
                 last: None,
-            }
+            };
+            place.take();
+            place
         };
         Self {
             places: (0..tiers.len().min(TIERS_MAX)).map(place).collect(),
             calls: 0,
         }
+    }
+}
+
+impl Place {
+    /// Takes the memory again.
+    fn take(&mut self) {
+        // The old memory goes first: a full tier has no room for both.
+        self.region = None;
+        if let Ok((region, locked)) = Region::pinned(REGION, &self.nodes.near) {
+            (self.region, self.locked) = (Some(region), locked);
+        }
+    }
+
+    fn has_strayed(&self) -> bool {
+        let region = self.region.as_ref();
+        let percent = region.and_then(|region| region.far_percent(&self.nodes));
+        percent.is_none_or(|percent| percent > STRAY_PERCENT) && !self.nodes.far.is_empty()
     }
 }
 
@@ -92,18 +110,13 @@ impl TierChase {
         let count = self.places.len().max(1);
         let turn = self.calls as usize % count;
         self.calls = self.calls.wrapping_add(1);
-        let asks = self.calls.wrapping_rem(ASK) < u32::try_from(count).unwrap_or(1);
         let Some(place) = self.places.get_mut(turn) else {
             return;
         };
-        if asks {
-            let strayed = place
-                .region
-                .as_ref()
-                .and_then(|region| region.far_percent(&place.all));
-            if strayed.is_none_or(|percent| percent > STRAY_PERCENT) && !place.all.far.is_empty() {
-                place.region = Region::new(REGION, &place.own, 0).ok();
-            }
+        let every = if place.locked { ASK } else { ASK_UNLOCKED };
+        let asks = self.calls.wrapping_rem(every) < u32::try_from(count).unwrap_or(1);
+        if asks && place.has_strayed() {
+            place.take();
         }
         place.last = place.region.as_ref().and_then(|region| {
             let samples = chase::run_until(region, SAMPLES_MIN, LENGTH, LENGTH_MAX).samples;
