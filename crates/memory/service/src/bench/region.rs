@@ -227,6 +227,7 @@ const MPOL_F_ADDR: libc::c_ulong = 2;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isolane_common_linux::skip::skip;
 
     #[test]
     fn memory_is_there_and_zero() {
@@ -251,7 +252,7 @@ mod tests {
         };
         match Region::new(Bytes::from_mib(1), &nodes, 0) {
             Ok(region) => assert_eq!(region.far_percent(&nodes), Some(0.0)),
-            Err(error) => eprintln!("skipped: {error}"),
+            Err(error) => skip(error),
         }
     }
 
@@ -260,7 +261,7 @@ mod tests {
     fn a_pinned_region_is_bound_and_locked() {
         let (region, locked) = match Region::pinned(Bytes::from_mib(1), &[0]) {
             Ok(made) => made,
-            Err(error) => return eprintln!("skipped: {error}"),
+            Err(error) => return skip(error),
         };
         let start = format!("{:x}", region.start.as_ptr().addr());
         let about = |file: &str, begin: &str| {
