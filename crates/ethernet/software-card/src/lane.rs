@@ -68,7 +68,8 @@ pub(crate) struct Passed {
 }
 
 /// The source of frames and the destination of packets: a TUN device, or a test.
-pub(crate) trait Port {
+pub trait Port {
+    /// Number of queues in each direction.
     fn queues(&self) -> usize;
     /// Files to wait for: one is readable when there may be a frame.
     fn files(&self) -> Vec<BorrowedFd<'_>>;

@@ -9,7 +9,7 @@
 //! * [`card`], `wire` - queues, scheduler, line rate;
 //! * `deliver` - merging for the receiver;
 //! * `record` - who sent how much when;
-//! * `tun` - the devices; `vhost` - the card of a virtual machine; `lane`, [`nic`] - everything together as a thread;
+//! * `tun` - the devices; [`vhost`] - the card of a virtual machine; `lane`, [`nic`] - everything together as a thread;
 //! * [`spaces`], [`programs`] - namespaces, iperf3 and ping;
 //! * `queueing` - the BPF programs on the sender's device;
 //! * `plan`, [`testbed`] - what a configuration becomes, and one run of a study;
@@ -40,7 +40,7 @@ pub mod serve;
 pub mod spaces;
 pub mod testbed;
 mod tun;
-mod vhost;
+pub mod vhost;
 mod wire;
 
 pub use error::SoftNicError;

@@ -19,6 +19,7 @@ use isolane_common_quantities::units::{BitRate, Duration};
 use isolane_study_results::ethernet::{NIC_RESULT_VERSION, NicResult};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -292,9 +293,8 @@ struct Directory(PathBuf);
 impl Directory {
     fn make() -> Result<Self, SoftNicError> {
         let path = std::env::temp_dir().join(format!("isolane-card-{}", std::process::id()));
-        std::fs::create_dir(&path).map_err(|error| {
-            SoftNicError::Machine(format!("making {}: {error}", path.display()))
-        })?;
+        let made = std::fs::DirBuilder::new().mode(0o700).create(&path);
+        made.map_err(|error| SoftNicError::Machine(format!("making {}: {error}", path.display())))?;
         Ok(Self(path))
     }
 }

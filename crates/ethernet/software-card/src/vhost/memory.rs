@@ -1,10 +1,11 @@
 //! Memory of a virtual machine, mapped into this process.
 //!
 //! Problem: addresses come from a driver that may be wrong. Method: an address is translated with the length that is to be
-//! read or written, and both must lie within one region. Units: bytes. Limits: the files of the regions must not shrink
-//! while they are mapped; QEMU's do not. Source: QEMU's `docs/interop/vhost-user.rst`.
+//! read or written, and both must lie within one region, and a region within its file. Units: bytes. Limits: the files of the
+//! regions must not shrink while they are mapped; QEMU's do not. Source: QEMU's `docs/interop/vhost-user.rst`.
 
 use crate::error::SoftNicError;
+use rustix::fs::{FileType, fstat};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use std::ffi::c_void;
 use std::os::fd::OwnedFd;
@@ -89,6 +90,15 @@ impl Region {
             .and_then(|bytes| usize::try_from(bytes).ok())
             .filter(|bytes| *bytes > 0)
             .ok_or_else(|| refused("a region has no length".to_owned()))?;
+        let facts = fstat(file).map_err(|error| refused(error.to_string()))?;
+        let is_plain = FileType::from_raw_mode(facts.st_mode).is_file();
+        // Bytes beyond the end of a file can be mapped, and end the program that reads them. A device has no size.
+        if is_plain && u64::try_from(facts.st_size).is_ok_and(|size| size < bytes as u64) {
+            return Err(refused(format!(
+                "a region ends at byte {bytes} of a file of {} bytes",
+                facts.st_size
+            )));
+        }
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel chooses a free range, so nothing that exists is replaced.
         let mapped = unsafe {

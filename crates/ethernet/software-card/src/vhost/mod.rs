@@ -18,11 +18,12 @@ mod tests;
 
 use crate::error::SoftNicError;
 use crate::frame::{NOTE_BYTES, Note};
-use crate::lane::Port;
+pub use crate::lane::Port;
+use isolane_common_linux::socket::listen_for_streams;
 use memory::GuestMemory;
 use messages::{Message, Request};
 use ring::{Piece, Ring};
-use rustix::event::epoll;
+use rustix::event::{PollFd, PollFlags, epoll, poll};
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -60,9 +61,14 @@ const FEATURES: u64 = NET_CSUM
 const PROTOCOL_MQ: u64 = 1 << 0;
 const PROTOCOL_REPLY: u64 = 1 << 3;
 
+/// Emulators that wait for the one that is served.
+const BACKLOG: i32 = 8;
+/// Pause after a connection could not be taken.
+const REST: std::time::Duration = std::time::Duration::from_millis(100);
+
 /// A card that a virtual machine uses.
 #[derive(Debug)]
-pub(crate) struct Vhost {
+pub struct Vhost {
     queues: usize,
     rings: Arc<Mutex<Rings>>,
     /// Readable when a ring has a signal.
@@ -79,12 +85,8 @@ struct Rings {
 }
 
 impl Vhost {
-    /// A card with so many queues at a new socket. Emulators connect one after the other. Fails if the socket cannot be made.
-    pub(crate) fn listen(socket: &Path, queues: u16) -> Result<Self, SoftNicError> {
-        let machine = |error: std::io::Error| {
-            SoftNicError::Machine(format!("the socket {}: {error}", socket.display()))
-        };
-        let listener = UnixListener::bind(socket).map_err(machine)?;
+    /// A card with so many queues, and what serves the emulators. Fails without descriptors.
+    pub fn new(queues: u16) -> Result<(Self, Server), SoftNicError> {
         let signals = epoll::create(epoll::CreateFlags::CLOEXEC)
             .map_err(|error| SoftNicError::Machine(format!("making an epoll file: {error}")))?;
         let queues = usize::from(queues);
@@ -93,20 +95,34 @@ impl Vhost {
             rings: (0..2 * queues).map(|_| Ring::default()).collect(),
             failure: None,
         }));
-        let served = Server {
+        let server = Server {
             rings: Arc::clone(&rings),
-            signals: signals.try_clone().map_err(machine)?,
+            signals: signals
+                .try_clone()
+                .map_err(|error| SoftNicError::Machine(format!("an epoll file: {error}")))?,
             queues,
         };
-        std::thread::Builder::new()
-            .name("soft-nic-vhost".to_owned())
-            .spawn(move || served.run(&listener))
-            .map_err(machine)?;
-        Ok(Self {
+        let card = Self {
             queues,
             rings,
             signals,
-        })
+        };
+        Ok((card, server))
+    }
+
+    /// The same at a new socket of this user. Emulators connect one after the other. Fails if the socket cannot be made.
+    pub(crate) fn listen(socket: &Path, queues: u16) -> Result<Self, SoftNicError> {
+        let machine = |error: std::io::Error| {
+            SoftNicError::Machine(format!("the socket {}: {error}", socket.display()))
+        };
+        let listener = listen_for_streams(socket, 0o600, BACKLOG).map_err(machine)?;
+        listener.set_nonblocking(false).map_err(machine)?;
+        let (card, server) = Self::new(queues)?;
+        std::thread::Builder::new()
+            .name("soft-nic-vhost".to_owned())
+            .spawn(move || server.run(&listener))
+            .map_err(machine)?;
+        Ok(card)
     }
 }
 
@@ -222,7 +238,20 @@ fn copy_from(piece: Piece, at: usize, into: &mut [u8]) {
     unsafe { std::ptr::copy_nonoverlapping(piece.at.add(at), into.as_mut_ptr(), into.len()) };
 }
 
-struct Server {
+/// Whether the emulator sends something (or ends) before another one connects. A silent connection keeps none out.
+fn speaks_before_the_next(emulator: &UnixStream, listener: &UnixListener) -> bool {
+    let mut wanted = [
+        PollFd::new(emulator, PollFlags::IN),
+        PollFd::new(listener, PollFlags::IN),
+    ];
+    // A signal interrupts the wait; then the emulator counts as one that speaks, and is read.
+    let _ = poll(&mut wanted, None);
+    !wanted[0].revents().is_empty() || wanted[1].revents().is_empty()
+}
+
+/// Serves the emulators of a card's virtual machine.
+#[derive(Debug)]
+pub struct Server {
     rings: Arc<Mutex<Rings>>,
     signals: OwnedFd,
     queues: usize,
@@ -231,7 +260,15 @@ struct Server {
 impl Server {
     /// Serves one emulator after the other, until the listener's process ends.
     fn run(&self, listener: &UnixListener) {
-        for mut emulator in listener.incoming().flatten() {
+        loop {
+            let Ok((mut emulator, _)) = listener.accept() else {
+                // Without descriptors or memory: the connection waits.
+                std::thread::sleep(REST);
+                continue;
+            };
+            if !speaks_before_the_next(&emulator, listener) {
+                continue;
+            }
             let served = self.serve(&mut emulator);
             // The emulator sees the end of its connection after this: the reason is there by then.
             let mut rings = lock(&self.rings);
@@ -253,7 +290,8 @@ impl Server {
         }
     }
 
-    fn serve(&self, emulator: &mut UnixStream) -> Result<(), SoftNicError> {
+    /// Obeys an emulator until it ends. Fails on what is no message, and on what a card cannot do.
+    pub fn serve(&self, emulator: &mut UnixStream) -> Result<(), SoftNicError> {
         while let Some(mut message) = Message::receive(emulator)? {
             let answer = match message.request {
                 Request::Features => Some(FEATURES),
@@ -315,7 +353,7 @@ impl Server {
             }
             Request::Call => {
                 let (ring, file) = message.ring_and_file()?;
-                rings.set(ring, |ring| ring.call = file);
+                rings.set(ring, |ring| ring.set_call(file));
             }
             Request::Kick => {
                 let (ring, file) = message.ring_and_file()?;

@@ -33,7 +33,7 @@ pub(super) struct Ring {
     /// The next entry of `avail`.
     pub next: u16,
     pub is_enabled: bool,
-    pub call: Option<OwnedFd>,
+    call: Option<OwnedFd>,
     kick: Option<OwnedFd>,
     /// Taken and not returned.
     taken: Option<u16>,
@@ -67,13 +67,12 @@ impl Ring {
 
     /// The driver's signal that there are new chains. The ring runs from now on.
     pub(super) fn set_kick(&mut self, kick: Option<OwnedFd>) {
-        if let Some(kick) = &kick
-            && let Ok(flags) = fcntl_getfl(kick)
-        {
-            // If this fails, `drain` may wait for a signal, which the poll before it has seen.
-            let _ = fcntl_setfl(kick, flags | OFlags::NONBLOCK);
-        }
-        self.kick = kick;
+        self.kick = kick.inspect(never_wait);
+    }
+
+    /// The card's signal that chains came back.
+    pub(super) fn set_call(&mut self, call: Option<OwnedFd>) {
+        self.call = call.inspect(never_wait);
     }
 
     /// The file of the driver's signal.
@@ -217,6 +216,15 @@ impl Ring {
             at = descriptor.next;
         }
         None
+    }
+}
+
+/// Makes reading and writing a signal return at once, whatever file the emulator sent: a signal that nobody reads would stop
+/// the card.
+fn never_wait(signal: &OwnedFd) {
+    if let Ok(flags) = fcntl_getfl(signal) {
+        // The kernel refuses this for no file that can wait.
+        let _ = fcntl_setfl(signal, flags | OFlags::NONBLOCK);
     }
 }
 

@@ -7,12 +7,12 @@ use isolane_common_quantities::units::{BitRate, Duration, Instant};
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use rustix::event::{EventfdFlags, eventfd};
-use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::fs::{MemfdFlags, OFlags, fcntl_setfl, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use std::fs::File;
 use std::io::{Read, Write};
 use std::mem::MaybeUninit;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::PathBuf;
 
 /// Rings of so many entries, each of its own page in the emulator's addresses.
@@ -247,6 +247,48 @@ fn a_ring_of_no_entries_ends_the_card_with_a_reason() {
         .read(0, &mut [0; 100])
         .expect_err("it says why");
     assert!(error.to_string().contains("ring 1 of 0 entries"), "{error}");
+}
+
+#[test]
+fn a_silent_connection_keeps_no_machine_out() {
+    let mut machine = Machine::start("silent");
+    let path = machine.directory.join("socket");
+    let mode = std::fs::metadata(&path).expect("it is there").permissions();
+    assert_eq!(mode.mode() & 0o777, 0o600);
+    let _silent = UnixStream::connect(&path).expect("it listens");
+    machine.socket = UnixStream::connect(&path).expect("it listens");
+    machine.introduce();
+    assert_eq!(machine.ask(17, &[]), 2);
+}
+
+/// Goal: memory that is not there does not end the process (SIGBUS).
+#[test]
+fn a_region_beyond_the_end_of_its_file_is_rejected() {
+    let mut machine = Machine::start("beyond");
+    machine.memory.set_len(MEMORY_BYTES - 1).expect("shorter");
+    let memory = machine.memory.try_clone().expect("a file");
+    let region = [1, 0, MEMORY_BYTES, EMULATOR, 0].map(u64::to_ne_bytes);
+    machine.send(5, 1 | 8, region.as_flattened(), Some(memory.as_fd()));
+    assert_eq!(machine.socket.read(&mut [0]).expect("it is closed"), 0);
+    let error = machine.card.read(0, &mut [0; 100]).expect_err("a reason");
+    assert!(error.to_string().contains("a file of 1048575"), "{error}");
+}
+
+/// Goal: a machine's emulator that does not read its signals does not stop the card. Method: a pipe that is full.
+#[test]
+fn a_signal_that_nobody_reads_stops_no_card() {
+    let mut machine = Machine::start("pipe");
+    let (_reader, writer) = rustix::pipe::pipe().expect("a pipe");
+    fcntl_setfl(&writer, OFlags::NONBLOCK).expect("a flag");
+    while rustix::io::write(&writer, &[0; 4_096]).is_ok() {}
+    fcntl_setfl(&writer, OFlags::empty()).expect("a flag");
+    machine.tell(13, &[1], Some(writer.as_fd()));
+    machine.write(BUFFERS, &frame(1));
+    machine.publish(1, BUFFERS, frame(1).len() as u32, false);
+    let mut into = [0; 4_096];
+    assert!(machine.card.read(0, &mut into).expect("it runs").is_some());
+    machine.card.left(0, 0);
+    assert_eq!(machine.used(1), 1);
 }
 
 #[test]
