@@ -57,14 +57,21 @@ pub struct Entry {
     pub made: bool,
 }
 
+/// What a journal says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Changes in force, in the order of their first change.
+    pub entries: Vec<Entry>,
+    /// Whether the last plan was made to its end.
+    pub complete: bool,
+}
+
 /// An open journal and its content.
 #[derive(Debug)]
 pub struct Record {
     path: PathBuf,
     journal: Journal,
-    /// Changes in force, in the order of their first change.
-    entries: Vec<Entry>,
-    complete: bool,
+    changes: Changes,
 }
 
 /// What the directory has for a device.
@@ -94,15 +101,14 @@ impl Record {
             Err(error) => return Err(HardwareError::journal(&path, error)),
         };
         lock(&journal, &path)?;
-        let mut record = Self {
-            path,
-            journal,
-            entries: Vec::new(),
-            complete: false,
-        };
-        match record.read(&bytes)? {
-            true => Ok(Found::Record(record)),
-            false => Ok(Found::OtherBoot),
+        match Changes::parse(&bytes, &boot()) {
+            Ok(None) => Ok(Found::OtherBoot),
+            Ok(Some(changes)) => Ok(Found::Record(Self {
+                path,
+                journal,
+                changes,
+            })),
+            Err((line, detail)) => Err(HardwareError::Damaged { path, line, detail }),
         }
     }
 
@@ -132,8 +138,7 @@ impl Record {
         Ok(Self {
             path,
             journal,
-            entries: Vec::new(),
-            complete: false,
+            changes: Changes::default(),
         })
     }
 
@@ -150,12 +155,12 @@ impl Record {
 
     /// Changes in force, in the order of their first change.
     pub fn entries(&self) -> &[Entry] {
-        &self.entries
+        &self.changes.entries
     }
 
     /// Whether the last plan was made to its end.
     pub fn is_complete(&self) -> bool {
-        self.complete
+        self.changes.complete
     }
 
     /// Records that `target` is about to get `after`. Fails if the journal cannot be written; then nothing may be
@@ -195,7 +200,7 @@ impl Record {
     /// Removes the journal: nothing of ours is in force. Fails if the file cannot be removed.
     pub fn remove(self) -> Result<(), HardwareError> {
         assert!(
-            self.entries.is_empty(),
+            self.changes.entries.is_empty(),
             "a change in force keeps its journal"
         );
         remove(&self.path)
@@ -203,37 +208,36 @@ impl Record {
 
     fn line(&mut self, line: Line) -> Result<(), HardwareError> {
         append(&mut self.journal, &self.path, &line)?;
-        self.take(line);
+        self.changes.take(line);
         Ok(())
     }
+}
 
-    /// Reads all lines; false if they are of another boot.
-    fn read(&mut self, bytes: &[u8]) -> Result<bool, HardwareError> {
-        let damaged = |line: usize, detail: String| HardwareError::Damaged {
-            path: self.path.clone(),
-            line,
-            detail,
-        };
+impl Changes {
+    /// What a journal of the boot `boot` says; `None` for one of another boot. The error is the number of a line and what is
+    /// wrong with it.
+    pub fn parse(bytes: &[u8], boot: &str) -> Result<Option<Self>, (usize, String)> {
         let mut lines = Vec::new();
         for (index, bytes) in bytes.split_inclusive(|byte| *byte == b'\n').enumerate() {
             let line = serde_json::from_slice(bytes);
-            lines.push(line.map_err(|error| damaged(index + 1, error.to_string()))?);
+            lines.push(line.map_err(|error| (index + 1, error.to_string()))?);
         }
         match lines.first() {
             // Killed between making the file and its first line: nothing was changed.
-            None => return Ok(false),
+            None => return Ok(None),
             Some(Line::Begin { version, .. }) if *version != VERSION => {
-                return Err(damaged(
+                return Err((
                     1,
                     format!("version {version}; this program reads {VERSION}"),
                 ));
             }
-            Some(Line::Begin { boot: of, .. }) if *of != boot() => return Ok(false),
+            Some(Line::Begin { boot: of, .. }) if of != boot => return Ok(None),
             Some(Line::Begin { .. }) => {}
-            Some(_) => return Err(damaged(1, "the first line must be `begin`".to_owned())),
+            Some(_) => return Err((1, "the first line must be `begin`".to_owned())),
         }
-        lines.into_iter().for_each(|line| self.take(line));
-        Ok(true)
+        let mut changes = Self::default();
+        lines.into_iter().for_each(|line| changes.take(line));
+        Ok(Some(changes))
     }
 
     fn take(&mut self, line: Line) {

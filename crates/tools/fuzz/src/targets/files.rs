@@ -11,6 +11,11 @@ use isolane_memory_service::journal::Journal as MemoryJournal;
 use isolane_memory_service::profile::application::AppProfile;
 use isolane_memory_service::profile::machine::MachineProfile;
 use isolane_memory_service::service::settings as memory_settings;
+use isolane_rdma_hardware::compile::compile;
+use isolane_rdma_hardware::host::Host;
+use isolane_rdma_hardware::plan::Plan;
+use isolane_rdma_hardware::policy as hardware_policy;
+use isolane_rdma_hardware::record::Changes;
 use isolane_rdma_scenario::catalogue::Catalogue;
 use isolane_rdma_scenario::check::DeviceLimits;
 use isolane_rdma_scenario::command::{engine, perftest};
@@ -134,6 +139,32 @@ pub const TARGETS: &[Target] = &[
         seeds: Vec::new,
     },
     Target {
+        name: "assignment",
+        run: assignment,
+        seeds: || {
+            let files = [
+                "pod = \"3f2a1c9e-0000-4000-8000-00000000000a\"\ntenant = \"prod/cache\"\nclass = \"latency\"\nweight = 4\n",
+                "cgroup = \"/system.slice/slurm*/job_7/**\"\ntenant = \"job 7\"\nlasts_while = \"/sys/fs/cgroup/job_7\"\n",
+            ];
+            files.map(Vec::from).into()
+        },
+    },
+    Target {
+        name: "hardware-plan",
+        run: hardware_plan,
+        seeds: hardware_plans,
+    },
+    Target {
+        name: "journal-hardware",
+        run: |bytes| {
+            if let Ok(Some(changes)) = Changes::parse(bytes, "boot") {
+                let lines = bytes.iter().filter(|byte| **byte == b'\n').count();
+                assert!(changes.entries.len() <= lines);
+            }
+        },
+        seeds: || vec![HARDWARE_JOURNAL.into()],
+    },
+    Target {
         name: "journal-nic",
         run: |bytes| {
             let path = Path::new("7-2.json");
@@ -205,11 +236,66 @@ fn memory_documents() -> Vec<Vec<u8>> {
         .into()
 }
 
-/// A journal that is read, written again and read gives the same records.
+/// A journal that is read, written again and read gives the same records, and says whether promises are missing.
 fn journal_quota(bytes: &[u8]) {
     let loaded = quota_journal::parse(&text(bytes), "boot");
-    assert!(loaded.records.len() <= bytes.len());
+    let missing_ms = match loaded.complete {
+        true => 0,
+        false => loaded.term_ms.max(1),
+    };
+    let mut again = quota_journal::head("boot", loaded.term_ms, missing_ms);
+    again.extend(loaded.records.iter().map(quota_journal::line));
+    let reread = quota_journal::parse(&again, "boot");
+    assert_eq!(reread.records, loaded.records);
+    assert_eq!(reread.complete, loaded.complete);
+    assert_eq!(reread.term_ms, loaded.term_ms.max(missing_ms));
 }
+
+/// The file of an assignment, written again, is the same assignment.
+fn assignment(bytes: &[u8]) {
+    if let Ok(assignment) = isolaned::settings::assignment::parse("a.toml", &text(bytes)) {
+        let again = isolaned::settings::assignment::parse("a.toml", &assignment.text());
+        assert_eq!(again.as_ref(), Ok(&assignment), "{}", assignment.text());
+    }
+}
+
+/// Between the policy and the host's devices in an input of `hardware-plan`.
+const APART: &str = "\n---\n";
+
+/// A policy, a host's devices, and the plan for them, which is JSON that is read again.
+fn hardware_plan(bytes: &[u8]) {
+    let text = text(bytes);
+    let (policy, host) = text.split_once(APART).unwrap_or((&text, "{}"));
+    let policy = hardware_policy::parse("policy.toml", policy);
+    if let (Ok(policy), Ok(host)) = (policy, Host::parse(host))
+        && let Ok(plan) = compile(&policy, &host)
+    {
+        let json = serde_json::to_string(&plan).expect("plain data");
+        assert_eq!(serde_json::from_str::<Plan>(&json).ok(), Some(plan));
+    }
+}
+
+fn hardware_plans() -> Vec<Vec<u8>> {
+    let folder = "examples/hardware/";
+    let hosts = ["switchdev.json", "legacy.json", "infiniband.json"];
+    let hosts = hosts.map(|name| format!("{folder}{name}"));
+    let policies = ["policy.toml", "tenants.toml"].map(|name| format!("{folder}{name}"));
+    let read = |path: &String| of_repository(&[path]).remove(0);
+    let together = policies.iter().flat_map(|policy| {
+        hosts
+            .iter()
+            .map(move |host| [&read(policy)[..], APART.as_bytes(), &read(host)].concat())
+    });
+    together.collect()
+}
+
+const HARDWARE_JOURNAL: &str = r#"{"begin":{"version":1,"boot":"boot"}}
+{"change":{"target":{"kind":"rate_node","handle":"pci/0000:03:00.0","node":"isolane-a"},"before":{"kind":"absent"},"after":{"kind":"rate","share_bps":0,"max_bps":1000000000,"parent":null}}}
+{"change":{"target":{"kind":"dscp","network_device":"eth0","dscp":26},"before":{"kind":"absent"},"after":{"kind":"absent"}}}
+{"made":{"target":{"kind":"dscp","network_device":"eth0","dscp":26}}}
+{"undone":{"target":{"kind":"dscp","network_device":"eth0","dscp":26}}}
+"complete"
+"#;
 
 fn nic_journals() -> Vec<Vec<u8>> {
     let journal = serde_json::json!({

@@ -14,6 +14,8 @@ use isolane_rdma_enforcer::seccomp::call::{CALL_MAX, classify};
 use isolane_rdma_inventory::counters::parse_ethtool;
 use isolane_rdma_inventory::dcb;
 use isolane_rdma_inventory::doctor::live::parse_path_mtu;
+use isolane_rpc_capture::declared::Declared;
+use isolane_rpc_capture::{Class, Options, audit};
 
 /// The targets.
 pub const TARGETS: &[Target] = &[
@@ -31,6 +33,11 @@ pub const TARGETS: &[Target] = &[
         name: "frame",
         run: frame,
         seeds: frames,
+    },
+    Target {
+        name: "capture",
+        run: capture,
+        seeds: captures,
     },
     Target {
         name: "tables",
@@ -135,6 +142,64 @@ fn frames() -> Vec<Vec<u8>> {
     udp.extend([0, 53, 0, 53, 0, 12, 0, 0]);
     udp.extend(b"data");
     vec![[note.clone(), tcp].concat(), [note, udp].concat()]
+}
+
+/// A capture of packets, with gRPC in plain text.
+fn capture(bytes: &[u8]) {
+    let class = |(name, dscp): (&str, u8)| Class {
+        name: name.to_owned(),
+        dscp,
+    };
+    let options = Options {
+        classes: [("high", 46), ("low", 8)].map(class).to_vec(),
+        header: "isolane-class".to_owned(),
+        declared: Declared::default(),
+        responses: true,
+        tolerance: 0.0,
+    };
+    let _ = audit(bytes, &options);
+}
+
+/// Raw IP packets: both handshakes, the preface, and two calls, one of which declares its class.
+fn captures() -> Vec<Vec<u8>> {
+    let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
+        let head = [0, 0, payload.len() as u8, kind, flags, 0, 0, 0, stream];
+        [&head[..], payload].concat()
+    };
+    let class = b"\x40\x0disolane-class\x04high";
+    let client = [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        frame(4, 0, 0, &[]),
+        frame(1, 4, 1, class),
+        frame(0, 1, 1, b"body"),
+        frame(1, 0, 3, b"\xbe"),
+        frame(9, 4, 3, b"\x83"),
+    ];
+    let server = [frame(4, 0, 0, &[]), frame(1, 5, 1, b"\x88")];
+    let mut at = [1_000_u32, 9_000];
+    let mut packet = |side: usize, flags: u8, payload: &[u8]| {
+        let mut bytes = vec![0x45, 46 << 2, 0, 40 + payload.len() as u8, 0, 1, 0, 0, 64, 6, 0, 0];
+        bytes.extend([192, 0, 2, 1 + side as u8, 192, 0, 2, 2 - side as u8]);
+        let ports = [[0x9c, 0x40], [0x13, 0x88]];
+        bytes.extend([ports[side], ports[1 - side]].concat());
+        bytes.extend(at[side].to_be_bytes());
+        bytes.extend([0, 0, 0, 0, 0x50, flags, 0xff, 0xff, 0, 0, 0, 0]);
+        bytes.extend(payload);
+        at[side] += payload.len() as u32 + u32::from(flags & 2 != 0);
+        bytes
+    };
+    let mut packets = vec![packet(0, 2, &[]), packet(1, 0x12, &[])];
+    packets.extend(client.iter().map(|part| packet(0, 0x10, part)));
+    packets.extend(server.iter().map(|part| packet(1, 0x10, part)));
+    let words = |words: &[u32]| words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    // pcap 2.4, link type 101: raw IP.
+    let mut file: Vec<u8> = words(&[0xa1b2_c3d4, 2 | 4 << 16, 0, 0, 262_144, 101]);
+    for packet in &packets {
+        let length = packet.len() as u32;
+        file.extend::<Vec<u8>>(words(&[0, 0, length, length]));
+        file.extend(packet);
+    }
+    vec![file]
 }
 
 fn tables(bytes: &[u8]) {

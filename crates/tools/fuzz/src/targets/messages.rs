@@ -14,6 +14,7 @@ use isolane_rdma_session::message::{Class, PortAddress, ToDaemon, ToShim};
 use isolane_rdma_traffic::worker::{FromWorker, Lines, ToWorker};
 use isolane_rpc::quota::line::Address;
 use isolane_rpc::quota::protocol as quota;
+use isolane_rpc::quota::store::{Record, etcd};
 use isolane_study_testbed_verbs::message::{Event, Message, Request};
 use isolaned::peers::{handshake, report};
 use isolaned::show::server::{Asked, REQUEST_MAX, request};
@@ -85,6 +86,11 @@ pub const TARGETS: &[Target] = &[
         name: "quota",
         run: quota_lines,
         seeds: quota_messages,
+    },
+    Target {
+        name: "etcd",
+        run: etcd_answer,
+        seeds: etcd_answers,
     },
     Target {
         name: "agent",
@@ -298,6 +304,30 @@ fn quota_messages() -> Vec<Vec<u8>> {
         br#"{"ask":"show"}"#.to_vec(),
         b"unix:/run/isolane/quota.sock\n[::1]:7777".to_vec(),
     ]
+}
+
+/// An answer of etcd, and the records in it.
+fn etcd_answer(bytes: &[u8]) {
+    let text = text(bytes);
+    let body = etcd::status_and_body(&text).map_or(&text[..], |(_, body)| body);
+    let Ok(found) = serde_json::from_str(body) else {
+        return;
+    };
+    for record in etcd::read_records(&found).into_iter().flatten() {
+        let again = serde_json::to_vec(&record).expect("plain data");
+        assert_eq!(serde_json::from_slice::<Record>(&again).ok(), Some(record));
+    }
+}
+
+fn etcd_answers() -> Vec<Vec<u8>> {
+    // {"grant":{"group":"g","class":"high","tenant":"t","client":"c","serial":1,"rate_bytes_per_s":10,"term_ms":3000}}
+    let grant = "eyJncmFudCI6eyJncm91cCI6ImciLCJjbGFzcyI6ImhpZ2giLCJ0ZW5hbnQiOiJ0IiwiY2xpZW50IjoiYyIsInNlcmlhbCI6MSwicmF0ZV9ieXRlc19wZXJfcyI6MTAsInRlcm1fbXMiOjMwMDB9fQ==";
+    let answers = [
+        format!(r#"{{"header":{{"revision":"7"}},"kvs":[{{"key":"YQ==","value":"{grant}"}}],"count":"1"}}"#),
+        r#"{"error":"etcdserver: request timed out","code":14}"#.to_owned(),
+    ];
+    let head = "HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n";
+    answers.map(|answer| format!("{head}{answer}").into_bytes()).into()
 }
 
 /// The words that an application's library sends to the broker of emulated devices, and the broker to the library.

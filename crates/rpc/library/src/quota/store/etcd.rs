@@ -220,11 +220,8 @@ impl Store for EtcdStore {
         for name in ["set", "grant"] {
             let (from, to) = (self.key(&format!("{name}/")), self.key(&format!("{name}0")));
             let found = self.call("/v3/kv/range", &json!({"key": from, "range_end": to}))?;
-            for pair in found["kvs"].as_array().into_iter().flatten() {
-                let value = decode(pair["value"].as_str().unwrap_or_default());
-                let record = serde_json::from_slice(&value);
-                records.push(record.map_err(|error| self.failed(format!("a value: {error}")))?);
-            }
+            let read = read_records(&found);
+            records.extend(read.map_err(|error| self.failed(format!("a value: {error}")))?);
         }
         // etcd has stored on disk what it confirmed.
         let complete = true;
@@ -334,11 +331,24 @@ fn post(
     stream.write_all(head.as_bytes())?;
     stream.write_all(body.as_bytes())?;
     let answer = read_until(&mut stream, until)?;
-    let parsed = answer.split_once("\r\n\r\n").and_then(|(head, body)| {
-        let status = head.strip_prefix("HTTP/1.")?.split(' ').nth(1)?;
-        Some((status.parse().ok()?, body.to_owned()))
-    });
+    let parsed = status_and_body(&answer).map(|(status, body)| (status, body.to_owned()));
     parsed.ok_or_else(|| std::io::Error::other("no HTTP answer"))
+}
+
+/// Status and body of an answer in HTTP; `None` for what is none.
+pub fn status_and_body(answer: &str) -> Option<(u16, &str)> {
+    let (head, body) = answer.split_once("\r\n\r\n")?;
+    let status = head.strip_prefix("HTTP/1.")?.split(' ').nth(1)?;
+    Some((status.parse().ok()?, body))
+}
+
+/// The records in an answer to a request for a range of keys. Fails on a value that is no record.
+pub fn read_records(found: &Value) -> serde_json::Result<Vec<Record>> {
+    let pairs = found["kvs"].as_array().into_iter().flatten();
+    let value = |pair: &Value| decode(pair["value"].as_str().unwrap_or_default());
+    pairs
+        .map(|pair| serde_json::from_slice(&value(pair)))
+        .collect()
 }
 
 /// Reads to the end, which must come by `until` even if bytes arrive slowly.
