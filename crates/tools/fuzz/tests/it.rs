@@ -5,7 +5,8 @@ use isolane_tools_fuzz::targets::ALL;
 use isolane_tools_fuzz::{Target, target};
 use std::collections::BTreeSet;
 
-/// Changed inputs for each target in `make test`. `ISOLANE_FUZZ_INPUTS` and `ISOLANE_FUZZ_SEED` choose others.
+/// Changed inputs for each target in `make test`. `ISOLANE_FUZZ_INPUTS` and `ISOLANE_FUZZ_SEED` choose others,
+/// `ISOLANE_FUZZ_TARGET` one target.
 const INPUTS: u64 = 1_000;
 
 fn number(variable: &str, default: u64) -> u64 {
@@ -19,9 +20,11 @@ fn no_decoder_panics_on_changed_messages_and_files() {
         number("ISOLANE_FUZZ_SEED", 1),
         number("ISOLANE_FUZZ_INPUTS", INPUTS),
     );
+    let only = std::env::var("ISOLANE_FUZZ_TARGET").ok();
+    let chosen = |target: &&Target| only.as_deref().is_none_or(|only| target.name == only);
     let mut ran = 0;
     let mut crashes = Vec::new();
-    for target in ALL.iter().copied().flatten() {
+    for target in ALL.iter().copied().flatten().filter(chosen) {
         match fuzz(target, seed, count) {
             Ok(inputs) => ran += inputs,
             Err(crash) => crashes.push(crash),

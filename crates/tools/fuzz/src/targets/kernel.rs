@@ -178,7 +178,20 @@ fn captures() -> Vec<Vec<u8>> {
     let server = [frame(4, 0, 0, &[]), frame(1, 5, 1, b"\x88")];
     let mut at = [1_000_u32, 9_000];
     let mut packet = |side: usize, flags: u8, payload: &[u8]| {
-        let mut bytes = vec![0x45, 46 << 2, 0, 40 + payload.len() as u8, 0, 1, 0, 0, 64, 6, 0, 0];
+        let mut bytes = vec![
+            0x45,
+            46 << 2,
+            0,
+            40 + payload.len() as u8,
+            0,
+            1,
+            0,
+            0,
+            64,
+            6,
+            0,
+            0,
+        ];
         bytes.extend([192, 0, 2, 1 + side as u8, 192, 0, 2, 2 - side as u8]);
         let ports = [[0x9c, 0x40], [0x13, 0x88]];
         bytes.extend([ports[side], ports[1 - side]].concat());

@@ -323,11 +323,15 @@ fn etcd_answers() -> Vec<Vec<u8>> {
     // {"grant":{"group":"g","class":"high","tenant":"t","client":"c","serial":1,"rate_bytes_per_s":10,"term_ms":3000}}
     let grant = "eyJncmFudCI6eyJncm91cCI6ImciLCJjbGFzcyI6ImhpZ2giLCJ0ZW5hbnQiOiJ0IiwiY2xpZW50IjoiYyIsInNlcmlhbCI6MSwicmF0ZV9ieXRlc19wZXJfcyI6MTAsInRlcm1fbXMiOjMwMDB9fQ==";
     let answers = [
-        format!(r#"{{"header":{{"revision":"7"}},"kvs":[{{"key":"YQ==","value":"{grant}"}}],"count":"1"}}"#),
+        format!(
+            r#"{{"header":{{"revision":"7"}},"kvs":[{{"key":"YQ==","value":"{grant}"}}],"count":"1"}}"#
+        ),
         r#"{"error":"etcdserver: request timed out","code":14}"#.to_owned(),
     ];
     let head = "HTTP/1.0 200 OK\r\nContent-Type: application/json\r\n\r\n";
-    answers.map(|answer| format!("{head}{answer}").into_bytes()).into()
+    answers
+        .map(|answer| format!("{head}{answer}").into_bytes())
+        .into()
 }
 
 /// The words that an application's library sends to the broker of emulated devices, and the broker to the library.

@@ -34,13 +34,25 @@ pub const TARGETS: &[Target] = &[
         name: "completion-queue",
         run: completion_queue,
         seeds: || {
-            let acts = [(0, 1), (0, 2), (8, u64::MAX), (1, 0), (16, 2), (2, 0), (0, 3)];
-            vec![acts.into_iter().flat_map(|(act, word)| write_of(act, word)).collect()]
+            let acts = [
+                (0, 1),
+                (0, 2),
+                (8, u64::MAX),
+                (1, 0),
+                (16, 2),
+                (2, 0),
+                (0, 3),
+            ];
+            vec![
+                acts.into_iter()
+                    .flat_map(|(act, word)| write_of(act, word))
+                    .collect(),
+            ]
         },
     },
     Target {
         name: "vhost",
-        run: vhost,
+        run: |bytes| _ = frames(bytes),
         seeds: machines,
     },
 ];
@@ -99,9 +111,15 @@ fn session_pages(bytes: &[u8]) -> u64 {
         let lease = honest_region.meters[0].lease();
         let sent = lease.rate_bytes_per_s.min(DEVICE_RATE) * LOOK_NS / 1_000_000_000;
         let meter = &honest_region.meters[0];
-        meter.passed_bytes.fetch_add(sent, std::sync::atomic::Ordering::Relaxed);
-        meter.passed_operations.fetch_add(1 + sent / 4_096, std::sync::atomic::Ordering::Relaxed);
-        meter.waiting_since_ns.store(now_ns, std::sync::atomic::Ordering::Relaxed);
+        meter
+            .passed_bytes
+            .fetch_add(sent, std::sync::atomic::Ordering::Relaxed);
+        meter
+            .passed_operations
+            .fetch_add(1 + sent / 4_096, std::sync::atomic::Ordering::Relaxed);
+        meter
+            .waiting_since_ns
+            .store(now_ns, std::sync::atomic::Ordering::Relaxed);
         for key in [honest, hostile] {
             governor.signalled(now_ns, key);
         }
@@ -175,7 +193,9 @@ fn completion_queue(bytes: &[u8]) {
         match act & 7 {
             0 => {
                 let at = u64::from(act) % (4_096 + 64 * u64::from(CAPACITY) - 8);
-                memory.write_all_at(&word.to_le_bytes(), at).expect("within the file");
+                memory
+                    .write_all_at(&word.to_le_bytes(), at)
+                    .expect("within the file");
             }
             1 | 2 => _ = ring.push(&Entry::default()),
             3 => _ = ring.take_armed(word & 1 == 1),
@@ -197,8 +217,9 @@ const MESSAGES_MAX: usize = 48;
 /// Where the memory is in the emulator.
 const EMULATOR: u64 = 0x7000_0000_0000;
 
-/// Messages of a virtual machine's emulator, then its memory: the card obeys, reads frames and writes some.
-fn vhost(bytes: &[u8]) {
+/// Messages of a virtual machine's emulator, then its memory: the card obeys, reads frames and writes some. Returns how many
+/// of each.
+fn frames(bytes: &[u8]) -> (usize, usize) {
     let (card, server) = Vhost::new(2).expect("descriptors");
     let (mut emulator, mut end) = UnixStream::pair().expect("descriptors");
     let memory = File::from(memfd_create("machine", MemfdFlags::CLOEXEC).expect("a file"));
@@ -228,20 +249,26 @@ fn vhost(bytes: &[u8]) {
         sendmsg(&emulator, &parts, &mut ancillary, SendFlags::empty()).expect("room for it");
     }
     let kept = rest.len().min(MEMORY_BYTES as usize);
-    memory.write_all_at(&rest[..kept], 0).expect("within the file");
+    memory
+        .write_all_at(&rest[..kept], 0)
+        .expect("within the file");
     emulator.flush().expect("a socket");
     emulator.shutdown(Shutdown::Write).expect("it is connected");
     let _ = server.serve(&mut end);
     let mut frame = vec![0; 70_000];
+    let (mut read, mut written) = (0, 0);
     for queue in 0..card.queues() {
         for _ in 0..4 {
             if let Ok(Some(bytes)) = card.read(queue, &mut frame) {
                 assert!(bytes <= frame.len());
                 card.left(queue, bytes);
+                read += 1;
             }
-            card.write(queue, &[IoSlice::new(&[0; 10]), IoSlice::new(&[0x45; 60])]);
+            let parts = [IoSlice::new(&[0; 10]), IoSlice::new(&[0x45; 60])];
+            written += usize::from(card.write(queue, &parts));
         }
     }
+    (read, written)
 }
 
 /// An emulator that introduces both rings of a queue, and memory with a frame in one and a buffer in the other.
@@ -277,4 +304,32 @@ fn machines() -> Vec<Vec<u8>> {
     bytes.extend([99, 1, 0, 0].repeat(MESSAGES_MAX - told));
     bytes.extend(memory);
     vec![bytes]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::fuzz;
+
+    /// Two tenants of weight 1: half of the device is the part of each.
+    #[test]
+    fn any_words_of_one_session_leave_another_one_its_share() {
+        let target = Target {
+            name: "session-share",
+            run: |bytes| {
+                let least = session_pages(bytes);
+                assert!(10 * least >= 9 * DEVICE_RATE / 2, "{least}");
+            },
+            seeds: pages,
+        };
+        assert_eq!(fuzz(&target, 1, 1_000), Ok(1_002));
+        let least = pages().iter().map(|seed| session_pages(seed)).min();
+        println!("least lease beside the seeds: {least:?} of {DEVICE_RATE} bytes/s");
+    }
+
+    /// A seed whose frame the card does not read leaves the rings unchecked.
+    #[test]
+    fn the_card_reads_the_frame_of_its_seed_and_writes_one() {
+        assert_eq!(frames(&machines()[0]), (1, 1));
+    }
 }
