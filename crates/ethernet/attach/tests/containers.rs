@@ -3,6 +3,7 @@
 #[allow(dead_code, reason = "the other test file uses the rest")]
 mod lab;
 
+use isolane_common_linux::skip::skip;
 use isolane_ethernet_attach::attach::{attach, undo_latest};
 use isolane_ethernet_attach::containers::NotCarried;
 use isolane_ethernet_attach::control::{Controller, Ended};
@@ -23,8 +24,7 @@ impl Group {
     fn new(system: &System, name: &str) -> Option<Self> {
         let path = system.cgroups().path(name);
         let made = std::fs::create_dir(&path).map(|()| Self(path));
-        made.inspect_err(|_| eprintln!("skipped: needs cgroup version 2"))
-            .ok()
+        made.inspect_err(|_| skip("needs cgroup version 2")).ok()
     }
 
     fn child(&self, name: &str) {

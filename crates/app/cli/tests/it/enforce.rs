@@ -1,5 +1,6 @@
 //! `isolane rdma enforce` where there is no RDMA: files are checked, mistakes say what is wrong, and the machine is named.
 
+use isolane_common_linux::skip::skip;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -52,7 +53,7 @@ fn mistakes_of_the_file_name_line_and_remedy() {
 #[test]
 fn an_unknown_device_or_none_is_said_before_anything_is_done() {
     if Path::new("/sys/class/infiniband").exists() {
-        eprintln!("skipped: this machine has RDMA");
+        skip("this machine has RDMA");
         return;
     }
     let directory = tempfile::tempdir().unwrap();

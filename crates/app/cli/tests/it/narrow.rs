@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used)]
 
+use isolane_common_linux::skip::skip;
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -26,7 +27,7 @@ fn shown(arguments: &[&str]) -> Option<Vec<String>> {
         .current_dir(directory.path())
         .output();
     let Ok(output) = output else {
-        eprintln!("skipped: script (util-linux) is not installed");
+        skip("script (util-linux) is not installed");
         return None;
     };
     let text = String::from_utf8(output.stdout).unwrap();

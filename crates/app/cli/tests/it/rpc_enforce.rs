@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::support::outcome;
+use isolane_common_linux::skip::skip;
 use isolane_common_linux::{Root, cgroup, namespaces};
 use std::path::Path;
 use std::process::Command;
@@ -54,7 +55,7 @@ fn what_has_no_effect_is_refused_with_the_remedy() {
 #[test]
 fn a_view_has_the_fields_of_its_schema() {
     let Some(mount) = cgroup::mount(&Root::machine()).filter(|_| namespaces::is_root()) else {
-        println!("skipped: needs root and cgroups of version 2");
+        skip("needs root and cgroups of version 2");
         return;
     };
     let folder = tempfile::tempdir().unwrap();

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use isolane_common_linux::namespaces;
+use isolane_common_linux::skip::skip;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Output, Stdio};
@@ -95,7 +96,7 @@ fn a_worker_without_a_job_ends_with_the_reason() {
 #[test]
 fn ctrl_c_of_a_terminal_reaches_only_the_lab() {
     if !namespaces::is_root() {
-        println!("skipped: needs root");
+        skip("needs root");
         return;
     }
     // A terminal sends the signal to the whole process group.

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::support;
+use isolane_common_linux::skip::skip;
 use serde_json::Value;
 use std::process::Command;
 
@@ -117,7 +118,7 @@ fn the_kernel_takes_the_configuration() {
         .output();
     let output = match run {
         Ok(output) => output,
-        Err(error) => return println!("skipped: no unshare here ({error})"),
+        Err(error) => return skip(format_args!("no unshare here ({error})")),
     };
     let stderr = String::from_utf8_lossy(&output.stderr);
     let missing = [
@@ -127,7 +128,9 @@ fn the_kernel_takes_the_configuration() {
         "qdisc kind is unknown",
     ];
     if !output.status.success() && missing.iter().any(|reason| stderr.contains(reason)) {
-        return println!("skipped: needs root, iproute2 and a kernel with veth and htb ({stderr})");
+        return skip(format_args!(
+            "needs root, iproute2 and a kernel with veth and htb ({stderr})"
+        ));
     }
     assert!(output.status.success(), "{stderr}\n{script}");
     let shown = String::from_utf8_lossy(&output.stdout);

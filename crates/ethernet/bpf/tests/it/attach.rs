@@ -4,7 +4,9 @@
 //! Goal: a device's data path neither depends on a process nor loses what others put there, and is never a dead link.
 #![allow(unsafe_code)]
 
-use crate::support::{Host, Tun, command, ifindex, in_lab, ip, packet_socket, programs_of, veth};
+use crate::support::{
+    Host, Tun, command, ifindex, in_lab, ip, packet_socket, programs_of, skip, veth,
+};
 use isolane_ethernet_bpf::{
     Completion, Dqa, DqaSettings, EbpfError, Gate, LoadOptions, QueueSet, WEIGHT_ONE, WeightSource,
 };
@@ -406,7 +408,7 @@ const FOUR_FLOWS: &str = "import socket\n\
 #[test]
 fn flows_of_a_container_share_its_weight_and_its_queues() {
     let Some(root) = cgroups() else {
-        println!("skipped: flows_of_a_container needs cgroup version 2");
+        skip("flows_of_a_container needs cgroup version 2");
         return;
     };
     in_lab("containers", |pins| {
@@ -438,7 +440,7 @@ fn flows_of_a_container_share_its_weight_and_its_queues() {
 #[test]
 fn routed_flows_keep_their_container() {
     let Some(root) = cgroups() else {
-        println!("skipped: routed_flows needs cgroup version 2");
+        skip("routed_flows needs cgroup version 2");
         return;
     };
     in_lab("routed_flows", |pins| {

@@ -35,7 +35,7 @@ mod tests {
         let copy = first.try_clone().unwrap();
         let second = File::open("/dev/null").unwrap();
         let Some(same) = compare(&first, &copy) else {
-            eprintln!("skipped: this kernel has no kcmp");
+            isolane_common_linux::skip::skip("this kernel has no kcmp");
             return;
         };
         assert_eq!(same, Ordering::Equal);

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::interface::{SANITIZERS, check_program, library};
+use isolane_common_linux::skip::skip;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -20,9 +21,7 @@ fn options() -> Option<Vec<String>> {
 #[test]
 fn a_cpp_client_of_grpc_is_marked_measured_and_downgraded() {
     let Some(options) = options() else {
-        println!(
-            "skipped: C++ gRPC (no c++, or pkg-config finds no grpc++; install libgrpc++-dev)"
-        );
+        skip("C++ gRPC (no c++, or pkg-config finds no grpc++; install libgrpc++-dev)");
         return;
     };
     let here = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
