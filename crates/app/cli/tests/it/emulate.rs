@@ -2,7 +2,11 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::support::text;
+use isolane_common_linux::Root;
+use isolane_rdma_inventory::counters::{Driver, Extra, Source, map, read};
+use isolane_study_hunt::counters::choose;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -138,6 +142,51 @@ fn watch_and_doctor_see_the_emulated_devices_of_the_host() {
     for name in ["device file", "provider", "link", "rate", "GID", "users"] {
         assert_eq!(of(name), [json!("ok")], "{name}: {found}");
     }
+}
+
+/// Goal: no counter's file that no tool reads, no counter of the device's map without a file, no two mixed up. Method: a copy
+/// of the broker's files, each with a value of its own.
+#[test]
+fn the_tools_read_every_counter_of_an_emulated_device() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = "cp -r \"$ISOLANE_EMULATE_ROOT\" copy";
+    let output = run(
+        directory.path(),
+        &["cx5-100g-roce", "--", "sh", "-c", script],
+    );
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+    let root = Root::at(directory.path().join("copy"));
+    let mut files = BTreeMap::new();
+    for folder in ["counters", "hw_counters"] {
+        let folder = format!("/sys/class/infiniband/rnic0/ports/1/{folder}");
+        for name in root.list(&folder) {
+            let value = 1_000 + files.len() as u64;
+            let file = root.path(&format!("{folder}/{name}"));
+            std::fs::write(file, format!("{value}\n")).unwrap();
+            files.insert(value, name);
+        }
+    }
+    let driver = Driver::of(&root, "rnic0");
+    assert_eq!(driver, Driver::Emulated);
+    let found = read(&root, "rnic0", 1, &Extra::default(), 0).values;
+    for entry in map::entries(&driver) {
+        let value = found.get(&entry.counter);
+        let file = value.and_then(|one| files.remove(&(one.value / u64::from(entry.factor))));
+        // Port counters and those of a network device are any device's, so that a device may lack some.
+        let own = entry.source == Source::Hardware;
+        let is_its = file.map_or(!own, |name| entry.names.contains(&name.as_str()));
+        assert!(is_its, "{}: {value:?}", entry.counter);
+    }
+    assert_eq!(files, BTreeMap::new(), "files that no tool reads");
+
+    let known: Vec<String> = found.keys().map(ToString::to_string).collect();
+    let groups = ["perf", "diag"].map(str::to_owned);
+    let followed = choose(&groups, "emulated", &known).unwrap();
+    let followed: Vec<&str> = followed.iter().map(|one| one.name.as_str()).collect();
+    let misses = ["context", "translation", "protection", "receive"];
+    let misses = misses.map(|what| format!("{what}_misses"));
+    assert_eq!(followed[..2], ["rx_bytes", "rx_packets"]);
+    assert_eq!(followed[2..], misses);
 }
 
 #[test]

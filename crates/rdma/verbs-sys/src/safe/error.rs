@@ -12,7 +12,7 @@ pub enum VerbsError {
     /// There is no RDMA device at all.
     #[error(
         "this machine has no RDMA device ({reason}); for a software device: `modprobe rdma_rxe` and \
-         `rdma link add rxe0 type rxe netdev eth0`"
+         `rdma link add rxe0 type rxe netdev eth0`; for a modelled one: `isolane rdma emulate`"
     )]
     NoDevices { reason: String },
     #[error("there is no RDMA device {name:?}; this machine has {available}")]
