@@ -283,8 +283,8 @@ impl<'a> Bench<'a> {
         self.rule.judge(point, measured)
     }
 
-    /// Tests sequentially whether each of `points` shows `symptom`; repeats are numbered from `first`. Fails as
-    /// [`Bench::measure`] does.
+    /// Tests sequentially whether each of `points` shows `symptom`; repeats are numbered from `first`. A repeat that did not settle is
+    /// no outcome. Fails as [`Bench::measure`] does.
     pub fn confirm(
         &mut self,
         points: &[Point],
@@ -298,11 +298,11 @@ impl<'a> Bench<'a> {
                 if test.decision().is_some() {
                     continue;
                 }
-                let repeats = if test.count() == 0 { REPEATS_MIN } else { 1 };
+                let repeats = if test.tried() == 0 { REPEATS_MIN } else { 1 };
                 for repeat in 0..repeats {
                     batch.push((
                         index,
-                        (points[index].clone(), first + test.count() + repeat),
+                        (points[index].clone(), first + test.tried() + repeat),
                     ));
                 }
             }
@@ -315,8 +315,11 @@ impl<'a> Bench<'a> {
             let experiments: Vec<Experiment> = batch.iter().map(|(_, e)| e.clone()).collect();
             let results = self.measure(&experiments)?;
             for ((index, _), measured) in batch.iter().zip(&results) {
-                let shown = self.judge(&points[*index], measured).symptom == Some(symptom);
-                tests[*index].add(shown);
+                let judgement = self.judge(&points[*index], measured);
+                match judgement.unsettled {
+                    true => tests[*index].skip(),
+                    false => tests[*index].add(judgement.symptom == Some(symptom)),
+                }
             }
         }
     }

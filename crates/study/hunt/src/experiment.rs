@@ -61,6 +61,9 @@ pub struct Measured {
     pub kinds: Vec<OfKind>,
     /// False where the run was cut off before it was steady.
     pub steady: bool,
+    /// Goodput of the best quarter, part of the mean, of a run that was not steady where runs differ ([`Lab::is_noisy`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub best_quarter: Option<f64>,
     /// Simulated time before the measured time, microseconds; absent in journals of earlier versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub settled_after_us: Option<f64>,
@@ -125,6 +128,9 @@ pub struct Lab<'a> {
     pub warmup_per_pair: Duration,
     /// How often an experiment that is not steady is measured again, twice as long each time.
     pub extensions: u32,
+    /// Whether equal experiments differ, as on real devices. Then a run that was not steady decides only what each of its quarters
+    /// shows.
+    pub is_noisy: bool,
 }
 
 impl<'a> Lab<'a> {
@@ -148,6 +154,7 @@ impl<'a> Lab<'a> {
             },
             warmup_per_pair: Self::WARMUP_PER_PAIR,
             extensions: 2,
+            is_noisy: false,
         }
     }
 
@@ -195,8 +202,24 @@ impl Target for Lab<'_> {
         };
         let result = self.testbed.run_until(&scenario, self.profile, &patience)?;
         let link_gbps = self.profile.value("link", "rate_gbps");
-        Ok(condense(point, &result, link_gbps))
+        let mut measured = condense(point, &result, link_gbps);
+        if self.is_noisy && !measured.steady {
+            measured.best_quarter = best_quarter(&result);
+        }
+        Ok(measured)
     }
+}
+
+/// Goodput of the best quarter of any tenant, part of its mean; none where nothing moved.
+fn best_quarter(result: &RunResult) -> Option<f64> {
+    let best = |tenant: &TenantResult| {
+        let quarters = quarters(&tenant.goodput_series_gbps);
+        let mean = quarters.iter().sum::<f64>() / quarters.len() as f64;
+        let best = quarters.into_iter().fold(0.0f64, f64::max);
+        (best > 0.0).then(|| best / mean)
+    };
+    let tenants = result.tenants.iter();
+    tenants.filter_map(best).max_by(f64::total_cmp)
 }
 
 /// Whether every tenant's goodput is steady.
@@ -223,6 +246,7 @@ fn condense(point: &Point, result: &RunResult, link_gbps: f64) -> Measured {
         p99_us: p99_us(result),
         beside: None,
         steady: is_run_steady(result),
+        best_quarter: None,
         settled_after_us: result.settling.as_ref().map(|one| one.settled_after_us),
         measured_us: Some(result.measured_s * 1e6),
         counters: counters(&result.counters, result.measured_s),
@@ -362,19 +386,29 @@ fn p99_us(result: &RunResult) -> Option<f64> {
 
 /// True where the quarters of `series` are alike and something moves.
 pub(crate) fn is_steady(series: &[f64]) -> bool {
-    let quarter = series.len().min(SAMPLES as usize) / 4;
-    if quarter == 0 {
+    let quarters = quarters(series);
+    if quarters.is_empty() {
         return true;
     }
-    let sums: Vec<f64> = series
-        .chunks_exact(quarter)
-        .map(|q| q.iter().sum())
-        .collect();
-    let mean = sums.iter().sum::<f64>() / sums.len() as f64;
-    let (least, most) = sums.iter().fold((f64::MAX, 0.0f64), |(least, most), &sum| {
-        (least.min(sum), most.max(sum))
-    });
+    let mean = quarters.iter().sum::<f64>() / quarters.len() as f64;
+    let (least, most) = quarters
+        .iter()
+        .fold((f64::MAX, 0.0f64), |(least, most), &sum| {
+            (least.min(sum), most.max(sum))
+        });
     mean > 0.0 && most - least <= STEADY_SPREAD * mean
+}
+
+/// The sums of the quarters of `series`; empty where it is too short.
+fn quarters(series: &[f64]) -> Vec<f64> {
+    let quarter = series.len().min(SAMPLES as usize) / 4;
+    if quarter == 0 {
+        return Vec::new();
+    }
+    series
+        .chunks_exact(quarter)
+        .map(|quarter| quarter.iter().sum())
+        .collect()
 }
 
 pub(crate) fn counters(hosts: &[HostCounters], seconds: f64) -> BTreeMap<String, f64> {
@@ -434,6 +468,62 @@ mod tests {
         let mut dip = vec![10.0; 40];
         dip[20..30].fill(8.0);
         assert!(!is_steady(&dip));
+    }
+
+    /// The simulator, whose receivers get nothing in a quarter of the time.
+    struct Uneven;
+
+    impl Testbed for Uneven {
+        fn name(&self) -> &str {
+            "uneven"
+        }
+
+        fn run(
+            &self,
+            scenario: &isolane_rdma_scenario::model::Scenario,
+            profile: &Profile,
+        ) -> Result<RunResult, isolane_study_testbed::TestbedError> {
+            let mut result = SimTestbed.run(scenario, profile)?;
+            for host in &mut result.counters {
+                host.values
+                    .values_mut()
+                    .for_each(|count| *count = *count * 3 / 4);
+            }
+            for tenant in &mut result.tenants {
+                tenant.message_rate_per_s *= 0.75;
+                let series = &mut tenant.goodput_series_gbps;
+                let quarter = series.len() / 4;
+                series[..quarter].fill(0.0);
+            }
+            Ok(result)
+        }
+    }
+
+    #[test]
+    fn a_real_run_that_did_not_settle_has_no_symptom_and_a_simulated_one_has() {
+        let profile = profile("cx5-100g-roce");
+        let bounds = {
+            let lab = Lab::simulated(&SimTestbed, &profile);
+            crate::bounds::Bounds::measure(&lab, &profile, &Space::of(&profile), 1).unwrap()
+        };
+        let mut lab = Lab::simulated(&Uneven, &profile);
+        let long = Point {
+            requests: vec![vec![65_536]],
+            ..point::Feature::Service.set(&plain(), 0)
+        };
+        let judged = |lab: &Lab<'_>| {
+            let measured = lab.measure(&long, 1).unwrap();
+            crate::monitor::judge(&long, &measured, &bounds)
+        };
+        let simulated = judged(&lab);
+        assert_eq!(
+            simulated.symptom,
+            Some(crate::monitor::Symptom::LowThroughput)
+        );
+        lab.is_noisy = true;
+        let real = judged(&lab);
+        assert_eq!((real.symptom, real.unsettled), (None, true), "{real:?}");
+        assert_eq!(real.of_bits, simulated.of_bits);
     }
 
     #[test]

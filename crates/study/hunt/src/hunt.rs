@@ -152,6 +152,9 @@ pub struct HuntResult {
     pub anomalies: Vec<Anomaly>,
     /// Anomalous experiments that showed no anomaly when they were repeated.
     pub not_repeated: u32,
+    /// Experiments of the search on real devices that did not settle, so that they do not show whether there is an anomaly.
+    #[serde(default)]
+    pub unsettled: u32,
     /// Every experiment of the search itself.
     pub trace: Vec<TracePoint>,
 }
@@ -202,6 +205,7 @@ pub fn hunt_watched(
             },
             anomalies: Vec::new(),
             not_repeated: 0,
+            unsettled: 0,
             trace: Vec::new(),
         },
         counters: settings.counters.clone(),
@@ -343,6 +347,7 @@ impl Run<'_> {
         let mut found: Vec<(Point, Measured, Judgement, Symptom)> = Vec::new();
         for (point, measured) in points.into_iter().zip(results) {
             let judgement = bench.judge(&point, &measured);
+            self.result.unsettled += u32::from(judgement.unsettled);
             let counters = self
                 .counters
                 .iter()

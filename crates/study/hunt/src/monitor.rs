@@ -3,7 +3,8 @@
 //! Two rules. A NIC that pauses its link for more than 0.1 % of the time does so though nothing is congested: two hosts
 //! share one switch, and no other host sends. Throughput that stays more than 20 % under both the bit bound and the
 //! packet bound is limited by something that no specification names. The second rule makes an exception for workloads
-//! that do not offer more ([`crate::bounds`]). Of two kinds of traffic at once each is held against the rate of the direction that
+//! that do not offer more ([`crate::bounds`]). On real devices, throughput of a run that was not steady is low only if it is also low in the best
+//! quarter of the run; else the run decides nothing. Of two kinds of traffic at once each is held against the rate of the direction that
 //! its data takes and against its own offer; the one that reaches less counts. Where both hold it is a pause anomaly, since pauses lower throughput
 //! too. Source: collie 3.5.2; the exception is ours.
 
@@ -68,6 +69,16 @@ pub struct Judgement {
     pub link_share: Option<f64>,
     /// The anomaly.
     pub symptom: Option<Symptom>,
+    /// True where the run had not settled and leaves open whether there is an anomaly; then there is no symptom.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unsettled: bool,
+}
+
+impl Judgement {
+    /// Whether the experiment shows that there is no anomaly.
+    pub const fn is_sound(&self) -> bool {
+        self.symptom.is_none() && !self.unsettled
+    }
 }
 
 /// Judges `measured`, the experiment of `point`.
@@ -82,10 +93,11 @@ pub fn judge(point: &Point, measured: &Measured, bounds: &Bounds) -> Judgement {
         of_offer,
     } = least.expect("a point has one kind of traffic at least");
     let reached = of_bits.max(of_packets).max(of_offer);
-    let symptom = match () {
-        () if measured.pause_ratio > PAUSE_RATIO_MAX => Some(Symptom::PauseFrames),
-        () if reached < REACHED_MIN => Some(Symptom::LowThroughput),
-        () => None,
+    let best = reached * measured.best_quarter.unwrap_or(1.0);
+    let (symptom, unsettled) = match () {
+        () if measured.pause_ratio > PAUSE_RATIO_MAX => (Some(Symptom::PauseFrames), false),
+        () if best < REACHED_MIN => (Some(Symptom::LowThroughput), false),
+        () => (None, reached < REACHED_MIN),
     };
     Judgement {
         pause_ratio: measured.pause_ratio,
@@ -93,6 +105,7 @@ pub fn judge(point: &Point, measured: &Measured, bounds: &Bounds) -> Judgement {
         of_packets,
         of_offer,
         symptom,
+        unsettled,
         ..Judgement::default()
     }
 }
@@ -178,6 +191,30 @@ mod tests {
         assert_eq!(judged(0.0, 0.0, 0.0, 12.8e7), None);
         let low = judged(0.0, 79.9, 7.99e7, 12.7e7);
         assert_eq!(low, Some(Symptom::LowThroughput));
+    }
+
+    #[test]
+    fn a_run_that_did_not_settle_is_low_only_where_its_best_quarter_is() {
+        let judged = |pause_ratio: f64, best_quarter: Option<f64>| {
+            let measured = Measured {
+                pause_ratio,
+                slowest: Arrived {
+                    gbps: 60.0,
+                    packets_per_s: 0.0,
+                },
+                best_quarter,
+                ..Measured::default()
+            };
+            let judged = judge(&simple(0, 16, 1), &measured, &bounds());
+            (judged.symptom, judged.unsettled)
+        };
+        let low = Some(Symptom::LowThroughput);
+        assert_eq!(judged(0.0, None), (low, false));
+        assert_eq!(judged(0.0, Some(1.33)), (low, false));
+        assert_eq!(judged(0.0, Some(1.34)), (None, true));
+        // A pause is a pause, however uneven the rate is.
+        let pauses = Some(Symptom::PauseFrames);
+        assert_eq!(judged(0.1, Some(1.34)), (pauses, false));
     }
 
     /// A trickle of the first kind is all that it offers; the second kind, the other way, fills the link or does not.

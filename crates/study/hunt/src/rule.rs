@@ -26,8 +26,10 @@ impl Rule {
         match self {
             Self::Device(bounds, latency) => {
                 let judgement = monitor::judge(point, measured, bounds);
-                match (judgement.symptom, latency) {
-                    (None, Some(baseline)) => baseline.judge(point, measured, bounds, judgement),
+                match latency {
+                    Some(baseline) if judgement.is_sound() && measured.best_quarter.is_none() => {
+                        baseline.judge(point, measured, bounds, judgement)
+                    }
                     _ => judgement,
                 }
             }

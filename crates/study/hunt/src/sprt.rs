@@ -4,7 +4,7 @@
 //! symptom with some probability p. The test decides between p >= [`PRESENT`] and p <= [`ABSENT`]; in both cases it
 //! errs with a probability of at most [`ERROR`]. Each outcome moves the log-likelihood ratio by ln 9 up or down, and
 //! it stops at ln 19 either way, which two outcomes more of one kind reach. In between, where neither hypothesis holds, it
-//! may say either; after [`REPEATS_MAX`] outcomes it says what the majority said and that it is not sure. Source:
+//! may say either; after [`REPEATS_MAX`] runs it says what the majority said and that it is not sure. Source:
 //! Wald, Sequential Tests of Statistical Hypotheses (1945). The public prototype of Collie decides by one run.
 
 /// A symptom that appears at least this often is there.
@@ -13,7 +13,7 @@ pub(crate) const PRESENT: f64 = 0.9;
 pub(crate) const ABSENT: f64 = 0.1;
 /// Probability of a wrong answer, for each of the two.
 pub(crate) const ERROR: f64 = 0.05;
-/// Outcomes after which it stops. An odd number, so that there is a majority.
+/// Runs after which it stops. An odd number, so that there is a majority.
 pub(crate) const REPEATS_MAX: u32 = 15;
 /// Outcomes that the shortest decision needs: these may be observed at once.
 pub(crate) const REPEATS_MIN: u32 = 2;
@@ -23,6 +23,8 @@ pub(crate) const REPEATS_MIN: u32 = 2;
 pub(crate) struct Sequential {
     shown: u32,
     not: u32,
+    /// Runs without an outcome.
+    skipped: u32,
 }
 
 /// The end of a test.
@@ -42,9 +44,14 @@ impl Sequential {
         }
     }
 
-    /// Outcomes so far.
-    pub(crate) fn count(&self) -> u32 {
-        self.shown + self.not
+    /// Counts a run that decides nothing.
+    pub(crate) fn skip(&mut self) {
+        self.skipped += 1;
+    }
+
+    /// Runs so far.
+    pub(crate) fn tried(&self) -> u32 {
+        self.shown + self.not + self.skipped
     }
 
     /// The decision, once there is one.
@@ -57,7 +64,7 @@ impl Sequential {
                 present: ratio > 0.0,
                 sure: true,
             }),
-            () if self.count() >= REPEATS_MAX => Some(Decision {
+            () if self.tried() >= REPEATS_MAX => Some(Decision {
                 present: self.shown > self.not,
                 sure: false,
             }),
@@ -75,7 +82,7 @@ mod tests {
     fn says_present(test: Sequential, p: f64) -> (f64, f64) {
         if let Some(decision) = test.decision() {
             let said = if decision.present { 1.0 } else { 0.0 };
-            return (said, f64::from(test.count()));
+            return (said, f64::from(test.tried()));
         }
         let (mut yes, mut no) = (test, test);
         yes.add(true);

@@ -29,6 +29,8 @@ pub(crate) struct Fault {
 #[derive(Default)]
 pub(crate) struct Synthetic {
     pub(crate) faults: Vec<Fault>,
+    /// Of experiments with low throughput: how much better the best quarter of a run is that did not settle.
+    pub(crate) best_quarter: Option<f64>,
     /// Experiments done.
     pub(crate) runs: AtomicUsize,
     /// Stop after so many runs, as a kill would.
@@ -151,6 +153,7 @@ impl Target for Synthetic {
             // So few that no offer explains them.
             messages_per_s: 0.0,
             steady: true,
+            best_quarter: self.best_quarter.filter(|_| low),
             counters,
             ..Measured::default()
         })

@@ -108,6 +108,13 @@ pub fn render(result: &HuntResult, space: &Space, width: Option<usize>) -> Strin
             counted(u64::from(result.not_repeated), "anomalous experiment")
         );
     }
+    if result.unsettled > 0 {
+        let _ = writeln!(
+            text,
+            "{} of the search not settled, so not judged: give a longer --measure",
+            counted(u64::from(result.unsettled), "experiment")
+        );
+    }
     text
 }
 

@@ -226,9 +226,10 @@ struct Series {
 impl Series {
     fn of(scenario: &Scenario, reports: &BTreeMap<Host, Report>, received: bool) -> Self {
         let interval = scenario.sample_interval.as_ps().max(1);
-        // Whole points: the one in which the warm-up ends is left out.
+        // Whole points: those in which the warm-up and the measured time end are left out.
         let first = scenario.warmup.as_ps().div_ceil(interval) as usize;
-        let points = (scenario.duration.as_ps() / interval) as usize;
+        let end = (scenario.warmup + scenario.duration).as_ps() / interval;
+        let points = (end as usize).saturating_sub(first);
         let mut series = Self {
             goodput_gbps: vec![0.0; points],
             p99_us: vec![None; points],
@@ -384,8 +385,9 @@ mod tests {
         let bulk = result.tenant("bulk").unwrap();
         assert!((bulk.goodput_gbps - 1.0).abs() < 1e-9);
         assert!((bulk.share - 1.0).abs() < 1e-9);
-        assert_eq!(bulk.goodput_series_gbps, [1.0; 4]);
-        assert_eq!(bulk.p99_series_us, [Some(2.0); 4]);
+        // The points from 250 ms to 1 s are within the measured time, 100 ms to 1,100 ms.
+        assert_eq!(bulk.goodput_series_gbps, [1.0; 3]);
+        assert_eq!(bulk.p99_series_us, [Some(2.0); 3]);
         assert!(bulk.wire_gbps > bulk.goodput_gbps && bulk.wire_gbps < 1.1 * bulk.goodput_gbps);
         let latency = bulk.latency_us.as_ref().unwrap();
         assert_eq!(latency.samples, 100);
@@ -401,7 +403,7 @@ mod tests {
         let measured = measured(end(0, 125_000_000, 0), end(1, 0, 62_500_000));
         let result = between_two(&scenario, &measured);
         assert!((result.tenants[0].goodput_gbps - 0.5).abs() < 1e-9);
-        assert_eq!(result.tenants[0].goodput_series_gbps, [0.5; 4]);
+        assert_eq!(result.tenants[0].goodput_series_gbps, [0.5; 3]);
     }
 
     #[test]

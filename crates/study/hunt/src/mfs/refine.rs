@@ -10,7 +10,7 @@
 
 use super::{FRESH_REPEAT, FeatureSet};
 use crate::bench::{Bench, Stop};
-use crate::monitor::Symptom;
+use crate::monitor::Judgement;
 use crate::space::{Allowed, Feature, Point, Space};
 use isolane_common_quantities::rng::Stream;
 
@@ -42,12 +42,12 @@ pub(super) fn refine(
             .collect();
         let results = bench.measure(&batch)?;
         let points = batch.iter().map(|(point, _)| point);
-        let seen: Vec<Option<Symptom>> = points
+        let seen: Vec<Judgement> = points
             .zip(&results)
-            .map(|(point, measured)| bench.judge(point, measured).symptom)
+            .map(|(point, measured)| bench.judge(point, measured))
             .collect();
-        let silent: Vec<usize> = (0..seen.len()).filter(|&i| seen[i].is_none()).collect();
-        let shown = seen.iter().filter(|&&symptom| symptom == Some(set.symptom));
+        let silent: Vec<usize> = (0..seen.len()).filter(|&i| seen[i].is_sound()).collect();
+        let shown = seen.iter().filter(|one| one.symptom == Some(set.symptom));
         let inside = Inside {
             tried: INSIDE,
             shown: shown.count() as u32,
@@ -155,6 +155,7 @@ pub(super) fn without(allowed: &Allowed, own: u64, other: u64) -> Option<Allowed
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::monitor::Symptom;
     use crate::region::Region;
     use crate::space::tests::plain;
     use crate::synthetic::{Synthetic, bench, fault, space};

@@ -269,7 +269,7 @@ impl<'a> State<'a> {
         let verdict = match () {
             () if reason.is_some() => Verdict::Impossible,
             () if runs.iter().all(|run| run.symptom == Some(one.symptom)) => Verdict::Shows,
-            () if runs.iter().all(|run| run.symptom.is_none()) => Verdict::Sound,
+            () if runs.iter().all(Judgement::is_sound) => Verdict::Sound,
             () => Verdict::Unsteady,
         };
         Ok(Case {

@@ -153,6 +153,26 @@ fn a_space_that_is_searched_through_early_has_its_conditions_tested() {
     assert_eq!(result.anomalies.len(), 1);
 }
 
+/// Low throughput of runs whose best quarter is sound decides nothing, so what remains are the faults that pause.
+#[test]
+fn experiments_that_did_not_settle_are_no_findings_and_are_counted() {
+    let found = |best_quarter: Option<f64>| {
+        let target = Synthetic {
+            best_quarter,
+            ..target()
+        };
+        let mut bench = bench(&target, 400, 1);
+        let result = hunt(&mut bench, &space(), &settings("random", 3, &target)).unwrap();
+        let symptoms = result.anomalies.iter().map(|one| one.symptom);
+        let symptoms: std::collections::BTreeSet<_> = symptoms.collect();
+        (symptoms.len(), result.unsettled > 0)
+    };
+    assert_eq!(found(None), (2, false));
+    // 5 % of the link in the mean, 5.5 % in the best quarter.
+    assert_eq!(found(Some(1.1)), (2, false));
+    assert_eq!(found(Some(20.0)), (1, true));
+}
+
 #[test]
 fn a_seed_decides_everything_and_workers_nothing() {
     for searcher in NAMES {

@@ -179,6 +179,7 @@ impl Place {
         if let Some(devices) = self.bed.devices() {
             self.bed.testbed().name().clone_into(&mut lab.name);
             lab.times = devices::times(devices);
+            lab.is_noisy = true;
             if let Some(measure) = self.measure {
                 // A slower device takes longer to become steady too.
                 lab.times.warmup = lab.times.warmup.max(measure / WARMUP_PART);
