@@ -146,6 +146,7 @@ pub(crate) fn hunt() -> HuntResult {
             anomaly(3, Symptom::PauseFrames, 216, &[]),
         ],
         not_repeated: 1,
+        unsettled: 0,
         trace: trace.collect(),
     }
 }
