@@ -66,10 +66,11 @@ struct Rest {
 }
 
 impl Listener {
-    /// Takes a socket that listens. Fails if the kernel does not let it accept without waiting.
+    /// Takes a socket that listens, and raises the soft limit of open files to what its places need. Fails if the kernel does not let it accept without waiting.
     pub fn new(socket: impl Into<OwnedFd>, pool: Pool) -> io::Result<Self> {
         let socket = socket.into();
         rustix::io::ioctl_fionbio(&socket, true)?;
+        pool.raise_open_files();
         Ok(Self {
             socket,
             pool,

@@ -67,12 +67,17 @@ impl PoolLimits {
 }
 
 impl PoolLimits {
+    /// Open files of all places, each with one, and of the service besides. Strangers that were shed and have not ended are
+    /// as many as strangers at most.
+    fn files(&self) -> u64 {
+        2 * self.strangers.total as u64 + self.sessions.total as u64 + FILES_OF_SERVICE
+    }
+
     /// Raises the limit of open files to what all places need, each with one descriptor. Where less is permitted, scales
     /// the sessions to it, so that no account can take the last descriptor; then also returns a line that says so.
     pub fn within_open_files(self) -> (Self, Option<String>) {
-        // Strangers that were shed and have not ended are as many as strangers at most.
-        let others = 2 * self.strangers.total as u64 + FILES_OF_SERVICE;
-        let needed = others + self.sessions.total as u64;
+        let needed = self.files();
+        let others = needed - self.sessions.total as u64;
         let most = open_files::raise_towards(needed);
         if most >= needed {
             return (self, None);
@@ -183,6 +188,11 @@ impl Pool {
             }),
             freed: Condvar::new(),
         }))
+    }
+
+    /// Raises the limit of open files to what all places need, as far as permitted.
+    pub(crate) fn raise_open_files(&self) {
+        open_files::raise_towards(self.0.limits.files());
     }
 
     /// Adds a connection. A stranger that is in its way loses its place.

@@ -18,6 +18,7 @@ use crate::memory::{Span, read};
 use crate::objects;
 use crate::tree::Tree;
 use isolane_common_linux::listener::PAUSE;
+use isolane_common_linux::open_files;
 use isolane_common_linux::peer::Peer;
 use isolane_common_linux::socket::listen_at;
 use isolane_common_quantities::units::Instant;
@@ -42,8 +43,12 @@ use std::time::{Duration, Instant as Wall};
 
 /// Connections that may wait to be accepted.
 const BACKLOG: i32 = 64;
-/// Connections at once: each has three descriptors here, and a process may have 1,024 by default.
+/// Connections at once: a process may have 1,024 descriptors by default.
 pub const CLIENTS_MAX: usize = 128;
+/// Socket, process, and what a request is about.
+const FILES_PER_CLIENT: u64 = 3;
+/// Sockets, files and devices of the broker itself.
+const FILES_OF_BROKER: u64 = 128;
 /// Time in which a connection has to open a device.
 pub const OPEN_TIME: Duration = Duration::from_secs(10);
 /// Messages of one client in one round of the loop: more than fit in the buffer of its socket.
@@ -218,6 +223,7 @@ impl Drop for Broker {
 }
 
 fn listening(path: &Path) -> std::io::Result<OwnedFd> {
+    open_files::raise_towards(CLIENTS_MAX as u64 * FILES_PER_CLIENT + FILES_OF_BROKER);
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
     listen_at(&socket, path, MODE, BACKLOG)?;

@@ -85,7 +85,7 @@ pub fn check_some(
     honest: &Honest<'_>,
 ) -> Result<(), String> {
     let over = AtomicBool::new(false);
-    let open = std::thread::scope(|scope| {
+    let (requests, open) = std::thread::scope(|scope| {
         let (begins, began) = channel();
         let over = &over;
         let attackers: Vec<_> = attacks
@@ -111,8 +111,9 @@ pub fn check_some(
             requests += 1;
             over.store(requests >= REQUESTS, Ordering::Relaxed);
         }
-        Ok(open)
+        Ok::<_, String>((requests, open))
     })?;
+    println!("{attacks:?}: {requests} of {requests} honest requests answered");
     match open <= target.descriptors_max {
         true => Ok(()),
         false => Err(format!(

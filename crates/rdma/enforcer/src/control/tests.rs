@@ -163,6 +163,34 @@ fn waiting_calls_go_on_when_the_supervisor_stops() {
     drop(kept);
 }
 
+/// A sender that keeps a copy takes calls from it between the supervisor's wake-up and its receive, which then blocks.
+#[test]
+fn a_listener_whose_calls_another_process_takes_is_dropped_and_stops_no_other() {
+    let (Some((thief, listener)), Some((honest, other))) = (
+        Caller::start(&[Verb::RegisterMemory], usize::MAX),
+        Caller::start(&[Verb::RegisterMemory], 1_000),
+    ) else {
+        return;
+    };
+    let copy = listener.try_clone().unwrap();
+    let supervisor = supervisor(&[("thief", None), ("honest", None)], Mode::Enforce);
+    supervisor.watch(listener, 0, Some(7));
+    supervisor.watch(other, 1, None);
+    wait_until("the listener is dropped", || {
+        if let Received::Call(call) = receive(&copy) {
+            // The supervisor's answer shows that it is done with what it saw of this call.
+            let _ = supervisor.calls();
+            copy.resume(call.id).unwrap();
+        }
+        supervisor.calls()[0].shed == 1
+    });
+    assert_eq!(supervisor.take_shed(), [7]);
+    assert_eq!(supervisor.calls()[0].listeners, 0);
+    assert_eq!(honest.join(), Ending::Calls(1_000));
+    assert_eq!(settled(&supervisor, 1).resumed, 1_000);
+    assert_eq!(thief.kill(), Ending::Killed);
+}
+
 #[test]
 fn only_listeners_count_as_listeners() {
     let file = std::fs::File::open("/dev/null").unwrap();
