@@ -5,11 +5,15 @@
 
 mod view;
 
+use super::watch::{self, AtRisk, Follower};
+use crate::output;
 use crate::screen::Screen;
 use crate::status::Status;
 use anyhow::{Context, Result, bail};
 use isolaned::settings::CONTROL_PATH;
 use isolaned::snapshot::Snapshot;
+use serde::Serialize;
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -31,6 +35,12 @@ pub(crate) struct Arguments {
     /// Control socket of the daemon
     #[arg(long, value_name = "PATH", default_value = CONTROL_PATH)]
     socket: PathBuf,
+    /// Also name the tenants that may be in a known anomaly: the directory or the JSON of a hunt, or a file of published ones
+    #[arg(long, value_name = "DIR|FILE")]
+    anomalies: Option<PathBuf>,
+    /// Also write these tenants as OpenMetrics text to this file, at each view
+    #[arg(long, value_name = "FILE", requires = "anomalies")]
+    metrics: Option<PathBuf>,
 }
 
 /// How a command prints its view again and again.
@@ -62,9 +72,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     } = arguments.views;
     let mut screen = arguments.views.screen();
     let mut before = snapshot(&arguments.socket)?;
+    let known = arguments.anomalies.as_deref();
+    let mut follower = known.map(Follower::open).transpose()?;
+    // A snapshot as JSON needs no second one, but the counters of an anomaly do.
+    let is_instant = json && follower.is_none();
     loop {
-        // A snapshot as JSON needs no second one.
-        if json {
+        if is_instant {
             screen.print(&before, String::new)?;
             if once {
                 return Ok(Status::Done);
@@ -72,14 +85,51 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         }
         std::thread::sleep(interval);
         let now = snapshot(&arguments.socket)?;
-        if !json {
-            screen.print(&now, || view::text(&before, &now, arguments.brief))?;
+        if !is_instant {
+            let shown = Shown {
+                snapshot: &now,
+                anomalies: at_risk(follower.as_mut(), &now, arguments.metrics.as_deref())?,
+            };
+            screen.print(&shown, || {
+                let found = shown.anomalies.as_deref();
+                view::text(&before, &now, arguments.brief)
+                    + &found.map_or_else(String::new, watch::text)
+            })?;
             if once {
                 return Ok(Status::Done);
             }
         }
         before = now;
     }
+}
+
+/// What is printed.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    snapshot: &'a Snapshot,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    anomalies: Option<Vec<AtRisk>>,
+}
+
+/// The anomalies that the daemon's tenants and other users may be in since the last call; also writes them to `metrics`.
+fn at_risk(
+    follower: Option<&mut Follower>,
+    now: &Snapshot,
+    metrics: Option<&Path>,
+) -> Result<Option<Vec<AtRisk>>> {
+    let Some(follower) = follower else {
+        return Ok(None);
+    };
+    let sessions = now.sessions.iter();
+    let tenants: BTreeMap<u32, &str> = sessions
+        .map(|session| (session.pid, session.tenant.as_str()))
+        .collect();
+    let found = follower.next(&tenants)?;
+    if let Some(path) = metrics {
+        output::write_file(path, &watch::metrics(&found))?;
+    }
+    Ok(Some(found))
 }
 
 /// The daemon's snapshot of now.

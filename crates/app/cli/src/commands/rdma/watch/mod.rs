@@ -8,14 +8,16 @@ mod view;
 use crate::inputs::{self, bad};
 use crate::screen::Screen;
 use crate::status::Status;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use isolane_common_linux::{HostError, Root};
 use isolane_rdma_inventory::inventory::Inventory;
 use isolane_rdma_inventory::rdma::Connection;
 use isolane_rdma_inventory::watch::{Known, Reading, View, Wanted};
-use risks::{Anomalies, AtRisk};
+use risks::Anomalies;
+pub(super) use risks::{AtRisk, metrics, text};
 use serde::Serialize;
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -67,7 +69,12 @@ pub(crate) struct Arguments {
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let known = arguments.profile.as_deref().map(known).transpose()?;
     let anomalies = Anomalies::read(arguments.anomalies.as_deref(), arguments.profile.as_deref())?;
-    let mut devices = Devices::open(arguments)?;
+    let mut devices = Devices::open(Scope {
+        root: arguments.root.as_deref(),
+        device: arguments.device.as_deref(),
+        no_users: arguments.no_users,
+        ethtool: arguments.ethtool,
+    })?;
     let (send, interrupted) = channel();
     ctrlc::set_handler(move || {
         let _ = send.send(());
@@ -89,7 +96,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         let view = View::between(&devices.root, &before, &now, known.as_ref())
             .context("the steady clock did not advance")?;
         let at_risk = match (&anomalies, &now.users) {
-            (Some(anomalies), Ok(users)) => Some(anomalies.of(users, &view)),
+            (Some(anomalies), Ok(users)) => Some(anomalies.of(users, &view, &BTreeMap::new())),
             _ => None,
         };
         let shown = Shown {
@@ -97,7 +104,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             anomalies: at_risk.as_deref(),
         };
         screen.print(&shown, || {
-            view::text(&view) + &at_risk.as_deref().map_or_else(String::new, risks::text)
+            view::text(&view) + &at_risk.as_deref().map_or_else(String::new, text)
         })?;
         before = now;
     }
@@ -133,10 +140,53 @@ fn known(name: &str) -> Result<Known> {
     })
 }
 
-/// What is read.
+/// The users of this machine's devices, compared with known anomalies for another command's view.
+pub(super) struct Follower {
+    devices: Devices<'static>,
+    before: Reading,
+    anomalies: Anomalies,
+}
+
+impl Follower {
+    /// Compares with the anomalies of a hunt or of a file.
+    pub(super) fn open(known: &Path) -> Result<Self> {
+        let anomalies = Anomalies::read(Some(known), None)?
+            .with_context(|| format!("{} has no anomalies", known.display()))?;
+        let mut devices = Devices::open(Scope::default())?;
+        Ok(Self {
+            before: devices.read(),
+            devices,
+            anomalies,
+        })
+    }
+
+    /// The anomalies that the users may be in since the last call; `tenants` are their tenants by process id.
+    pub(super) fn next(&mut self, tenants: &BTreeMap<u32, &str>) -> Result<Vec<AtRisk>> {
+        let now = self.devices.read();
+        let users = now.users.as_ref();
+        let users =
+            users.map_err(|reason| anyhow!("the devices' users are not known: {reason}"))?;
+        let view = View::between(&self.devices.root, &self.before, &now, None)
+            .context("the steady clock did not advance")?;
+        let found = self.anomalies.of(users, &view, tenants);
+        self.before = now;
+        Ok(found)
+    }
+}
+
+/// What is read, and of which machine.
+#[derive(Clone, Copy, Default)]
+struct Scope<'a> {
+    root: Option<&'a Path>,
+    device: Option<&'a str>,
+    no_users: bool,
+    ethtool: bool,
+}
+
+/// The devices that are read.
 struct Devices<'a> {
     root: Root,
-    arguments: &'a Arguments,
+    scope: Scope<'a>,
     objects: Objects,
     begun: Instant,
 }
@@ -151,8 +201,8 @@ enum Objects {
 }
 
 impl<'a> Devices<'a> {
-    fn open(arguments: &'a Arguments) -> Result<Self> {
-        let root = match &arguments.root {
+    fn open(scope: Scope<'a>) -> Result<Self> {
+        let root = match scope.root {
             Some(directory) if !directory.is_dir() => {
                 return Err(bad(format!(
                     "--root {}: must be a directory with a copy of /sys",
@@ -169,14 +219,14 @@ impl<'a> Devices<'a> {
                 root.path("/sys/class/infiniband").display()
             );
         }
-        if let Some(device) = &arguments.device
-            && !names.contains(device)
+        if let Some(device) = scope.device
+            && !names.iter().any(|name| name == device)
         {
-            let (device, known) = (device.clone(), names);
+            let (device, known) = (device.to_owned(), names);
             return Err(HostError::NoDevice { device, known }.into());
         }
         let unknown = |reason: &str| Objects::Unknown(reason.to_owned());
-        let objects = match (&arguments.root, arguments.no_users) {
+        let objects = match (scope.root, scope.no_users) {
             (_, true) => unknown("not read (--no-users)"),
             (Some(_), _) => unknown("a copy of /sys has no list of RDMA objects"),
             (None, false) if Inventory::of_emulated(&root, None).is_some() => Objects::Emulator,
@@ -187,14 +237,14 @@ impl<'a> Devices<'a> {
         };
         Ok(Self {
             root,
-            arguments,
+            scope,
             objects,
             begun: Instant::now(),
         })
     }
 
     fn read(&mut self) -> Reading {
-        let device = self.arguments.device.as_deref();
+        let device = self.scope.device;
         let users = match &mut self.objects {
             Objects::Kernel(connection) => {
                 Inventory::read(connection, device).map_err(|error| error.to_string())
@@ -204,7 +254,7 @@ impl<'a> Devices<'a> {
         };
         let wanted = Wanted {
             device,
-            ethtool: self.arguments.ethtool,
+            ethtool: self.scope.ethtool,
         };
         // The counters last: their time is the reading's.
         let taken_ns = u64::try_from(self.begun.elapsed().as_nanos()).unwrap_or(u64::MAX);

@@ -3,6 +3,7 @@
 use crate::commands::advise;
 use crate::text::counted;
 use anyhow::Result;
+use isolane_common_text_output::openmetrics::{Families, Kind};
 use isolane_rdma_inventory::counters::Counter;
 use isolane_rdma_inventory::inventory::Inventory;
 use isolane_rdma_inventory::rdma::{QueuePairKind, QueuePairState};
@@ -30,7 +31,10 @@ pub(super) struct Anomalies {
 
 /// An anomaly that a process may be in.
 #[derive(Debug, PartialEq, Serialize)]
-pub(super) struct AtRisk {
+pub(in crate::commands::rdma) struct AtRisk {
+    /// The tenant that the daemon paces the process for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tenant: Option<String>,
     device: String,
     owner: String,
     pid: u32,
@@ -57,8 +61,13 @@ impl Anomalies {
         Ok(first.map(|(_, device, set)| Self { device, set }))
     }
 
-    /// The anomalies that each user of a view may be in.
-    pub(super) fn of(&self, users: &Inventory, view: &View) -> Vec<AtRisk> {
+    /// The anomalies that each user of a view may be in; `tenants` are tenants by process id, where they are known.
+    pub(super) fn of(
+        &self,
+        users: &Inventory,
+        view: &View,
+        tenants: &BTreeMap<u32, &str>,
+    ) -> Vec<AtRisk> {
         let mut found = Vec::new();
         for user in &view.users {
             let seen = seen(users, &user.device, user.pid);
@@ -66,6 +75,7 @@ impl Anomalies {
                 .iter()
                 .flat_map(|seen| risks(seen, &self.device, &self.set));
             found.extend(risks.map(|risk| AtRisk {
+                tenant: tenants.get(&user.pid).map(|&name| name.to_owned()),
                 device: user.device.clone(),
                 owner: user.owner.clone(),
                 pid: user.pid,
@@ -129,7 +139,7 @@ fn seen(users: &Inventory, device: &str, pid: u32) -> Vec<Seen> {
 }
 
 /// The anomalies as lines.
-pub(super) fn text(found: &[AtRisk]) -> String {
+pub(in crate::commands::rdma) fn text(found: &[AtRisk]) -> String {
     let mut text = "\nKnown anomalies of the users\n".to_owned();
     if found.is_empty() {
         text += "  none: of each known anomaly a condition is broken, or none is visible\n";
@@ -147,9 +157,11 @@ pub(super) fn text(found: &[AtRisk]) -> String {
             change,
             ..
         } = &one.risk;
+        let tenant = one.tenant.as_ref();
+        let tenant = tenant.map_or_else(String::new, |name| format!("tenant {name}: "));
         let mut lines = vec![
             format!(
-                "{} {} (pid {}) on {}, {transport}: anomaly {anomaly} ({}), {state}",
+                "{tenant}{} {} (pid {}) on {}, {transport}: anomaly {anomaly} ({}), {state}",
                 one.owner, one.program, one.pid, one.device, one.symptom
             ),
             format!("  holds: {}", holds.join(", ")),
@@ -172,6 +184,32 @@ pub(super) fn text(found: &[AtRisk]) -> String {
     text
 }
 
+/// The anomalies as OpenMetrics text.
+pub(in crate::commands::rdma) fn metrics(found: &[AtRisk]) -> String {
+    let mut families = Families::default();
+    let help = "Known anomaly that a process may be in: 1 if a counter shows the symptom now, 0 if the process only meets the \
+                visible conditions";
+    let mut family = families.family(Kind::Gauge, "isolane_anomaly_seen", help);
+    for one in found {
+        let change = one.risk.change.as_ref().map_or("", |way| way.keep.as_str());
+        family.sample(
+            &[
+                ("tenant", &one.tenant.as_deref().unwrap_or("")),
+                ("owner", &one.owner),
+                ("program", &one.program),
+                ("pid", &one.pid),
+                ("device", &one.device),
+                ("transport", &one.risk.transport),
+                ("anomaly", &one.risk.anomaly),
+                ("symptom", &one.symptom),
+                ("change", &change),
+            ],
+            one.counter.is_some(),
+        );
+    }
+    families.into_text()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,6 +229,40 @@ mod tests {
             protection_domain: None,
             holder: Holder::Process(7),
         }
+    }
+
+    #[test]
+    fn text_and_metrics_name_the_tenant_and_the_cheapest_change() {
+        let found = [AtRisk {
+            tenant: Some("backup".to_owned()),
+            device: "rnic0".to_owned(),
+            owner: "user-0".to_owned(),
+            pid: 7,
+            program: "copy".to_owned(),
+            symptom: Symptom::PauseFrames.name(),
+            counter: Some(Counter::PausesSent),
+            risk: Risk {
+                anomaly: "3".to_owned(),
+                transport: "rc",
+                symptom: Symptom::PauseFrames,
+                holds: vec!["queue_pairs >= 16".to_owned()],
+                open: Vec::new(),
+                note: None,
+                change: None,
+            },
+        }];
+        let shown = text(&found);
+        let want =
+            "  tenant backup: user-0 copy (pid 7) on rnic0, rc: anomaly 3 (pause frames), SEEN";
+        assert!(shown.contains(want), "{shown}");
+        let exported = metrics(&found);
+        let sample = exported.lines().nth(2).unwrap();
+        assert_eq!(
+            sample,
+            "isolane_anomaly_seen{tenant=\"backup\",owner=\"user-0\",program=\"copy\",pid=\"7\",device=\"rnic0\",\
+             transport=\"rc\",anomaly=\"3\",symptom=\"pause frames\",change=\"\"} 1"
+        );
+        assert!(metrics(&[]).ends_with("# EOF\n"));
     }
 
     #[test]
