@@ -34,35 +34,47 @@ struct Moment {
     own: u64,
 }
 
-/// Walks for `length`.
-pub fn run(region: &Region, length: Duration) -> Walk {
-    run_until(region, 0, length, length)
+/// How long a walk lasts.
+#[derive(Clone, Copy, Debug)]
+pub struct Extent {
+    /// Processor time of this thread: one that was taken off its processor has measured nothing.
+    pub length: Duration,
+    /// The walk then goes on until so many samples count,
+    pub enough: u64,
+    /// but not beyond this processor time,
+    pub most: Duration,
+    /// and not beyond this time on the clock.
+    pub passed: Duration,
 }
 
-/// Walks for `length`, and then on until `enough` samples count, but never longer than `most`.
-pub fn run_until(region: &Region, enough: u64, length: Duration, most: Duration) -> Walk {
+/// Walks for `length` on the clock.
+pub fn run(region: &Region, length: Duration) -> Walk {
+    let extent = Extent {
+        length,
+        enough: 0,
+        most: length,
+        passed: length,
+    };
+    run_within(region, &extent)
+}
+
+/// Walks as long as `extent` says.
+pub fn run_within(region: &Region, extent: &Extent) -> Walk {
     let words = region.words();
     let mut state = SEED;
-    sample(enough, length, most, now, || {
-        state = walk(words, state, PER_SAMPLE)
-    })
+    sample(extent, now, || state = walk(words, state, PER_SAMPLE))
 }
 
-/// Samples `work` by the clock `now`, as long as [`run_until`] says.
-fn sample(
-    enough: u64,
-    length: Duration,
-    most: Duration,
-    mut now: impl FnMut() -> Moment,
-    mut work: impl FnMut(),
-) -> Walk {
+/// Samples `work` by the clock `now`.
+fn sample(extent: &Extent, mut now: impl FnMut() -> Moment, mut work: impl FnMut()) -> Walk {
     let mut found = Walk {
         samples: Histogram::new(),
         interrupted: 0,
     };
     let mut start = now();
-    let end = start.passed + length.as_nanos() as u64;
-    let last = start.passed + most.as_nanos() as u64;
+    let begun = start;
+    let [length, most, longest] =
+        [extent.length, extent.most, extent.passed].map(|time| time.as_nanos() as u64);
     loop {
         work();
         let after = now();
@@ -73,8 +85,10 @@ fn sample(
         } else {
             found.samples.record(passed * 1_000 / u64::from(PER_SAMPLE));
         }
-        let is_enough = found.samples.count() >= enough;
-        if after.passed >= last || after.passed >= end && is_enough {
+        let is_enough = found.samples.count() >= extent.enough;
+        let had = after.own.saturating_sub(begun.own);
+        let all = after.passed.saturating_sub(begun.passed);
+        if all >= longest || had >= most || had >= length && is_enough {
             return found;
         }
         start = after;
@@ -150,28 +164,44 @@ mod tests {
             at
         };
         let length = Duration::from_nanos(length);
-        sample(0, length, length, clock, || ())
+        let extent = Extent {
+            length,
+            enough: 0,
+            most: length,
+            passed: length,
+        };
+        sample(&extent, clock, || ())
+    }
+
+    /// Counted samples of 64 us with so many us off the processor after each.
+    fn walked(enough: u64, off_us: u64) -> u64 {
+        let mut at = Moment { passed: 0, own: 0 };
+        let clock = || {
+            at.passed += 64_000 + off_us * 1_000;
+            at.own += 64_000;
+            at
+        };
+        let [length, most, passed] = [500, 2_000, 20_000].map(Duration::from_micros);
+        let extent = Extent {
+            length,
+            enough,
+            most,
+            passed,
+        };
+        let walk = sample(&extent, clock, || ());
+        walk.samples.count() + walk.interrupted
     }
 
     #[test]
     fn a_slow_tier_is_walked_until_samples_suffice() {
-        let walked = |enough, most| {
-            let mut at = 0;
-            let clock = || {
-                at += 64_000;
-                Moment {
-                    passed: at,
-                    own: at,
-                }
-            };
-            let (length, most) = (Duration::from_micros(500), Duration::from_micros(most));
-            sample(enough, length, most, clock, || ()).samples.count()
-        };
-        assert_eq!(
-            (walked(0, 2_000), walked(8, 2_000), walked(20, 2_000)),
-            (8, 8, 20)
-        );
-        assert_eq!(walked(100, 1_000), 16);
+        assert_eq!((walked(0, 0), walked(8, 0), walked(20, 0)), (8, 8, 20));
+        assert_eq!(walked(100, 0), 32);
+    }
+
+    #[test]
+    fn the_time_of_others_is_not_the_walks() {
+        assert_eq!((walked(0, 400), walked(8, 400)), (8, 32));
+        assert_eq!(walked(8, 4_000), 5);
     }
 
     #[test]

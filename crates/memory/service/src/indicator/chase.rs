@@ -1,28 +1,34 @@
 //! The pointer chase as an indicator: what a dependent load of each tier takes now, beside the applications.
 //!
 //! Method: a region of `REGION` bytes on each tier, larger than most last-level caches' share of one core; every call
-//! walks half of the tiers for `LENGTH` each and returns the last median of all, so that on two tiers calls every 100
-//! ms cost half a percent of a core, and no value is older than a period. Where a load takes 1 us or more, the walk is
-//! up to four times as long. The kernel would demote our pages first, because they are the coldest of all, and then the
-//! near tier would look as slow as the far one; so they are bound and locked. Where this process may not lock them, the
-//! probe checks the nodes of its pages every [`ASK_UNLOCKED`] walks, and makes a region again if its pages moved.
+//! walks half of the tiers for half a millisecond each and returns the last median of all, so that on two tiers calls
+//! every 100 ms cost half a percent of a core, and no value is older than a period. Where a load takes 1 us or more, the
+//! walk is up to four times as long. The kernel moves our pages like all others (Linux 6.12 promoted a sixteenth of a far
+//! region in half a minute); so they are bound and locked. Where this process may not lock them, the probe checks the
+//! nodes of its pages every [`ASK_UNLOCKED`] walks, and makes a region again if its pages moved.
 //!
 //! Units: picoseconds. Limits: it measures the load of a tier, not the latency of an application's own loads; in an
 //! emulated machine all tiers take the same. Source: Mercury 5.3.1 (LS).
 
 use super::machine::Chase;
+use crate::bench::Nodes;
+use crate::bench::chase::{self, Extent};
 use crate::bench::region::Region;
-use crate::bench::{Nodes, chase};
 use crate::tiers::Tiers;
-use isolane_common_quantities::units::{Bytes, Duration};
+use isolane_common_quantities::units::{Bytes, Duration as Latency};
 use isolane_memory_policy::mercury::TIERS_MAX;
+use std::time::Duration;
 
 /// Memory on each tier.
 const REGION: Bytes = Bytes::from_mib(32);
 
-/// How long one walk lasts, and how long at the most where a loaded tier gives too few samples in that time.
-const LENGTH: std::time::Duration = std::time::Duration::from_micros(500);
-const LENGTH_MAX: std::time::Duration = std::time::Duration::from_millis(2);
+/// How long one walk lasts: longer where a loaded tier gives too few samples, or others have the processor meanwhile.
+const WALK: Extent = Extent {
+    length: Duration::from_micros(500),
+    enough: SAMPLES_MIN,
+    most: Duration::from_millis(2),
+    passed: Duration::from_millis(20),
+};
 
 /// A median of fewer samples says nothing: the walk was interrupted again and again.
 const SAMPLES_MIN: u64 = 8;
@@ -39,7 +45,7 @@ struct Place {
     nodes: Nodes,
     region: Option<Region>,
     locked: bool,
-    last: Option<Duration>,
+    last: Option<Latency>,
 }
 
 /// Regions on the tiers, walked in turn.
@@ -95,7 +101,7 @@ impl Place {
 }
 
 impl Chase for TierChase {
-    fn latencies(&mut self) -> [Option<Duration>; TIERS_MAX] {
+    fn latencies(&mut self) -> [Option<Latency>; TIERS_MAX] {
         // Two calls walk every tier, so that no value is older than a period of the policy.
         for _ in 0..self.places.len().div_ceil(2) {
             self.walk();
@@ -119,12 +125,12 @@ impl TierChase {
             place.take();
         }
         place.last = place.region.as_ref().and_then(|region| {
-            let samples = chase::run_until(region, SAMPLES_MIN, LENGTH, LENGTH_MAX).samples;
+            let samples = chase::run_within(region, &WALK).samples;
             let enough = samples.count() >= SAMPLES_MIN;
             samples
                 .quantile(0.5)
                 .filter(|_| enough)
-                .map(Duration::from_ps)
+                .map(Latency::from_ps)
         });
     }
 }
