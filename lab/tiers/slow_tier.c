@@ -3,7 +3,7 @@
  * A plugin of QEMU that makes the far memory of an emulated machine slower than the near memory.
  *
  * Problem: an emulated machine reads all memory at one speed, so a program in it loses nothing when its pages are far.
- * Method: the machine's clock counts instructions. An access that misses a cache (one processor, direct mapped, lines of 64 bytes)
+ * Method: the machine's clock counts instructions. An access that misses a cache (one processor, sets of eight lines of 64 bytes, the least recently used goes)
  * moves this clock forward by the latency of the tier that has the page, and by a wait that grows with the tier's load u in the
  * last 10 ms of instructions and accesses: service * u / (1 - u). A line that follows another one in a stream is prefetched: it takes
  * the service time instead of the latency. So a chase through memory sees the latency, a stream the bandwidth, and a busy
@@ -45,6 +45,8 @@ __attribute__((visibility("default"))) int qemu_plugin_version = 1;
 
 #define LINE_SHIFT 6
 #define LINES_MAX 65536
+/* Lines of a set. With one, a page and its copy would push each other out at every byte: 4 ms for a page. */
+#define WAYS 8
 #define STREAMS 8
 /* Timers that are due wait for at most so long, ns. */
 #define TIMERS_LATE 100000
@@ -111,16 +113,29 @@ static __attribute__((noinline)) void miss(uint32_t info, uint64_t address)
 	}
 }
 
+/* Brings a line to the front of its set; false if it was not there. */
+static __attribute__((noinline)) bool found(uint64_t *set, uint64_t line)
+{
+	int place = 1;
+
+	while (place < WAYS - 1 && set[place] != line)
+		place++;
+	bool hit = set[place] == line;
+
+	for (; place > 0; place--)
+		set[place] = set[place - 1];
+	set[0] = line;
+	return hit;
+}
+
 static void access(unsigned int index, uint32_t info, uint64_t address, void *data)
 {
-	uint64_t line = address >> LINE_SHIFT, *tag = &tags[line & mask];
+	uint64_t line = address >> LINE_SHIFT, *set = &tags[(line & mask) * WAYS];
 
 	(void)index;
 	(void)data;
-	if (__builtin_expect(*tag != line, 0)) {
-		*tag = line;
+	if (__builtin_expect(set[0] != line, 0) && !found(set, line))
 		miss(info, address);
-	}
 }
 
 static void translated(uint64_t id, struct qemu_plugin_tb *block)
@@ -159,11 +174,11 @@ __attribute__((visibility("default"))) int qemu_plugin_install(uint64_t id, cons
 		    sscanf(options[i], "far=%lu:%lu", &tiers[1].latency, &tiers[1].service) != 2 && sscanf(options[i], "cache=%lu", &lines) != 1 &&
 		    sscanf(options[i], "boundary=%lu", &boundary) != 1 && sscanf(options[i], "shift=%u", &shift) != 1)
 			return refuse(options[i]);
-	if (!lines || lines > LINES_MAX || lines & (lines - 1) || !boundary)
-		return refuse("cache must be a power of two of lines, at most 65536, and boundary the bytes of near memory");
+	if (lines < WAYS || lines > LINES_MAX || lines & (lines - 1) || !boundary)
+		return refuse("cache must be a power of two of lines, 8 to 65536, and boundary the bytes of near memory");
 	if (!is_clock())
 		return refuse("this QEMU has its clock at another place: only 7.2 is known");
-	mask = lines - 1;
+	mask = lines / WAYS - 1;
 	qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
 	return 0;
 }
