@@ -5,7 +5,7 @@
 //! every 100 ms cost half a percent of a core, and no value is older than a period. Where a load takes 1 us or more, the
 //! walk is up to four times as long. The kernel moves our pages like all others (Linux 6.12 promoted a sixteenth of a far
 //! region in half a minute); so they are bound and locked. Where this process may not lock them, the probe checks the
-//! nodes of its pages every [`ASK_UNLOCKED`] walks, and makes a region again if its pages moved.
+//! nodes of its pages at every eighth walk, and makes a region again if its pages moved.
 //!
 //! Units: picoseconds. Limits: it measures the load of a tier, not the latency of an application's own loads; in an
 //! emulated machine all tiers take the same. Source: Mercury 5.3.1 (LS).
