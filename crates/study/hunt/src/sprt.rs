@@ -49,7 +49,7 @@ impl Sequential {
         self.skipped += 1;
     }
 
-    /// Runs so far.
+    /// Runs so far, with those that did not settle.
     pub(crate) fn tried(&self) -> u32 {
         self.shown + self.not + self.skipped
     }

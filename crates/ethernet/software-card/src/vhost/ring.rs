@@ -219,11 +219,11 @@ impl Ring {
     }
 }
 
-/// Makes reading and writing a signal return at once, whatever file the emulator sent: a signal that nobody reads would stop
-/// the card.
+/// Lets reads and writes of a signal return at once. The emulator may send any file, for example a full pipe, and a write to a
+/// full pipe would stop the card.
 fn never_wait(signal: &OwnedFd) {
     if let Ok(flags) = fcntl_getfl(signal) {
-        // The kernel refuses this for no file that can wait.
+        // The kernel permits this for every file whose reads or writes can wait.
         let _ = fcntl_setfl(signal, flags | OFlags::NONBLOCK);
     }
 }

@@ -37,13 +37,13 @@ struct Moment {
 /// How long a walk lasts.
 #[derive(Clone, Copy, Debug)]
 pub struct Extent {
-    /// Processor time of this thread: one that was taken off its processor has measured nothing.
+    /// Least processor time of this thread: a thread that was taken off its processor has measured nothing meanwhile.
     pub length: Duration,
-    /// The walk then goes on until so many samples count,
+    /// Counted samples with which a walk may end after `length`.
     pub enough: u64,
-    /// but not beyond this processor time,
+    /// Most processor time of this thread, with however few samples.
     pub most: Duration,
-    /// and not beyond this time on the clock.
+    /// Most time on the clock, with however few samples.
     pub passed: Duration,
 }
 

@@ -3,7 +3,7 @@
 //! Method: a region of `REGION` bytes on each tier, larger than most last-level caches' share of one core; every call
 //! walks half of the tiers for half a millisecond each and returns the last median of all, so that on two tiers calls
 //! every 100 ms cost half a percent of a core, and no value is older than a period. Where a load takes 1 us or more, the
-//! walk is up to four times as long. The kernel moves our pages like all others (Linux 6.12 promoted a sixteenth of a far
+//! walk is up to four times as long, and the cost too. The kernel moves our pages like all others (Linux 6.12 promoted a sixteenth of a far
 //! region in half a minute); so they are bound and locked. Where this process may not lock them, the probe checks the
 //! nodes of its pages at every eighth walk, and makes a region again if its pages moved.
 //!

@@ -11,7 +11,7 @@ use std::process::Command;
 
 /// The limit of a process that is started by hand, as most systems set it.
 const OPEN_FILES: u32 = 1_024;
-/// Enough to start.
+/// Open files with which every service can start, fewer than its places need.
 const FEW_FILES: u32 = 64;
 /// Clients of a quota server at most, and sessions of one account.
 const CLIENTS: usize = 2_048;

@@ -23,7 +23,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 
-/// The targets.
+/// Targets whose input is a list of writes or messages.
 pub const TARGETS: &[Target] = &[
     Target {
         name: "session-pages",

@@ -103,7 +103,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     }
 }
 
-/// What is printed.
+/// What `--json` prints: the daemon's snapshot, and the anomalies with `--anomalies`.
 #[derive(Serialize)]
 struct Shown<'a> {
     #[serde(flatten)]
