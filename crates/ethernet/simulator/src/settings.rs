@@ -90,6 +90,35 @@ pub(crate) struct Costs {
     pub(crate) sibling_percent: u64,
 }
 
+impl Costs {
+    fn of(profile: &NicProfile) -> Self {
+        let ns = |name| Duration::from_ns_f64(profile.value("cost", name));
+        let integer = |name| profile.value("cost", name).round() as u64;
+        Self {
+            interrupt: ns("interrupt_ns"),
+            poll: ns("poll_ns"),
+            completion: ns("completion_ns"),
+            segment: ns("segment_ns"),
+            descriptor: ns("descriptor_ns"),
+            queue: ns("queue_ns"),
+            lock: ns("lock_ns"),
+            contention: ns("contention_ns"),
+            wake: ns("wake_ns"),
+            ack: ns("ack_ns"),
+            send_ack: ns("send_ack_ns"),
+            receive_packet: ns("receive_packet_ns"),
+            receive_segment: ns("receive_segment_ns"),
+            write: ns("write_ns"),
+            copy_ps_per_byte: integer("copy_ps_per_byte"),
+            software_packet: ns("software_packet_ns"),
+            weight: ns("weight_ns"),
+            assign: ns("assign_ns"),
+            ping: ns("ping_ns"),
+            sibling_percent: integer("sibling_percent"),
+        }
+    }
+}
+
 impl Settings {
     pub(crate) fn new(study: &NicStudy, profile: &NicProfile) -> Self {
         let integer = |section, name| profile.value(section, name).round() as u64;
@@ -164,41 +193,8 @@ impl Settings {
             pacing: profile.value("tcp", "pacing_percent") / 100.0,
             packets_min: short("tcp", "segment_packets_min"),
             write: integer("tcp", "write_bytes"),
-            sleep: Sleep {
-                states: [
-                    ("c1_exit_ns", "c1_residency_us"),
-                    ("c1e_exit_ns", "c1e_residency_us"),
-                    ("c3_exit_ns", "c3_residency_us"),
-                    ("c6_exit_ns", "c6_residency_us"),
-                ]
-                .map(|(exit, residency)| State {
-                    exit: ns("sleep", exit),
-                    residency_us: integer("sleep", residency),
-                }),
-                timer_us: integer("sleep", "timer_us"),
-            },
-            cost: Costs {
-                interrupt: ns("cost", "interrupt_ns"),
-                poll: ns("cost", "poll_ns"),
-                completion: ns("cost", "completion_ns"),
-                segment: ns("cost", "segment_ns"),
-                descriptor: ns("cost", "descriptor_ns"),
-                queue: ns("cost", "queue_ns"),
-                lock: ns("cost", "lock_ns"),
-                contention: ns("cost", "contention_ns"),
-                wake: ns("cost", "wake_ns"),
-                ack: ns("cost", "ack_ns"),
-                send_ack: ns("cost", "send_ack_ns"),
-                receive_packet: ns("cost", "receive_packet_ns"),
-                receive_segment: ns("cost", "receive_segment_ns"),
-                write: ns("cost", "write_ns"),
-                copy_ps_per_byte: integer("cost", "copy_ps_per_byte"),
-                software_packet: ns("cost", "software_packet_ns"),
-                weight: ns("cost", "weight_ns"),
-                assign: ns("cost", "assign_ns"),
-                ping: ns("cost", "ping_ns"),
-                sibling_percent: integer("cost", "sibling_percent"),
-            },
+            sleep: sleep(profile),
+            cost: Costs::of(profile),
         }
     }
 
@@ -229,4 +225,21 @@ impl Settings {
 
 fn ps_per_byte(rate: BitRate) -> u64 {
     (8_000_000_000_000 / rate.as_bps()).max(1)
+}
+
+fn sleep(profile: &NicProfile) -> Sleep {
+    let integer = |name| profile.value("sleep", name).round() as u64;
+    Sleep {
+        states: [
+            ("c1_exit_ns", "c1_residency_us"),
+            ("c1e_exit_ns", "c1e_residency_us"),
+            ("c3_exit_ns", "c3_residency_us"),
+            ("c6_exit_ns", "c6_residency_us"),
+        ]
+        .map(|(exit, residency)| State {
+            exit: Duration::from_ns_f64(profile.value("sleep", exit)),
+            residency_us: integer(residency),
+        }),
+        timer_us: integer("timer_us"),
+    }
 }

@@ -188,24 +188,6 @@ pub unsafe fn modify(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_
                 _ => return libc::EINVAL,
             }
         }
-        let attributes = PairAttributes {
-            state: wanted.qp_state,
-            path_mtu: wanted.path_mtu,
-            qkey: wanted.qkey,
-            rq_psn: wanted.rq_psn,
-            sq_psn: wanted.sq_psn,
-            dest_qp_num: wanted.dest_qp_num,
-            access: wanted.qp_access_flags,
-            pkey_index: u32::from(wanted.pkey_index),
-            port: u32::from(wanted.port_num),
-            max_rd_atomic: u32::from(wanted.max_rd_atomic),
-            max_dest_rd_atomic: u32::from(wanted.max_dest_rd_atomic),
-            min_rnr_timer: u32::from(wanted.min_rnr_timer),
-            timeout: u32::from(wanted.timeout),
-            retry_count: u32::from(wanted.retry_cnt),
-            rnr_retry: u32::from(wanted.rnr_retry),
-            route: crate::address::route(&wanted.ah_attr),
-        };
         let current = match mask & IBV_QP_CUR_STATE {
             0 => u32::MAX,
             _ => wanted.cur_qp_state,
@@ -215,7 +197,7 @@ pub unsafe fn modify(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_
             pack((*qp).handle, mask & !IBV_QP_RATE_LIMIT),
             u64::from(current),
         ]);
-        attributes.write(&mut request);
+        attributes(wanted).write(&mut request);
         if let Err(errno) = Context::of((*qp).context).connection.call(&request) {
             return errno;
         }
@@ -236,6 +218,27 @@ pub unsafe fn modify(qp: *mut ibv_qp, attr: *mut ibv_qp_attr, mask: c_int) -> c_
             0 => 0,
             _ => limit(qp, wanted.rate_limit),
         }
+    }
+}
+
+fn attributes(wanted: &ibv_qp_attr) -> PairAttributes {
+    PairAttributes {
+        state: wanted.qp_state,
+        path_mtu: wanted.path_mtu,
+        qkey: wanted.qkey,
+        rq_psn: wanted.rq_psn,
+        sq_psn: wanted.sq_psn,
+        dest_qp_num: wanted.dest_qp_num,
+        access: wanted.qp_access_flags,
+        pkey_index: u32::from(wanted.pkey_index),
+        port: u32::from(wanted.port_num),
+        max_rd_atomic: u32::from(wanted.max_rd_atomic),
+        max_dest_rd_atomic: u32::from(wanted.max_dest_rd_atomic),
+        min_rnr_timer: u32::from(wanted.min_rnr_timer),
+        timeout: u32::from(wanted.timeout),
+        retry_count: u32::from(wanted.retry_cnt),
+        rnr_retry: u32::from(wanted.rnr_retry),
+        route: crate::address::route(&wanted.ah_attr),
     }
 }
 

@@ -54,6 +54,20 @@ fn to_pace(
     Some((send_cq, place?))
 }
 
+/// Room of the completion queue for at most `most` chunks; 0 where too little is left, or where requests may complete in
+/// another order.
+fn take_spare(send_cq: &CompletionQueue, kind: ibv_qp_type, most: u32) -> u32 {
+    if !matches!(kind, IBV_QPT_RC | IBV_QPT_UC) || most < SPARE_MIN {
+        return 0;
+    }
+    let spare = send_cq.take_room(most);
+    if spare < SPARE_MIN {
+        send_cq.give_room_back(spare);
+        return 0;
+    }
+    spare
+}
+
 /// Creates a queue pair with `create`, enlarged by the places for chunks, and paces it.
 ///
 /// # Safety
@@ -78,19 +92,9 @@ pub(crate) unsafe fn create_paced(
         }
         return qp;
     };
-    let kind = attr.qp_type;
     let depth = attr.cap.max_send_wr;
-    let orders = matches!(kind, IBV_QPT_RC | IBV_QPT_UC);
     let most = known.max_qp_wr.saturating_sub(depth).min(SPARE);
-    let mut spare = if orders && most >= SPARE_MIN {
-        send_cq.take_room(most)
-    } else {
-        0
-    };
-    if spare < SPARE_MIN {
-        send_cq.give_room_back(spare);
-        spare = 0;
-    }
+    let mut spare = take_spare(send_cq, attr.qp_type, most);
     let mut made = *attr;
     made.sq_sig_all = 0;
     made.cap.max_send_wr = depth + spare;

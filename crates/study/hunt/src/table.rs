@@ -5,6 +5,7 @@
 //! what the verification said.
 
 use crate::hunt::{Anomaly, Ended, HuntResult};
+use crate::mfs::FeatureSet;
 use crate::monitor::Symptom;
 use crate::region::{Region, condition};
 use crate::space::{Feature, Space};
@@ -207,35 +208,35 @@ fn details(text: &mut String, anomaly: &Anomaly, space: &Space) {
     };
     let _ = writeln!(text, "   when {}", set.region.text(space));
     let _ = writeln!(text, "   for example {}", set.witness.text());
-    let checked = match &set.checks {
-        None => "not verified: the hunt ended before".to_owned(),
-        Some(checks) => {
-            let names = |features: &[Feature]| {
-                let names: Vec<&str> = features.iter().map(|feature| feature.name()).collect();
-                names.join(", ")
-            };
-            let mut words = match (checks.reproduces, checks.broken_without_effect.is_empty()) {
-                (true, true) => {
-                    "verified: it reproduces, and not where one condition is broken".to_owned()
-                }
-                (true, false) => format!(
-                    "it reproduces, and also where a condition is broken: {}",
-                    names(&checks.broken_without_effect)
-                ),
-                (false, _) => "it did not reproduce with fresh random numbers".to_owned(),
-            };
-            let _ = write!(
-                words,
-                "; {} of {} random workloads inside show it",
-                checks.shown, checks.tried
-            );
-            if !set.unsure.is_empty() {
-                let _ = write!(words, "; comes and goes with {}", names(&set.unsure));
-            }
-            words
-        }
+    let _ = writeln!(text, "   {}", checked(set));
+}
+
+/// What the checks of a reduced anomaly showed.
+fn checked(set: &FeatureSet) -> String {
+    let Some(checks) = &set.checks else {
+        return "not verified: the hunt ended before".to_owned();
     };
-    let _ = writeln!(text, "   {checked}");
+    let names = |features: &[Feature]| {
+        let names: Vec<&str> = features.iter().map(|feature| feature.name()).collect();
+        names.join(", ")
+    };
+    let mut words = match (checks.reproduces, checks.broken_without_effect.is_empty()) {
+        (true, true) => "verified: it reproduces, and not where one condition is broken".to_owned(),
+        (true, false) => format!(
+            "it reproduces, and also where a condition is broken: {}",
+            names(&checks.broken_without_effect)
+        ),
+        (false, _) => "it did not reproduce with fresh random numbers".to_owned(),
+    };
+    let _ = write!(
+        words,
+        "; {} of {} random workloads inside show it",
+        checks.shown, checks.tried
+    );
+    if !set.unsure.is_empty() {
+        let _ = write!(words, "; comes and goes with {}", names(&set.unsure));
+    }
+    words
 }
 
 #[cfg(test)]

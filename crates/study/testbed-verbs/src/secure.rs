@@ -213,17 +213,7 @@ pub(crate) fn pump(
             }
         }
         if ready[0].intersects(PollFlags::IN | PollFlags::HUP | PollFlags::ERR) && tcp_open {
-            match connection.read_tls(&mut tcp) {
-                Ok(0) => tcp_open = false,
-                Ok(_) => {}
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(error) => return Err(error),
-            }
-            if let Err(error) = connection.process_new_packets() {
-                // Send the reason to the peer, if the peer still reads.
-                let _ = connection.write_tls(&mut tcp);
-                return Err(io::Error::new(ErrorKind::InvalidData, refusal(&error)));
-            }
+            tcp_open = read_records(&mut connection, tcp)?;
         }
         if !inward.is_empty() {
             match local.write(&inward) {
@@ -236,17 +226,28 @@ pub(crate) fn pump(
         }
         if ready[1].intersects(PollFlags::IN | PollFlags::HUP) && local_open {
             match local.read(&mut buffer) {
-                Ok(0) => {
-                    local_open = false;
-                    connection.send_close_notify();
-                }
-                Ok(count) => connection.writer().write_all(&buffer[..count])?,
+                Ok(count @ 1..) => connection.writer().write_all(&buffer[..count])?,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                Err(_) => {
+                Ok(0) | Err(_) => {
                     local_open = false;
                     connection.send_close_notify();
                 }
             }
         }
     }
+}
+
+/// Reads what has come from the peer; false at its end.
+fn read_records(connection: &mut Connection, mut tcp: &Stream) -> io::Result<bool> {
+    let open = match connection.read_tls(&mut tcp) {
+        Ok(count) => count > 0,
+        Err(error) if error.kind() == ErrorKind::WouldBlock => true,
+        Err(error) => return Err(error),
+    };
+    if let Err(error) = connection.process_new_packets() {
+        // Send the reason to the peer, if the peer still reads.
+        let _ = connection.write_tls(&mut tcp);
+        return Err(io::Error::new(ErrorKind::InvalidData, refusal(&error)));
+    }
+    Ok(open)
 }

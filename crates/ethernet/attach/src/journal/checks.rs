@@ -25,19 +25,7 @@ const REFUSAL_MAX: usize = 8_192;
 
 /// The first invalid field, with its value and what is allowed.
 pub(super) fn check(journal: &Journal) -> Result<(), String> {
-    let wrong = |field: &str, value: String, allowed: &str| {
-        Err(format!(
-            "has {field} = {value}; must be {allowed}; remove the journal if nothing is attached"
-        ))
-    };
     let name = &journal.device;
-    let is_name = |name: &str| {
-        let plain = |c: char| c.is_ascii_graphic() && c != '/';
-        (1..=NAME_MAX).contains(&name.len())
-            && name.chars().all(plain)
-            && name != "."
-            && name != ".."
-    };
     if !is_name(name) {
         return wrong("device", format!("{name:?}"), "the name of a device");
     }
@@ -96,6 +84,18 @@ pub(super) fn check(journal: &Journal) -> Result<(), String> {
             "at most 1024 bytes",
         ),
     }
+}
+
+fn wrong(field: &str, value: String, allowed: &str) -> Result<(), String> {
+    Err(format!(
+        "has {field} = {value}; must be {allowed}; remove the journal if nothing is attached"
+    ))
+}
+
+/// Whether it can name a network device, so that no path with it leads elsewhere.
+fn is_name(name: &str) -> bool {
+    let plain = |c: char| c.is_ascii_graphic() && c != '/';
+    (1..=NAME_MAX).contains(&name.len()) && name.chars().all(plain) && name != "." && name != ".."
 }
 
 /// Whether the pins are in the directory of an attachment of this device.

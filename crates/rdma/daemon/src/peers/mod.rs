@@ -79,10 +79,6 @@ impl Peers {
     /// Opens the devices that have peers and starts connecting them. `say` prints one line for people. A peer that
     /// cannot be reached is not an error: the connection is retried.
     pub fn start(settings: &Settings, targets: Targets, say: fn(&str)) -> Result<Self, PeersError> {
-        let system = |what: &str| {
-            let what = what.to_owned();
-            move |error| PeersError::System { what, error }
-        };
         let devices = &settings.config.devices;
         let bell = Bell::new().map_err(system("make an event counter"))?;
         let (sender, events) = channel();
@@ -135,25 +131,8 @@ impl Peers {
             keeper::answer_all(listener, handles, key.clone(), notes.clone())
                 .map_err(system("start a thread"))?;
         }
-        for peer in &settings.peers {
-            let ours = flows[peer.device]
-                .clone()
-                .expect("a device with a peer has a flow");
-            let ours = (peer.device, ours);
-            let kept = match &peer.place {
-                Place::Here(other) => {
-                    let theirs = flows[*other].clone().expect("a peer's device has a flow");
-                    keeper::keep_here(ours, theirs, notes.clone())
-                }
-                Place::There { address, device } => {
-                    let (_, key) = key
-                        .as_ref()
-                        .expect("the file was checked: an address needs a key");
-                    keeper::keep_there(ours, *address, device.clone(), key.clone(), notes.clone())
-                }
-            };
-            kept.map_err(system("start a thread"))?;
-        }
+        let key = key.map(|(_, key)| key);
+        keep_all(settings, &flows, key.as_ref(), &notes).map_err(system("start a thread"))?;
         for (index, device) in devices.iter().enumerate() {
             let measured = targets.borrow().get(index).copied().flatten();
             let is_paced = device.policy != PolicyName::None;
@@ -177,6 +156,32 @@ impl Peers {
             say,
         })
     }
+}
+
+fn system(what: &str) -> impl FnOnce(std::io::Error) -> PeersError {
+    let what = what.to_owned();
+    move |error| PeersError::System { what, error }
+}
+
+/// Starts a thread for each configured peer, which connects to it again and again.
+fn keep_all(
+    settings: &Settings,
+    flows: &[Option<Handle>],
+    key: Option<&Key>,
+    notes: &Notes,
+) -> std::io::Result<()> {
+    let flow = |device: usize| flows[device].clone().expect("a peer's device has a flow");
+    for peer in &settings.peers {
+        let ours = (peer.device, flow(peer.device));
+        match &peer.place {
+            Place::Here(other) => keeper::keep_here(ours, flow(*other), notes.clone()),
+            Place::There { address, device } => {
+                let key = key.expect("the file was checked: an address needs a key");
+                keeper::keep_there(ours, *address, device.clone(), key.clone(), notes.clone())
+            }
+        }?;
+    }
+    Ok(())
 }
 
 impl Attachment for Peers {

@@ -124,34 +124,26 @@ impl DataEnd {
         let largest = work.largest_message();
         let regions = u64::from(work.memory_regions);
         let pairs = u64::from(work.queue_pairs);
-        let own_places = Places::new(regions, region_bytes(&work, job.check), largest, pairs);
+        let own_bytes = region_bytes(&work, job.check);
+        let own_places = Places::new(regions, own_bytes, largest, pairs);
         let landing = landing_bytes(&work);
         let open_bytes = open_region_bytes(&work, job.check);
         let receive_places = Places::new(regions, open_bytes, landing, pairs);
-        let make = |wanted: bool, bytes: u64, access| -> Result<Vec<_>, EndError> {
-            let count = if wanted { work.memory_regions } else { 0 };
-            (0..count)
-                .map(|_| Ok(MemoryRegion::new(&domain, bytes, access)?))
-                .collect()
-        };
         let mut access = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE | IBV_ACCESS_REMOTE_READ;
         if work.operation.is_atomic() {
             access |= IBV_ACCESS_REMOTE_ATOMIC;
         }
-        let own = make(
-            requests(&work),
-            region_bytes(&work, job.check),
-            IBV_ACCESS_LOCAL_WRITE,
-        )?;
-        let open = make(is_target(&work), open_bytes, access)?;
-        let reads_back = job.check && requests(&work) && reads_back(&work);
-        let read_back = match reads_back {
-            true => {
-                let bytes = pairs * u64::from(work.depth) * largest.max(1);
-                Some(MemoryRegion::new(&domain, bytes, IBV_ACCESS_LOCAL_WRITE)?)
-            }
-            false => None,
+        let make = |wanted: bool, count: u32, bytes: u64, access| {
+            (0..if wanted { count } else { 0 })
+                .map(|_| Ok(MemoryRegion::new(&domain, bytes, access)?))
+                .collect::<Result<Vec<_>, EndError>>()
         };
+        let local = IBV_ACCESS_LOCAL_WRITE;
+        let own = make(requests(&work), work.memory_regions, own_bytes, local)?;
+        let open = make(is_target(&work), work.memory_regions, open_bytes, access)?;
+        let reads_back = job.check && requests(&work) && reads_back(&work);
+        let back_bytes = pairs * u64::from(work.depth) * largest.max(1);
+        let read_back = make(reads_back, 1, back_bytes, local)?.pop();
         let queue_pairs = queue_pairs(&domain, [&sends, &receives], &work, job, access)?;
         let mut numbers = Stream::indexed(job.seed, "packet-sequence", u64::from(end.id));
         let packet_sequences = (0..work.queue_pairs)

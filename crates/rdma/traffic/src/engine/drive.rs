@@ -291,13 +291,31 @@ impl<'a> Drive<'a> {
                 self.end.own[last.region].store(place, marker(sequence));
             }
         }
-        let immediate = self.end.check.then_some(sequence as u32);
+        let sends = !matches!(
+            work.operation,
+            Operation::Read | Operation::FetchAdd | Operation::CompareSwap
+        );
+        let last = work.iterations == Some(sequence + 1);
+        let request = Request {
+            id: (pair as u64) << PAIR_SHIFT | (sequence & SEQUENCE_MASK),
+            target: self.target(pair, sequence, slot),
+            signaled: (sequence + 1).is_multiple_of(work.completion_every.into()) || last,
+            inline: sends && length > 0 && length <= u64::from(work.inline_bytes),
+            wrong_key: false,
+        };
+        self.list.push(&request, &self.elements)?;
+        Ok(())
+    }
+
+    /// Where message `sequence` of `pair` goes, with the operands of an atomic.
+    fn target(&self, pair: usize, sequence: u64, slot: u64) -> Target<'a> {
+        let work = &self.end.work;
         let remote = |slot: u64| {
             let place = self.end.own_places.of(pair as u64, slot);
             let memory = self.end.remote[place.region];
             (memory.address + place.offset, memory.remote_key)
         };
-        let target = match work.operation {
+        match work.operation {
             Operation::Write | Operation::WriteImm => {
                 let (address, key) = remote(slot);
                 Target::Write {
@@ -311,7 +329,7 @@ impl<'a> Drive<'a> {
                 Target::Read { address, key }
             }
             Operation::Send => Target::Send {
-                immediate,
+                immediate: self.end.check.then_some(sequence as u32),
                 datagram: self.end.handles.get(pair),
             },
             Operation::FetchAdd => {
@@ -331,22 +349,7 @@ impl<'a> Drive<'a> {
                     swap: sequence + 1,
                 }
             }
-        };
-        let every = u64::from(work.completion_every);
-        let last = work.iterations == Some(sequence + 1);
-        let sends = !matches!(
-            work.operation,
-            Operation::Read | Operation::FetchAdd | Operation::CompareSwap
-        );
-        let request = Request {
-            id: (pair as u64) << PAIR_SHIFT | (sequence & SEQUENCE_MASK),
-            target,
-            signaled: (sequence + 1).is_multiple_of(every) || last,
-            inline: sends && length > 0 && length <= u64::from(work.inline_bytes),
-            wrong_key: false,
-        };
-        self.list.push(&request, &self.elements)?;
-        Ok(())
+        }
     }
 
     /// Handles completions of own requests.

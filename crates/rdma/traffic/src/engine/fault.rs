@@ -97,47 +97,7 @@ impl FaultEnd {
 
     /// Causes one failure. Returns false if it did not happen.
     fn turn(&self, job: &Job, shared: &Shared) -> Result<bool, EndError> {
-        let capacity = Capacity {
-            sends: 2,
-            receives: 1,
-            send_elements: 1,
-            receive_elements: 1,
-            inline_bytes: 0,
-        };
-        let pair = || {
-            let pair = QueuePair::new(
-                &self.domain,
-                Service::Rc,
-                &self.queue,
-                &self.queue,
-                capacity,
-            )?;
-            pair.initialise(job.port, IBV_ACCESS_REMOTE_WRITE)?;
-            Ok::<_, EndError>(pair)
-        };
-        let (from, to) = (pair()?, pair()?);
-        let connection = Connection {
-            port: self.device.port.number,
-            gid_index: self.device.gid_index,
-            mtu: self.device.port.mtu,
-            packet_sequence: 0,
-            traffic_class: 0,
-            service_level: 0,
-            read_atomic: 0,
-            timers: Timers {
-                min_rnr: 1,
-                rnr_retries: 0,
-                ..Timers::default()
-            },
-        };
-        let peer = |pair: &QueuePair| Peer {
-            gid: self.device.gid,
-            lid: self.device.port.lid,
-            queue_pair: pair.number(),
-            packet_sequence: 0,
-        };
-        to.connect(&connection, &peer(&from))?;
-        from.connect(&connection, &peer(&to))?;
+        let (from, _to) = self.connected(job)?;
         let target = match self.work {
             FaultWork::RemoteKey => Target::Write {
                 address: self.region.address(),
@@ -183,5 +143,51 @@ impl FaultEnd {
             std::thread::yield_now();
         }
         Ok(false)
+    }
+
+    /// Two queue pairs that are connected to each other.
+    fn connected(&self, job: &Job) -> Result<(QueuePair, QueuePair), EndError> {
+        let capacity = Capacity {
+            sends: 2,
+            receives: 1,
+            send_elements: 1,
+            receive_elements: 1,
+            inline_bytes: 0,
+        };
+        let pair = || {
+            let pair = QueuePair::new(
+                &self.domain,
+                Service::Rc,
+                &self.queue,
+                &self.queue,
+                capacity,
+            )?;
+            pair.initialise(job.port, IBV_ACCESS_REMOTE_WRITE)?;
+            Ok::<_, EndError>(pair)
+        };
+        let (from, to) = (pair()?, pair()?);
+        let connection = Connection {
+            port: self.device.port.number,
+            gid_index: self.device.gid_index,
+            mtu: self.device.port.mtu,
+            packet_sequence: 0,
+            traffic_class: 0,
+            service_level: 0,
+            read_atomic: 0,
+            timers: Timers {
+                min_rnr: 1,
+                rnr_retries: 0,
+                ..Timers::default()
+            },
+        };
+        let peer = |pair: &QueuePair| Peer {
+            gid: self.device.gid,
+            lid: self.device.port.lid,
+            queue_pair: pair.number(),
+            packet_sequence: 0,
+        };
+        to.connect(&connection, &peer(&from))?;
+        from.connect(&connection, &peer(&to))?;
+        Ok((from, to))
     }
 }
