@@ -164,6 +164,7 @@ impl Wanted {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     const UID: &str = "3f2a1c9e-0000-4000-8000-00000000000a";
 
@@ -263,6 +264,26 @@ mod tests {
             assert_eq!(names, [format!("pod-{UID}"), format!("pod-{own}")]);
             let tenant = &wanted.assignments[&format!("pod-{UID}")].tenant;
             assert_eq!(tenant.as_deref(), Some("prod/cache"));
+        }
+    }
+
+    proptest! {
+        /// Goal: no text of the API server becomes a key of an assignment's file. Method: the file is read again.
+        #[test]
+        fn any_text_of_the_server_is_a_value_in_the_file(
+            labels in prop::collection::btree_map("isolane\\.dev/(class|weight|tenant)", "(?s).*|[0-9]{1,3}", 0..4),
+            namespace in "(?s).*",
+            name in "(?s).*",
+            uid in prop_oneof![Just(UID.to_owned()), "(?s).*"],
+        ) {
+            let metadata = serde_json::json!({"name": name, "namespace": namespace, "uid": uid, "labels": labels});
+            let wanted = wanted(&serde_json::json!({"metadata": metadata}).to_string());
+            for (name, assignment) in wanted.assignments {
+                prop_assert_eq!(&name, &format!("pod-{UID}"));
+                if let Ok(read) = isolaned::settings::assignment::parse(&name, &assignment.text()) {
+                    prop_assert_eq!(read, assignment);
+                }
+            }
         }
     }
 
