@@ -12,8 +12,8 @@
 //!   ([`Account`]).
 //! * **Deadlines.** [`Connection::timed`] reads and writes until a deadline for the whole exchange, however slowly bytes
 //!   move. A service with an event loop closes the connection itself and calls [`Connection::late`].
-//! * **Memory.** [`Entry::hold`] counts bytes before they are taken, against one bound for all connections. If none is
-//!   left, the connection that holds most is shed.
+//! * **Memory.** [`Entry::hold`] and [`Entry::try_hold`] count bytes before they are taken, against one bound for all
+//!   connections. If none is left, the connection that holds most is shed, and the caller waits for its end.
 //! * **Shortage.** If the kernel has no descriptor or memory for a connection, one stranger is shed, and nothing is
 //!   accepted for [`PAUSE`]: the loop does not spin, and the listener stays. A program ends where an allocation fails, so
 //!   the limits of memory are read before a connection is taken. The first failure of a series is reported.
@@ -22,8 +22,7 @@
 //!
 //! A service has a thread for each connection ([`Listener::serve`]) or an event loop ([`Listener::take`]). Units:
 //! connections, bytes. Limits: streams only; services with messages (`SOCK_SEQPACKET`) take places from
-//! [`crate::account::Waiting`] and counters from [`crate::tally`]. An event loop does not wait for memory, so a client is
-//! refused while the connection that was shed for it still ends.
+//! [`crate::account::Waiting`] and counters from [`crate::tally`].
 
 use crate::account::Account;
 use crate::peer::Peer;

@@ -433,47 +433,64 @@ impl Entry {
     /// Counts memory before it is taken. If too little is left, the connection that holds most is shed, and this call
     /// waits until `until` for its memory. Fails if this connection itself holds most or was shed, or the time is over.
     pub fn hold(&mut self, bytes: u64, until: Instant) -> Result<(), Refused> {
-        let most_bytes = self.shared.limits.memory_bytes;
         let mut state = self.shared.lock();
-        loop {
-            let held_bytes = state.held_bytes;
-            if held_bytes.saturating_add(bytes) <= most_bytes && has_memory(bytes) {
-                state.held_bytes += bytes;
-                let one = state.ones.get_mut(&self.number);
-                one.expect("it is there until drop").held_bytes += bytes;
-                self.shared.publish(state);
-                return Ok(());
-            }
-            let refused = Refused::Memory {
-                held_bytes,
-                most_bytes,
-                bytes,
-            };
-            // Others wait for the memory or the end of such a connection: it may not wait for theirs.
-            let own = &state.ones[&self.number];
-            if own.gives_way || own.is_shed {
-                return Err(refused);
-            }
+        while !self.claim(&mut state, bytes)? {
             let left = until.saturating_duration_since(Instant::now());
-            let mut others = state
-                .ones
-                .iter()
-                .filter(|(number, _)| **number != self.number);
-            let mut is_freed = others.any(|(_, one)| one.gives_way && one.held_bytes > 0);
-            if !is_freed && let Some(greedy) = state.holds_most(self.number) {
-                let one = state.ones.get_mut(&greedy).expect("it was found");
-                one.gives_way = true;
-                one.stream.hang_up();
-                self.shared.tally.shed(Shed::Memory);
-                self.shared.freed.notify_all();
-                is_freed = true;
-            }
-            if !is_freed || left.is_zero() {
+            if left.is_zero() {
                 self.shared.tally.refused(Refusal::Memory);
-                return Err(refused);
+                return Err(self.refusal(&state, bytes));
             }
             let waited = self.shared.freed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        self.shared.publish(state);
+        Ok(())
+    }
+
+    /// As [`Entry::hold`], for an event loop. False: the connection that was shed still ends; try again after its turn.
+    pub fn try_hold(&mut self, bytes: u64) -> Result<bool, Refused> {
+        let mut state = self.shared.lock();
+        let is_held = self.claim(&mut state, bytes)?;
+        self.shared.publish(state);
+        Ok(is_held)
+    }
+
+    /// Counts memory if it is free. False: a connection that was shed will free some.
+    fn claim(&self, state: &mut State, bytes: u64) -> Result<bool, Refused> {
+        let most_bytes = self.shared.limits.memory_bytes;
+        if state.held_bytes.saturating_add(bytes) <= most_bytes && has_memory(bytes) {
+            state.held_bytes += bytes;
+            let one = state.ones.get_mut(&self.number);
+            one.expect("it is there until drop").held_bytes += bytes;
+            return Ok(true);
+        }
+        // Others wait for the memory or the end of such a connection: it may not wait for theirs.
+        let own = &state.ones[&self.number];
+        if own.gives_way || own.is_shed {
+            return Err(self.refusal(state, bytes));
+        }
+        let mut others = state.ones.iter();
+        if others.any(|(number, one)| *number != self.number && one.gives_way && one.held_bytes > 0)
+        {
+            return Ok(false);
+        }
+        let Some(greedy) = state.holds_most(self.number) else {
+            self.shared.tally.refused(Refusal::Memory);
+            return Err(self.refusal(state, bytes));
+        };
+        let one = state.ones.get_mut(&greedy).expect("it was found");
+        one.gives_way = true;
+        one.stream.hang_up();
+        self.shared.tally.shed(Shed::Memory);
+        self.shared.freed.notify_all();
+        Ok(false)
+    }
+
+    fn refusal(&self, state: &State, bytes: u64) -> Refused {
+        Refused::Memory {
+            held_bytes: state.held_bytes,
+            most_bytes: self.shared.limits.memory_bytes,
+            bytes,
         }
     }
 

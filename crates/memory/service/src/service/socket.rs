@@ -15,6 +15,7 @@ use isolane_common_linux::peer::Peer;
 use isolane_common_linux::pool::{GRACE, Pool, PoolLimits};
 use isolane_common_linux::socket::{listen_for_streams, make_client_folder};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::ioctl_fionread;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -53,7 +54,7 @@ impl Door {
     /// Listens at `path`, for users that `mode` lets connect. A socket without a listener is replaced; other files and
     /// sockets in use are not. Fails if the place is taken or not allowed.
     pub fn open(path: &Path, mode: u32) -> Result<Self, DoorError> {
-        let listener = listen(path, mode).map_err(|error| DoorError {
+        let listener = listen(path, mode, MEMORY_MAX).map_err(|error| DoorError {
             path: path.to_owned(),
             remedy: match error.kind() {
                 ErrorKind::AddrInUse => "; another service runs here, or choose another place",
@@ -78,7 +79,7 @@ impl Drop for Door {
     }
 }
 
-fn listen(path: &Path, mode: u32) -> std::io::Result<Listener> {
+fn listen(path: &Path, mode: u32, memory_bytes: u64) -> std::io::Result<Listener> {
     if let Some(folder) = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty())
@@ -90,7 +91,7 @@ fn listen(path: &Path, mode: u32) -> std::io::Result<Listener> {
         grace: GRACE,
         // Every local process may send requests, so no connection has a session.
         sessions: PoolLimits::shared(1),
-        memory_bytes: MEMORY_MAX,
+        memory_bytes,
     };
     let socket = listen_for_streams(path, mode, BACKLOG)?;
     Listener::new(socket, Pool::new("memory", limits))
@@ -118,6 +119,8 @@ struct Connection {
     lines: Lines,
     answer: Vec<u8>,
     written: usize,
+    /// A connection that was shed for the memory of the answer still ends.
+    waits: bool,
     until: Instant,
     /// A whole line may wait in `lines`.
     is_pending: bool,
@@ -183,9 +186,12 @@ impl Connections {
         let mut ready = ready.into_iter();
         let is_somebody_there = ready.next().unwrap_or(false);
         let mut kept = Vec::with_capacity(self.all.len());
+        // While an answer waits for memory, no other one is made, which would not be counted either.
+        let mut is_short = self.all.iter().any(|connection| connection.waits);
         for mut connection in std::mem::take(&mut self.all) {
             let is_ready = ready.next().unwrap_or(false);
-            if connection.turn(now, is_ready, &mut answer) {
+            if connection.turn(now, is_ready, is_short, &mut answer) {
+                is_short |= connection.waits;
                 kept.push(connection);
             }
         }
@@ -208,6 +214,7 @@ impl Connection {
             lines: Lines::new(REQUEST_MAX),
             answer: Vec::new(),
             written: 0,
+            waits: false,
             until: now + PATIENCE,
             is_pending: false,
             is_last: false,
@@ -228,13 +235,14 @@ impl Connection {
         &mut self,
         now: Instant,
         is_ready: bool,
+        is_short: bool,
         answer: &mut impl FnMut(Wanted) -> Vec<u8>,
     ) -> bool {
         if now >= self.until {
             self.accepted.late();
             return false;
         }
-        if self.answer.is_empty() {
+        if self.answer.is_empty() && !is_short {
             if is_ready && !self.is_pending && !self.is_last && !self.read() {
                 return false;
             }
@@ -247,9 +255,7 @@ impl Connection {
                     let host =
                         peer.and_then(|peer| peer.check_host().map_err(|error| error.to_string()));
                     self.answer = answer(Wanted::Line(line, self.accepted.process, host));
-                    if place.hold(self.answer.len() as u64, now).is_err() {
-                        return false;
-                    }
+                    self.waits = true;
                     self.is_pending = true;
                     self.until = now + PATIENCE;
                 }
@@ -268,20 +274,32 @@ impl Connection {
                 }
             }
         }
-        self.write(now)
+        if self.waits {
+            match self.accepted.place.try_hold(self.answer.len() as u64) {
+                Ok(is_held) => self.waits = !is_held,
+                Err(_) => return false,
+            }
+        }
+        self.waits || self.write(now)
     }
 
     fn read(&mut self) -> bool {
         let mut bytes = [0; 16 << 10];
-        match (&*self.accepted.stream).read(&mut bytes) {
+        let stream = &*self.accepted.stream;
+        let come = ioctl_fionread(stream).map_or(1, |come| come.clamp(1, bytes.len() as u64));
+        match self.accepted.place.try_hold(come) {
+            Ok(true) => {}
+            Ok(false) => return true,
+            Err(_) => return false,
+        }
+        let read = (&*stream).read(&mut bytes[..come as usize]);
+        let count = *read.as_ref().unwrap_or(&0);
+        self.accepted.place.release(come - count as u64);
+        match read {
             Ok(0) => self.is_last = true,
-            Ok(count) => {
-                let now = Instant::now();
+            Ok(_) => {
                 if !self.lines.is_partial() {
-                    self.until = now + PATIENCE;
-                }
-                if self.accepted.place.hold(count as u64, now).is_err() {
-                    return false;
+                    self.until = Instant::now() + PATIENCE;
                 }
                 self.lines.push(&bytes[..count]);
             }
@@ -307,5 +325,82 @@ impl Connection {
             self.until = now + IDLE;
         }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::net::UnixStream;
+
+    /// Connections that hold `memory_bytes` together at most. Each line gets an answer of `answer_bytes`.
+    struct Bench {
+        all: Connections,
+        answer_bytes: usize,
+        stop: OwnedFd,
+        _stopper: UnixStream,
+        _directory: tempfile::TempDir,
+    }
+
+    impl Bench {
+        fn new(memory_bytes: u64, answer_bytes: usize) -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("mem.sock");
+            let listener = listen(&path, 0o666, memory_bytes).unwrap();
+            let (stop, stopper) = UnixStream::pair().unwrap();
+            Self {
+                all: Connections::new(Door { listener, path }),
+                answer_bytes,
+                stop: stop.into(),
+                _stopper: stopper,
+                _directory: directory,
+            }
+        }
+
+        /// A client that has sent `bytes`, which were read.
+        fn sent(&mut self, bytes: &[u8]) -> UnixStream {
+            let mut client = UnixStream::connect(&self.all.door.path).unwrap();
+            client.set_nonblocking(true).unwrap();
+            client.write_all(bytes).unwrap();
+            self.turn();
+            self.turn();
+            client
+        }
+
+        fn turn(&mut self) {
+            self.all.wait(&self.stop, Duration::ZERO);
+            let answer_bytes = self.answer_bytes;
+            self.all.serve(|_| vec![b'x'; answer_bytes]);
+        }
+
+        /// Bytes that the client gets until the whole answer or the connection's end.
+        fn answer(&mut self, mut client: UnixStream) -> usize {
+            let (mut taken, mut bytes) = (0, vec![0; 64 << 10]);
+            while taken < self.answer_bytes {
+                match client.read(&mut bytes) {
+                    Ok(0) => break,
+                    Ok(count) => taken += count,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => self.turn(),
+                    Err(error) => panic!("{error}"),
+                }
+            }
+            taken
+        }
+    }
+
+    #[test]
+    fn a_request_waits_for_the_memory_of_the_connection_that_was_shed_for_it() {
+        let mut bench = Bench::new(100, 10);
+        let _greedy = bench.sent(&[b'x'; 95]);
+        let honest = bench.sent(b"status\n");
+        assert_eq!(bench.answer(honest), 10);
+    }
+
+    #[test]
+    fn an_answer_waits_for_the_memory_of_the_connection_that_was_shed_for_it() {
+        let mut bench = Bench::new(3 << 20, 2 << 20);
+        let _greedy = bench.sent(b"status\n");
+        let honest = bench.sent(b"status\n");
+        assert_eq!(bench.answer(honest), 2 << 20);
     }
 }

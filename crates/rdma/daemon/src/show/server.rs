@@ -102,6 +102,8 @@ struct Connection {
     request: Vec<u8>,
     answer: Vec<u8>,
     written: usize,
+    /// Its request is whole, and a connection that was shed for its answer still ends.
+    waits: bool,
 }
 
 impl Connection {
@@ -176,7 +178,7 @@ impl<S: Source> Server<S> {
         let mut wanted = vec![PollFd::new(&self.stop, PollFlags::IN)];
         let mut until = None;
         for connection in &self.connections {
-            let flags = match connection.answer.is_empty() {
+            let flags = match connection.answer.is_empty() && !connection.waits {
                 true => PollFlags::IN,
                 false => PollFlags::OUT,
             };
@@ -241,6 +243,7 @@ impl<S: Source> Server<S> {
                 request: Vec::new(),
                 answer: Vec::new(),
                 written: 0,
+                waits: false,
             });
         }
     }
@@ -248,23 +251,37 @@ impl<S: Source> Server<S> {
     /// Reads or writes as much as possible. False means that the connection is finished.
     fn serve(&mut self, connection: &mut Connection, now: Instant) -> bool {
         if connection.answer.is_empty() {
-            let mut bytes = [0; 1024];
-            match (&*connection.accepted.stream).read(&mut bytes) {
-                Ok(0) => return false,
-                Ok(count) => connection.request.extend(&bytes[..count]),
-                Err(error) => return error.kind() == ErrorKind::WouldBlock,
+            if !connection.waits {
+                let mut bytes = [0; 1024];
+                match (&*connection.accepted.stream).read(&mut bytes) {
+                    Ok(0) => return false,
+                    Ok(count) => connection.request.extend(&bytes[..count]),
+                    Err(error) => return error.kind() == ErrorKind::WouldBlock,
+                }
             }
-            connection.answer = match request(&connection.request) {
+            let mut made = match request(&connection.request) {
                 Asked::More => return true,
                 Asked::Refused(status) => answer(status, "text/plain", status),
                 Asked::Path(path) => self.answer(&path, connection.shown, now),
             };
             let place = &mut connection.accepted.place;
             place.served();
-            if let Err(full) = place.hold(connection.answer.len() as u64, now) {
-                let reason = format!("{full}\n");
-                connection.answer = answer("503 Service Unavailable", "text/plain", &reason);
+            match place.try_hold(made.len() as u64) {
+                Ok(true) => {}
+                // The answer is made again, so that none is kept which is not counted.
+                Ok(false) => {
+                    connection.waits = true;
+                    return true;
+                }
+                Err(full) => {
+                    made = answer(
+                        "503 Service Unavailable",
+                        "text/plain",
+                        &format!("{full}\n"),
+                    );
+                }
             }
+            connection.answer = made;
         }
         loop {
             let rest = &connection.answer[connection.written..];

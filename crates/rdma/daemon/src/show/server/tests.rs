@@ -1,18 +1,27 @@
 //! The listener of metrics and snapshots, with slow and hostile readers.
 
 use super::*;
+use crate::snapshot::TenantSnapshot;
 use rustix::event::{EventfdFlags, eventfd};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 
-struct Fixed(Arc<AtomicUsize>);
+/// The number of snapshots so far, and the size of their text, bytes.
+struct Fixed(Arc<AtomicUsize>, usize);
 
 impl Source for Fixed {
     fn snapshot(&mut self) -> Option<Snapshot> {
         self.0.fetch_add(1, Ordering::Relaxed);
-        Some(Snapshot::default())
+        let tenants = (self.1 > 0).then(|| TenantSnapshot {
+            name: "x".repeat(self.1),
+            ..TenantSnapshot::default()
+        });
+        Some(Snapshot {
+            tenants: tenants.into_iter().collect(),
+            ..Snapshot::default()
+        })
     }
 }
 
@@ -26,11 +35,18 @@ struct Running {
 }
 
 fn start() -> Running {
+    start_with(0)
+}
+
+fn start_with(snapshot_bytes: usize) -> Running {
     let directory = tempfile::tempdir().unwrap();
     let control = directory.path().join("control.sock");
     let stop = eventfd(0, EventfdFlags::CLOEXEC).unwrap();
     let asked = Arc::new(AtomicUsize::new(0));
-    let mut server = Server::new(Fixed(Arc::clone(&asked)), stop.try_clone().unwrap());
+    let mut server = Server::new(
+        Fixed(Arc::clone(&asked), snapshot_bytes),
+        stop.try_clone().unwrap(),
+    );
     server
         .listen(&Listen::Tcp("127.0.0.1:0".parse().unwrap()), Shown::Metrics)
         .unwrap();
@@ -114,6 +130,23 @@ fn a_client_that_is_slow_to_ask_keeps_its_place_beside_32_others() {
         }
     }
     assert!(ask(slow, request).contains("200 OK"));
+}
+
+#[test]
+fn a_request_waits_for_the_memory_of_the_connection_that_was_shed_for_it() {
+    let running = start_with(ANSWERS_MAX as usize / 4);
+    let request = "GET /snapshot HTTP/1.0\r\n\r\n";
+    let greedy = (0..3).map(|_| {
+        let mut stream = UnixStream::connect(&running.control).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        // The answer has begun, so its memory is counted.
+        stream.read_exact(&mut [0]).unwrap();
+        stream
+    });
+    let _greedy: Vec<_> = greedy.collect();
+    let honest = UnixStream::connect(&running.control).unwrap();
+    let answer = ask(honest, request);
+    assert!(answer.starts_with("HTTP/1.1 200 OK"), "{:.200}", answer);
 }
 
 #[test]
