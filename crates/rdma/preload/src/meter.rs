@@ -64,6 +64,8 @@ struct Books {
     unanswered: Option<Unanswered>,
     /// When the lease paces no more unless the daemon acts.
     ends_ns: u64,
+    /// Bytes and operations that have been counted and did not pass, since credit lapsed: less of the next ones counts.
+    lapsed: [i64; 2],
 }
 
 /// The first wake-up since the daemon's last answer.
@@ -153,6 +155,7 @@ impl Meter {
         books.silent_since_ns = None;
         books.unanswered = None;
         books.woken_at_ns = 0;
+        books.lapsed = [0; 2];
     }
 
     /// Its number in the session; [`NO_METER`] without one.
@@ -406,10 +409,13 @@ impl Books {
         account.posted = [0; 2];
     }
 
-    fn passed(&self, amounts: [i64; 2]) {
+    /// Counters never fall, so what lapses reduces what is counted next.
+    fn passed(&mut self, amounts: [i64; 2]) {
+        let more = [0, 1].map(|at| amounts[at].saturating_sub(self.lapsed[at]));
+        self.lapsed = more.map(|more| more.min(0).saturating_neg());
         if let Some(meter) = self.shared_meter() {
-            raise(&meter.passed_bytes, amounts[0] as u64);
-            raise(&meter.passed_operations, amounts[1] as u64);
+            raise(&meter.passed_bytes, more[0].max(0) as u64);
+            raise(&meter.passed_operations, more[1].max(0) as u64);
         }
     }
 }
@@ -444,6 +450,15 @@ mod tests {
 
     fn place(number: u8) -> &'static Idle {
         Box::leak(Box::new(Idle { _number: number }))
+    }
+
+    #[test]
+    fn what_lapses_reduces_what_is_counted_next() {
+        let mut books = Books::default();
+        books.passed([-5, -2]);
+        assert_eq!(books.lapsed, [5, 2]);
+        books.passed([3, 3]);
+        assert_eq!(books.lapsed, [2, 0]);
     }
 
     /// Removing one queue pair while another has its turn must not lose the other one: nothing would drive it.
