@@ -43,14 +43,14 @@ fn asked(claims: &[&Claim], arguments: &Arguments) -> (Vec<Claim>, Option<String
     for claim in &mut kept {
         claim.seeds.retain(|seed| *seed <= arguments.seeds);
     }
-    let whole = arguments.budget == Budget::ModelledSeconds(CLAIMED_S);
+    let whole = arguments.budget() == Budget::ModelledSeconds(CLAIMED_S);
     let remark = (arguments.seeds < most || !whole || arguments.restrict.is_some()).then(|| {
         format!(
             "isolane: the claims are about {} of {} in the whole space; what follows is of {} of {}{}",
             counted(most, "seed"),
             words(Budget::ModelledSeconds(CLAIMED_S)),
             counted(arguments.seeds.min(most), "seed"),
-            words(arguments.budget),
+            words(arguments.budget()),
             match &arguments.restrict {
                 Some(file) => format!(" in {}", file.display()),
                 None => String::new(),
@@ -185,7 +185,7 @@ mod tests {
                 planted_from: 1,
                 searchers: Vec::new(),
                 seeds,
-                budget: crate::commands::hunt::budget(budget).unwrap(),
+                budget: crate::commands::hunt::budget(budget).ok(),
                 restrict: None,
                 report: PathBuf::new(),
                 jobs: None,

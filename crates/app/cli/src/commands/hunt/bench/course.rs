@@ -19,7 +19,7 @@ use isolane_study_hunt::session::device_start;
 use isolane_study_hunt::space::Space;
 use isolane_study_hunt::state::Start;
 use isolane_study_testbed_simulator::SimTestbed;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
 
 pub(super) struct Course {
@@ -91,13 +91,13 @@ fn device_course(arguments: &Arguments) -> Result<Course> {
         profile,
         space,
         place,
-        budget: arguments.budget,
+        budget: arguments.budget(),
         settings: format!(
             "isolane hunt bench {} --target {} --truth {:?} --budget {} restrictions {restriction}{}",
             super::super::audit::build(),
             arguments.target,
             arguments.truth,
-            words(arguments.budget),
+            words(arguments.budget()),
             kinds(arguments),
         ),
         target: arguments.target.clone(),
@@ -116,12 +116,12 @@ fn planted_course(arguments: &Arguments) -> Result<Course> {
         profile,
         space,
         place: Place::Planted,
-        budget: arguments.budget,
+        budget: arguments.budget(),
         settings: format!(
             "isolane hunt bench {} --planted --target {} --budget {} restrictions {restriction}{}",
             super::super::audit::build(),
             arguments.target,
-            words(arguments.budget),
+            words(arguments.budget()),
             kinds(arguments),
         ),
         target: format!("planted devices {} to {}", numbers.start(), numbers.end()),
@@ -180,14 +180,22 @@ pub(super) fn race(
         return Ok(Some(Race::of(contestant, &result, published)));
     }
     let knockout = Knockout::of(&SimTestbed, &course.profile, bounds);
-    let mut causes = Vec::new();
-    for anomaly in &result.anomalies {
+    let mut causes = vec![Vec::new(); result.anomalies.len()];
+    let mut order: Vec<usize> = (0..causes.len()).collect();
+    order.sort_by_key(|&index| result.anomalies[index].found_at.experiments);
+    let mut shown = BTreeSet::new();
+    for index in order {
+        let anomaly = &result.anomalies[index];
         let (point, repeat) = match &anomaly.set {
             Some(set) => (&set.witness, 1),
             None => (&anomaly.point, 0),
         };
-        let found = knockout.causes(point, anomaly.symptom, bench.run_seed(repeat))?;
-        causes.push(found.into_iter().map(|one| one.name.to_owned()).collect());
+        let finding = (point, anomaly.symptom);
+        let found = knockout.causes(finding, bench.run_seed(repeat), &shown)?;
+        if let [only] = found.as_slice() {
+            shown.insert(only.name);
+        }
+        causes[index] = found.into_iter().map(|one| one.name.to_owned()).collect();
     }
     let mut race = Race::with_causes(contestant, &result, &causes);
     race.mechanisms = course.anomalies.len() as u32;
