@@ -2,8 +2,8 @@
 //!
 //! Method: one worker per tenant and host, prepared with its [`Job`], connected to its peers, started with the same
 //! delay, counted from one moment. Posting workers report when their time is over. Then the controller sends the
-//! measured window to the passive workers, so both ends count the same time. The devices' counters are read at the ends
-//! of the measured time.
+//! measured window to the passive workers, so both ends count the same time. The devices' counters are read at the beginning of the
+//! measured time and shortly before its end: senders stop there, and a busy machine reads late.
 //!
 //! Limits: the start is as common as the messages are fast: microseconds apart on one machine, half a round trip
 //! between machines; the warm-up covers it. Every step has a time-out, and a worker that ends early fails the run.
@@ -25,6 +25,8 @@ const PREPARING: Duration = Duration::from_secs(120);
 const CONNECTING: Duration = Duration::from_secs(60);
 /// Time from the word to start until traffic begins: every worker has read it by then.
 const LEAD: Duration = Duration::from_millis(300);
+/// Part of the measured time, one over the number, by which the last reading of the counters may be late.
+const LATE: u32 = 8;
 /// How much later than planned a report may come.
 const REPORTING: Duration = Duration::from_secs(30);
 /// How long a passive worker may take to report, and any worker to end.
@@ -34,7 +36,7 @@ const ENDING: Duration = Duration::from_secs(15);
 pub(crate) struct Measured {
     /// Per tenant, by host.
     pub(crate) reports: Vec<BTreeMap<Host, Report>>,
-    /// Counters of the hosts' devices over about the measured time.
+    /// Counters of the hosts' devices over most of the measured time.
     pub(crate) counters: BTreeMap<Host, Counted>,
 }
 
@@ -125,8 +127,9 @@ pub(crate) fn conduct(
     stage(Stage::Running(LEAD + warmup + measured));
     run.listen_until(begin + warmup)?;
     run.read_counters();
-    run.listen_until(begin + warmup + measured)?;
+    run.listen_until(begin + warmup + measured - measured / LATE)?;
     run.read_counters();
+    run.listen_until(begin + warmup + measured)?;
     stage(Stage::Collecting);
     run.wait(REPORTING, "measuring", |member| {
         member.report.is_some() || !member.posts

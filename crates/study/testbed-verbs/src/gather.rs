@@ -44,7 +44,7 @@ pub(crate) fn result(
         tenants: tenants
             .map(|(tenant, reports)| tenant_result(scenario, tenant, reports, calibration))
             .collect(),
-        counters: counters(scenario, measured, calibration),
+        counters: counters(scenario, measured, calibration, measured_s),
         policy_state: calibration.figures(),
         ..RunResult::empty(scenario, profile, testbed)
     }
@@ -262,6 +262,7 @@ fn counters(
     scenario: &Scenario,
     measured: &Measured,
     calibration: &Calibration,
+    measured_s: f64,
 ) -> Vec<HostCounters> {
     let mut hosts = BTreeSet::from([Host::A, Host::B]);
     let workloads = scenario.tenants.iter().flat_map(|tenant| &tenant.workloads);
@@ -271,10 +272,20 @@ fn counters(
         HostCounters {
             host,
             ratios: ratios(&counted, calibration),
-            values: counted.rises,
+            values: in_measured_time(counted, measured_s),
         }
     };
     hosts.into_iter().map(of).collect()
+}
+
+/// The rises of `counted`, which cover a part of the measured time, for the whole of it: the rates are taken for the same.
+fn in_measured_time(counted: Counted, measured_s: f64) -> BTreeMap<String, u64> {
+    let Counted { seconds, mut rises } = counted;
+    if seconds > 0.0 {
+        let values = rises.values_mut();
+        values.for_each(|rise| *rise = (*rise as f64 * measured_s / seconds).round() as u64);
+    }
+    rises
 }
 
 /// How busy the link was, against the goodput that one tenant alone got; bytes of headers count, so a busy link has the
@@ -395,6 +406,17 @@ mod tests {
         assert_eq!(result.measured_s, 1.0);
         assert_eq!(result.counters[0].ratios["link_tx_utilisation"], 0.5);
         assert!(result.counters[1].ratios.is_empty());
+    }
+
+    /// The readings were 800 ms apart; at the same rate, the device sent five fourths of the bytes in the measured time.
+    #[test]
+    fn counters_of_a_part_of_the_measured_time_count_for_all_of_it() {
+        let scenario = scenario("verb = \"write\"\nsize = \"64KiB\"\n");
+        let mut measured = measured(end(0, 125_000_000, 0), end(1, 0, 0));
+        measured.counters.get_mut(&Host::A).unwrap().seconds = 0.8;
+        let host = &between_two(&scenario, &measured).counters[0];
+        assert_eq!(host.values["netdev_tx_bytes"], 78_125_000);
+        assert_eq!(host.ratios["link_tx_utilisation"], 0.625);
     }
 
     #[test]
