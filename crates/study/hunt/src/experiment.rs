@@ -204,22 +204,21 @@ impl Target for Lab<'_> {
         let link_gbps = self.profile.value("link", "rate_gbps");
         let mut measured = condense(point, &result, link_gbps);
         if self.is_noisy && !measured.steady {
-            measured.best_quarter = best_quarter(&result);
+            measured.best_quarter = best_quarter(&result.tenants);
         }
         Ok(measured)
     }
 }
 
-/// Goodput of the best quarter of any tenant, part of its mean; none where nothing moved.
-fn best_quarter(result: &RunResult) -> Option<f64> {
+/// Goodput of the best quarter of any of `tenants`, part of its mean; none where nothing moved.
+pub(crate) fn best_quarter(tenants: &[TenantResult]) -> Option<f64> {
     let best = |tenant: &TenantResult| {
         let quarters = quarters(&tenant.goodput_series_gbps);
         let mean = quarters.iter().sum::<f64>() / quarters.len() as f64;
         let best = quarters.into_iter().fold(0.0f64, f64::max);
         (best > 0.0).then(|| best / mean)
     };
-    let tenants = result.tenants.iter();
-    tenants.filter_map(best).max_by(f64::total_cmp)
+    tenants.iter().filter_map(best).max_by(f64::total_cmp)
 }
 
 /// Whether every tenant's goodput is steady.
@@ -453,4 +452,4 @@ pub fn modelled_s(point: &Point) -> f64 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -1,8 +1,9 @@
 //! How long several runs took to settle, in one record and one line.
 //!
-//! Units: microseconds of simulated time. `docs/internals/settling.md` says when a run has settled.
+//! Units: microseconds, of simulated time where the runs are simulated. `docs/internals/settling.md` says when a run has settled.
 
 use crate::rdma::Settling;
+use isolane_common_quantities::units::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -11,9 +12,9 @@ use serde::{Deserialize, Serialize};
 pub struct SettlingSummary {
     /// Runs that were measured until they settled.
     pub runs: u64,
-    /// Runs that settled; the others ended at a limit of simulated time.
+    /// Runs that settled; the others ended at their longest time.
     pub settled: u64,
-    /// Simulated time before the measured time, microseconds.
+    /// From the start of a run until its measured time, microseconds.
     pub settled_after_us: Extent,
     /// Measured time, microseconds.
     pub measured_us: Extent,
@@ -75,7 +76,7 @@ impl SettlingSummary {
     pub fn words(&self, run: &str) -> String {
         let plural = if self.runs == 1 { "" } else { "s" };
         format!(
-            "{} of {} {run}{plural} settled; measured for {} after {} of simulated time",
+            "{} of {} {run}{plural} settled; measured for {}, which began {} after the start",
             self.settled,
             self.runs,
             self.measured_us.words(),
@@ -86,9 +87,10 @@ impl SettlingSummary {
 
 impl Extent {
     fn words(&self) -> String {
-        match (self.min.round(), self.max.round()) {
-            (min, max) if min == max => format!("{min:.0} us"),
-            (min, max) => format!("{min:.0} to {max:.0} us"),
+        let [min, max] = [self.min, self.max].map(|us| Duration::from_us(us.round() as u64));
+        match min == max {
+            true => min.to_string(),
+            false => format!("{min} to {max}"),
         }
     }
 }
@@ -102,12 +104,12 @@ mod tests {
         let one = SettlingSummary::of_run(true, 150.0, 400.0);
         assert_eq!(
             one.words("run"),
-            "1 of 1 run settled; measured for 400 us after 150 us of simulated time"
+            "1 of 1 run settled; measured for 400us, which began 150us after the start"
         );
         let both = one.and(SettlingSummary::of_run(false, 1_350.4, 6_400.0));
         assert_eq!(
             both.words("experiment"),
-            "1 of 2 experiments settled; measured for 400 to 6400 us after 150 to 1350 us of simulated time"
+            "1 of 2 experiments settled; measured for 400us to 6.4ms, which began 150us to 1.35ms after the start"
         );
         assert_eq!(SettlingSummary::of([]), None);
     }

@@ -17,7 +17,7 @@ fn a_series_is_steady_when_its_quarters_are_alike() {
 }
 
 /// The simulator, whose receivers get nothing in a quarter of the time.
-struct Uneven;
+pub(crate) struct Uneven;
 
 impl Testbed for Uneven {
     fn name(&self) -> &str {
@@ -37,6 +37,7 @@ impl Testbed for Uneven {
         }
         for tenant in &mut result.tenants {
             tenant.message_rate_per_s *= 0.75;
+            tenant.goodput_gbps *= 0.75;
             let series = &mut tenant.goodput_series_gbps;
             let quarter = series.len() / 4;
             series[..quarter].fill(0.0);

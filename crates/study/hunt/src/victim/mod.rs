@@ -23,7 +23,7 @@ use crate::space::point;
 use isolane_rdma_scenario::catalogue::Column;
 use isolane_rdma_scenario::model::Host;
 use isolane_rdma_scenario::stack::is_on_sale;
-use isolane_study_audit::cell::Metrics;
+use isolane_study_audit::cell::{JudgedMetric, Metrics};
 use isolane_study_audit::exhaustion::Ratios;
 use isolane_study_audit::predicate::{Judged, Predicate, judge};
 use schemars::JsonSchema;
@@ -107,7 +107,8 @@ pub struct Harm {
 }
 
 impl Owed {
-    /// Judges what the victim got.
+    /// Judges what the victim got. On a real device, a rate of a run that did not settle is too low only if that of its best quarter is
+    /// too; a latency decides nothing then.
     pub fn judge(&self, measured: &Measured) -> Judgement {
         let Some(beside) = &measured.beside else {
             return Judgement::default();
@@ -121,11 +122,16 @@ impl Owed {
         let verdict = judge(&expected, &beside.victim);
         let within = beside.link_share <= self.attacker_part * (1.0 + LINK_SLACK);
         let counts = !verdict.kept && (within || self.beyond);
+        let decides = measured.best_quarter.is_none_or(|best| {
+            let rate = verdict.measured.unwrap_or(0.0);
+            expected.metric != JudgedMetric::P99Us && rate * best < expected.bound
+        });
         Judgement {
             pause_ratio: measured.pause_ratio,
             retained: Some(verdict.retained),
             link_share: Some(beside.link_share),
-            symptom: counts.then_some(Symptom::Interference),
+            symptom: (counts && decides).then_some(Symptom::Interference),
+            unsettled: counts && !decides,
             ..Judgement::default()
         }
     }

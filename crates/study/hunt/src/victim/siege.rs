@@ -1,12 +1,13 @@
 //! Experiments of one victim beside one attacker, on any testbed.
 //!
-//! A run lasts as long as the policy needs to act, then a few hundred microseconds; where the victim's goodput does not
-//! stay the same, up to four times that ([`crate::experiment`]). Victim and attacker share both hosts, on one switch.
+//! A run lasts as long as the policy needs to act, then for a measured time: a few hundred microseconds on a simulated device.
+//! Where the victim's goodput does not stay the same, it lasts up to four times that ([`crate::experiment`]). Victim and
+//! attacker share both hosts, on one switch.
 
 use super::{Alone, Owed, RETAINED};
 use crate::HuntError;
-use crate::experiment::{Beside, Measured, Target, counters, is_steady};
-use crate::space::convert::{SAMPLES, tenant, workloads_text};
+use crate::experiment::{Beside, Measured, Target, best_quarter, counters, is_steady};
+use crate::space::convert::{SAMPLES, Times, tenant, workloads_text};
 use crate::space::point::{self, Point};
 use crate::vocabulary;
 use isolane_common_quantities::stats::summary::median;
@@ -23,10 +24,6 @@ use isolane_study_audit::tenants::OVER_SOLO;
 use isolane_study_results::rdma::{RunResult, Settling};
 use isolane_study_testbed::Testbed;
 
-/// Warm-up where the policy needs no more.
-const WARMUP: Duration = Duration::from_us(150);
-/// Measured time of the first run.
-const DURATION: Duration = Duration::from_us(300);
 /// How often a run that is not steady is done again, twice as long each time.
 const EXTENSIONS: u32 = 2;
 /// Runs of the victim alone.
@@ -48,6 +45,10 @@ pub struct SiegeOptions<'a> {
     pub alpha: f64,
     /// Whether attackers beyond their guarantee count too.
     pub beyond: bool,
+    /// The first run of an experiment.
+    pub times: Times,
+    /// Whether equal experiments differ, as on real devices ([`crate::experiment::Lab::is_noisy`]).
+    pub is_noisy: bool,
 }
 
 /// See the module.
@@ -59,6 +60,12 @@ pub struct Siege<'a> {
 }
 
 impl<'a> Siege<'a> {
+    /// Times of the first run on a simulated device; a policy may need a longer warm-up.
+    pub const SIMULATED: Times = Times {
+        warmup: Duration::from_us(150),
+        duration: Duration::from_us(300),
+    };
+
     /// Begins one; `known` is what the victim does alone, where that was measured before. Fails for a victim that
     /// cannot be judged, or a run that failed.
     pub fn lay(
@@ -182,6 +189,9 @@ impl Target for Siege<'_> {
         let result = steady(&self.options, Some(point), seed)?;
         let link_gbps = self.options.profile.value("link", "rate_gbps");
         let mut measured = condense(&result, point, &self.alone, link_gbps);
+        if self.options.is_noisy && !measured.steady {
+            measured.best_quarter = best_quarter(result.tenants.get(..1).unwrap_or_default());
+        }
         let retained = self.owed.judge(&measured).retained;
         measured
             .counters
@@ -207,7 +217,8 @@ fn steady(
                 settled: is_steady,
                 settled_after_us: scenario.warmup.as_us_f64(),
                 measured_us: scenario.duration.as_us_f64(),
-                cap_us: (scenario.warmup + (DURATION * (1 << EXTENSIONS))).as_us_f64(),
+                cap_us: (scenario.warmup + (options.times.duration * (1 << EXTENSIONS)))
+                    .as_us_f64(),
                 tenants: Vec::new(),
             });
             return Ok(result);
@@ -223,12 +234,15 @@ fn scenario(
     doubled: u32,
 ) -> Scenario {
     let factor = 1u64 << doubled;
-    let duration = DURATION * factor;
+    let duration = options.times.duration * factor;
     let mut tenants = vec![options.victim.clone()];
     tenants.extend(point.map(|point| tenant(point, ATTACKER)));
     Scenario {
         topology: TOPOLOGY,
-        warmup: WARMUP.max(settling(&options.policy, options.profile)),
+        warmup: options
+            .times
+            .warmup
+            .max(settling(&options.policy, options.profile)),
         seed,
         sample_interval: Duration::from_ps((duration.as_ps() / SAMPLES).max(1)),
         policy: options.policy.clone(),

@@ -3,12 +3,14 @@
 use super::*;
 use crate::bench::{Bench, BenchOptions, Budget};
 use crate::counters::{self, DIAGNOSTIC};
-use crate::experiment::Target;
+use crate::experiment::{Target, tests::Uneven};
 use crate::hunt::{HuntResult, Settings, hunt};
 use crate::rule::Rule;
+use crate::space::convert::Times;
 use crate::space::tests::{plain, profile};
 use crate::space::{Feature, Space};
 use isolane_common_quantities::rng::Stream;
+use isolane_common_quantities::units::Duration;
 use isolane_rdma_scenario::library::Library;
 use isolane_rdma_scenario::model::{PolicySpec, Scenario};
 use isolane_rdma_scenario::profile::Profile;
@@ -42,6 +44,8 @@ fn options<'a>(profile: &'a Profile, text: &str, policy: &str) -> SiegeOptions<'
         },
         alpha: 0.25,
         beyond: false,
+        times: Siege::SIMULATED,
+        is_noisy: false,
     }
 }
 
@@ -113,6 +117,46 @@ fn an_attack_beyond_the_guarantee_counts_only_on_request() {
         assert_eq!(judgement.symptom.is_some(), beyond, "{judgement:?}");
         assert_eq!(measured, siege.measure(&bulk, 3).unwrap());
     }
+}
+
+/// The victim gets 75 % of what it gets beside the same neighbour on the simulator, and all of it in three of four quarters.
+#[test]
+fn a_real_run_that_did_not_settle_is_an_attack_only_where_its_best_quarter_shows_one() {
+    let profile = profile("cx5-100g-roce");
+    let simulated = Siege::lay(options(&profile, SMALL_WRITE, "none"), 1, None).unwrap();
+    let beside = simulated.measure(&plain(), 3).unwrap().beside.unwrap();
+    let owed = simulated.owed();
+    let expected = owed
+        .predicate
+        .expected(owed.judged, &owed.alone, &beside.victim);
+    let expected = expected.unwrap();
+    let got = isolane_study_audit::predicate::value(expected.metric, &beside.victim).unwrap();
+    // The bound is so much of what the victim gets beside the neighbour.
+    let judged = |part: f64, is_noisy: bool| {
+        let whole = expected.bound / (1.0 - owed.predicate.alpha());
+        let options = SiegeOptions {
+            testbed: &Uneven,
+            alpha: 1.0 - part * got / whole,
+            beyond: true,
+            times: Times {
+                warmup: Duration::from_us(200),
+                duration: Duration::from_us(400),
+            },
+            is_noisy,
+            ..options(&profile, SMALL_WRITE, "none")
+        };
+        let alone = simulated.alone().clone();
+        let siege = Siege::lay(options, 1, Some(alone)).unwrap();
+        let measured = siege.measure(&plain(), 3).unwrap();
+        let times = (measured.settled_after_us, measured.measured_us);
+        assert_eq!(times, (Some(200.0), Some(1_600.0)), "four times as long");
+        let judged = siege.owed().judge(&measured);
+        (judged.symptom, judged.unsettled)
+    };
+    let attack = (Some(Symptom::Interference), false);
+    assert_eq!(judged(0.9, false), attack);
+    assert_eq!(judged(0.9, true), (None, true));
+    assert_eq!(judged(1.1, true), attack);
 }
 
 #[test]

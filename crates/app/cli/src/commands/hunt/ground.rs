@@ -196,6 +196,7 @@ impl Place {
         victim: &Victim,
         known: Option<Alone>,
     ) -> Result<Siege<'_>, HuntError> {
+        let lab = self.lab();
         let options = SiegeOptions {
             testbed: self.bed.testbed(),
             profile: &self.profile,
@@ -203,6 +204,11 @@ impl Place {
             policy: victim.scenario.policy.clone(),
             alpha: arguments.alpha,
             beyond: arguments.beyond_guarantee,
+            times: match lab.is_noisy {
+                true => lab.times,
+                false => Siege::SIMULATED,
+            },
+            is_noisy: lab.is_noisy,
         };
         Siege::lay(options, arguments.seed, known)
     }
