@@ -213,7 +213,9 @@ pub(in crate::commands::rdma) fn metrics(found: &[AtRisk]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use isolane_rdma_inventory::inventory::Holdings;
     use isolane_rdma_inventory::rdma::{Holder, MemoryRegion, QueuePair};
+    use isolane_rdma_inventory::watch::User;
 
     fn pair(kind: QueuePairKind, state: QueuePairState) -> QueuePair {
         QueuePair {
@@ -228,6 +230,18 @@ mod tests {
             path_migration: None,
             protection_domain: None,
             holder: Holder::Process(7),
+        }
+    }
+
+    fn region(length_bytes: u64, holder: Holder) -> MemoryRegion {
+        MemoryRegion {
+            device: "rnic0".to_owned(),
+            number: None,
+            length_bytes,
+            local_key: None,
+            remote_key: None,
+            protection_domain: None,
+            holder,
         }
     }
 
@@ -265,6 +279,59 @@ mod tests {
         assert!(metrics(&[]).ends_with("# EOF\n"));
     }
 
+    /// Two processes of two tenants, and one of no tenant: the one with many queue pairs is named, with its tenant and a change.
+    #[test]
+    fn the_tenant_that_meets_the_visible_conditions_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("known.toml");
+        let text = "profile = \"cx5-100g-roce\"\nsource = \"test\"\n[[anomaly]]\nname = \"planted\"\n\
+                    symptom = \"pause-frames\"\n[anomaly.conditions]\nservice = \"rc-write\"\nqueue_pairs = [8, 20000]\n";
+        std::fs::write(&file, text).unwrap();
+        let anomalies = Anomalies::read(Some(&file), None).unwrap().unwrap();
+        let mut users = Inventory::default();
+        let mut view = View {
+            version: 1,
+            seconds: 1.0,
+            ports: Vec::new(),
+            limits: Vec::new(),
+            signs: Vec::new(),
+            users: Vec::new(),
+            users_unknown: None,
+        };
+        for (pid, pairs) in [(7, 2), (8, 8), (9, 1)] {
+            let holder = Holder::Process(pid);
+            let ready = QueuePair {
+                holder: holder.clone(),
+                ..pair(
+                    QueuePairKind::ReliableConnection,
+                    QueuePairState::ReadyToSend,
+                )
+            };
+            users.queue_pairs.extend(vec![ready; pairs]);
+            users.memory_regions.push(region(4096, holder));
+            view.users.push(User {
+                device: "rnic0".to_owned(),
+                owner: "user-0".to_owned(),
+                pid,
+                program: "copy".to_owned(),
+                holds: Holdings::default(),
+                rc_packets_per_s: None,
+            });
+        }
+        let tenants = BTreeMap::from([(7, "web"), (8, "backup")]);
+        let found = anomalies.of(&users, &view, &tenants);
+        let [one] = found.as_slice() else {
+            panic!("{found:?}")
+        };
+        assert_eq!(
+            (one.tenant.as_deref(), one.pid, one.counter),
+            (Some("backup"), 8, None)
+        );
+        assert_eq!(one.risk.anomaly, "planted");
+        let change = one.risk.change.as_ref().unwrap();
+        assert_eq!(change.keep, "queue_pairs <= 4");
+    }
+
     #[test]
     fn each_transport_counts_its_own_queue_pairs() {
         use QueuePairKind::{Driver, ReliableConnection, UnreliableDatagram};
@@ -277,17 +344,8 @@ mod tests {
             pair(UnreliableDatagram, Init),
             pair(Driver, ReadyToSend),
         ]);
-        for length_bytes in [4096, 1 << 20] {
-            users.memory_regions.push(MemoryRegion {
-                device: "rnic0".to_owned(),
-                number: None,
-                length_bytes,
-                local_key: None,
-                remote_key: None,
-                protection_domain: None,
-                holder: Holder::Process(7),
-            });
-        }
+        let regions = [4096, 1 << 20].map(|bytes| region(bytes, Holder::Process(7)));
+        users.memory_regions.extend(regions);
         let of = |transport, queue_pairs| Seen {
             transport,
             queue_pairs,
