@@ -210,6 +210,10 @@ pub(crate) fn policy(name: &str) -> Result<PolicySpec> {
     let canonical = stack::canonical(name).map_err(|error| match error {
         StackError::UnknownPart { part } => match policy_kinds::elsewhere(&part, Kind::Rdma) {
             Some(kinds) => bad(format!("policy {part}: {kinds}")),
+            None if name == ALL => bad(format!(
+                "policy {ALL}: only isolane audit and isolane recommend take it; must be one of {}",
+                stack::ALL.join(", ")
+            )),
             None if name.eq_ignore_ascii_case(ALL) => {
                 bad(format!("policy {name}: unknown; did you mean {ALL}?"))
             }

@@ -22,7 +22,7 @@ pub(crate) struct ProgressArguments {
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub(crate) struct RunArguments {
     /// Runs at once [default: one per core]
-    #[arg(long, value_parser = crate::numbers::whole::<u32>(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = crate::numbers::whole::<u32>(1..=1024))]
     pub(crate) jobs: Option<u32>,
     #[command(flatten)]
     pub(crate) progress: ProgressArguments,

@@ -114,7 +114,7 @@ fn tiers_check(host: &MemoryHost, tiers: &Tiers) -> Check {
         (1, _) => check(
             "tiers",
             Verdict::Fail,
-            seen.join("; "),
+            format!("one tier, and two are needed: {}", seen.join("; ")),
             Some(NO_TIERS_REMEDY),
         ),
         (_, true) => check("tiers", Verdict::Ok, seen.join("; "), None),
@@ -497,7 +497,7 @@ mod tests {
         expect![[r#"
             Memory tiers on kernel 6.18.44
 
-              FAIL     tiers           tier 0: node 0 with 512 MiB, 400 MiB free
+              FAIL     tiers           one tier, and two are needed: tier 0: node 0 with 512 MiB, 400 MiB free
                                        -> a tier is CXL or persistent memory as its own node, or a second socket without processors; a virtual machine has them with `-machine q35,hmat=on` (see docs/guides/mem.md)
               FAIL     control groups  no usable control groups: the memory controller is in a version 1 hierarchy; boot with systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all
               unknown  delegation      no version 2 hierarchy

@@ -12,7 +12,7 @@ pub const SYSFS: &str = "/sys/class/infiniband";
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "each message says it")]
 pub enum PortError {
-    #[error("there is no RDMA device {device}; this machine has {}", if .present.is_empty() { "none".to_owned() } else { .present.join(", ") })]
+    #[error("there is no RDMA device {device}; this machine has {}", if .present.is_empty() { "none; isolane rdma doctor says how to get one".to_owned() } else { .present.join(", ") })]
     Absent {
         device: String,
         present: Vec<String>,

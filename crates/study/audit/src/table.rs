@@ -92,7 +92,7 @@ fn legend(text: &mut String, result: &AuditResult, style: Style) {
     }
     let _ = writeln!(
         text,
-        "{} keeps isolation  {} violates it  {} not settled  {} does not apply  ~ near the limit, or the seeds disagree",
+        "{} keeps isolation  {} breaks it  {} not settled  {} does not apply  ~ near the limit, or the seeds disagree",
         style.paint(GREEN, "✓"),
         style.paint(RED, "✗"),
         style.paint(BOLD, "?"),
@@ -304,9 +304,9 @@ fn totals(text: &mut String, summary: &PolicySummary, style: Style) {
         summary.violations,
         counted(u64::from(summary.cells), "pair"),
         if summary.violations == 1 {
-            "violates"
+            "breaks"
         } else {
-            "violate"
+            "break"
         }
     );
     if summary.not_settled > 0 {
@@ -328,7 +328,7 @@ fn totals(text: &mut String, summary: &PolicySummary, style: Style) {
     if let Some(worst) = &summary.worst {
         let _ = writeln!(
             text,
-            "  worst victim: {} under {}, keeps {}; broken by {}",
+            "  worst victim: {} under {}, keeps {} of what it does alone; broken by {}",
             style.paint(BOLD, &worst.victim),
             worst.attacker,
             kept(worst.retained),

@@ -13,6 +13,9 @@ pub(crate) fn why(
     exhausted: Option<&Exhausted>,
 ) -> String {
     let got = match judgement.measured {
+        Some(measured) if expected.metric == JudgedMetric::P99Us => {
+            format!("a p99 of {}", with_unit(expected.metric, measured))
+        }
         Some(measured) => with_unit(expected.metric, measured),
         None => "nothing".to_owned(),
     };

@@ -260,7 +260,7 @@ fn the_matrix_in_text() {
           large_bw_ib_write_bw    ✓   ✗✓
           small_tput_ib_write_bw  ✗   ✗✗
           lat_ib_write_16         ✓~  ✗✓~
-          5 of 9 pairs violate isolation (BW 1/3, PU 4/6)
+          5 of 9 pairs break isolation (BW 1/3, PU 4/6)
     "#]]
     .assert_eq(&matrix);
     let legend: String = text
@@ -269,7 +269,7 @@ fn the_matrix_in_text() {
         .map(|line| format!("{line}\n"))
         .collect();
     expect_test::expect![[r#"
-        ✓ keeps isolation  ✗ violates it  ? not settled  – does not apply  ~ near the limit, or the seeds disagree
+        ✓ keeps isolation  ✗ breaks it  ? not settled  – does not apply  ~ near the limit, or the seeds disagree
         attackers, BW: 1 BW-1MB_ib_write_bw
         attackers, PU: 2 PU-RNR_UC-RNR 3 PU-request_faa_forward
     "#]]

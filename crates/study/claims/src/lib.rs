@@ -102,8 +102,12 @@ pub fn select<'a>(claims: &'a [Claim], patterns: &[String]) -> Result<Vec<&'a Cl
         if !claims.iter().any(|claim| matches(pattern, claim)) {
             let systems: BTreeSet<&str> =
                 claims.iter().map(|claim| claim.system.as_str()).collect();
+            let longer = format!("{pattern}*");
             let nearest = match systems.contains(pattern.as_str()) {
                 true => format!(", did you mean \"{pattern}/*\""),
+                false if claims.iter().any(|claim| matches(&longer, claim)) => {
+                    format!(", did you mean {longer:?}")
+                }
                 false => error::nearest(pattern, claims.iter().map(|claim| claim.id.as_str()))
                     .trim_end_matches('?')
                     .to_owned(),

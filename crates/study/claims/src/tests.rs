@@ -89,6 +89,13 @@ fn a_selection_matches_ids_and_systems() {
     assert_eq!(crate::select(&claims, &[]).unwrap().len(), claims.len());
     let error = crate::select(&claims, &["nothing-like-this".to_owned()]).unwrap_err();
     assert!(error.to_string().starts_with("no claim matches"), "{error}");
+    let error = crate::select(&claims, &["justitia/fig3".to_owned()]).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("did you mean \"justitia/fig3*\";"),
+        "{error}"
+    );
     let error = crate::select(&claims, &["justitia".to_owned()]).unwrap_err();
     let text = error.to_string();
     assert!(

@@ -46,11 +46,11 @@ fn prose(explanation: &Explanation, width: Option<usize>) -> String {
 /// What the figures are of.
 fn measured(explanation: &Explanation) -> String {
     let mut text = format!(
-        "\nThe attacker starts at {} of {} measured; figures under attack are of {} to {}.\n",
-        us(explanation.attack_us),
-        us(explanation.measured_us),
-        us(explanation.window_us[0]),
-        us(explanation.window_us[1])
+        "\nThe attacker starts at {:.2} of {:.2} ms measured; figures under attack are of {:.2} to {:.2} ms.\n",
+        explanation.attack_us / 1e3,
+        explanation.measured_us / 1e3,
+        explanation.window_us[0] / 1e3,
+        explanation.window_us[1] / 1e3
     );
     if !explanation.settled {
         text.push_str("The pair did not settle: its figures depend on how long it is measured.\n");
@@ -313,7 +313,7 @@ mod tests {
                    at      for  stage     what                                           host  behind
               0.50 us  6.25 us  metadata  waits for slots for queue-pair context misses  A     crowd
 
-            The attacker starts at 1000 us of 3000 us measured; figures under attack are of 1150 us to 3000 us.
+            The attacker starts at 1.00 of 3.00 ms measured; figures under attack are of 1.15 to 3.00 ms.
             Means of 900 followed messages alone and 180 under attack.
         "#]].assert_eq(&render(&example(), None));
     }

@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_parser = inputs::profile_names(), hide_possible_values = true)]
     profile: Option<String>,
     /// Policies to compare; all is every policy that the device can run
-    #[arg(long, value_delimiter = ',', default_value = "none,justitia", value_parser = inputs::policies_or_all())]
+    #[arg(long, value_name = "POLICY,...", value_delimiter = ',', default_value = "none,justitia", value_parser = inputs::policies_or_all())]
     policies: Vec<String>,
     /// Victims by name; * and ? are wildcards, commas separate [default: all but applications, app_*]
     #[arg(long, value_name = "GLOB")]
@@ -73,7 +73,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_enum, default_value_t = Rule::Share)]
     predicate: Rule,
     /// Runs of each cell, each with another seed [default: 3, or 1 with --quick and more than 3 policies]
-    #[arg(long, value_parser = crate::numbers::whole::<u32>(1..=1000))]
+    #[arg(long, value_name = "N", value_parser = crate::numbers::whole::<u32>(1..=1000))]
     seeds: Option<u32>,
     #[command(flatten)]
     target: TargetArguments,

@@ -45,7 +45,8 @@ pub(crate) struct Arguments {
     /// Settings of the fitted parameters that --cross-validate tries for each device
     #[arg(long, value_name = "N", default_value_t = 32, requires = "cross_validate", value_parser = clap::value_parser!(u16).range(2..=1000))]
     draws: u16,
-    /// With --cross-validate, which other claims take no part in the fit: those of the same runs, or those of the same configuration
+    /// With --cross-validate, which other claims take no part in the fit: runs (those that measure the same runs) or configuration (those
+    /// that share a configuration of an Ethernet NIC, or a scenario)
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Together::Runs, requires = "cross_validate")]
     leave_out: Together,
     /// Print JSON
@@ -73,9 +74,7 @@ pub(crate) struct Arguments {
 /// What `--leave-out` takes.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum Together {
-    /// Claims that measure the same runs
     Runs,
-    /// Claims that share a configuration of a network card, or a scenario
     Configuration,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     /// Scenario file (TOML) whose tenants say what they need (else that is derived); - reads it from stdin
     scenario: PathBuf,
     /// Policies to compare; all is every policy that the device can run
-    #[arg(long, value_delimiter = ',', default_value = "all", value_parser = inputs::policies_or_all())]
+    #[arg(long, value_name = "POLICY,...", value_delimiter = ',', default_value = "all", value_parser = inputs::policies_or_all())]
     policies: Vec<String>,
     /// Also advise policies that need hardware that is not on sale; so does naming one in --policies
     #[arg(long)]
@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_parser = inputs::profile_names(), hide_possible_values = true)]
     profile: Option<String>,
     /// Runs under each policy, each with another seed
-    #[arg(long, default_value_t = SEEDS, value_parser = crate::numbers::whole::<u32>(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = SEEDS, value_parser = crate::numbers::whole::<u32>(1..=1000))]
     seeds: u32,
     /// Print JSON
     #[arg(long)]

@@ -63,7 +63,7 @@ pub(crate) struct Arguments {
     #[arg(long, requires = "target", value_name = "TIME", value_parser = measured_time)]
     measure: Option<Duration>,
     /// Runs of each reproducer on each state
-    #[arg(long, default_value_t = 2, value_parser = crate::numbers::whole::<u64>(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = crate::numbers::whole::<u64>(1..=1000))]
     seeds: u64,
     /// Also write the result, with what it ran on, for --compare
     #[arg(long, conflicts_with_all = ["compare", "bisect", "canary"], value_name = "FILE")]

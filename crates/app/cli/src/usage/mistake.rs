@@ -164,7 +164,15 @@ fn likely_option(error: &clap::Error, command: &Command, object: &str) -> String
         .any(|one| one.get_long() == Some("report"));
     match has_report && matches!(object, "--out" | "--output" | "--output-dir" | "-o") {
         true => "--report".to_owned(),
-        false => text(error, ContextKind::SuggestedArg),
+        false => {
+            let likely = text(error, ContextKind::SuggestedArg);
+            // clap also suggests options that share letters alone, such as `--json` for `--sceonds`.
+            let edits = strsim::damerau_levenshtein(name(object), name(&likely));
+            match edits <= likely.len().div_ceil(3) {
+                true => likely,
+                false => String::new(),
+            }
+        }
     }
 }
 

@@ -343,6 +343,10 @@ fn audit_refuses_bad_selections() {
         &["none twice"],
     );
     refuses(
+        &["claims", "--sceonds", "3"],
+        &["isolane: --sceonds: isolane claims has no such option (`"],
+    );
+    refuses(
         &["audit", "--policies", "plaos", "--report", out],
         &["policy plaos", "did you mean palos?"],
     );

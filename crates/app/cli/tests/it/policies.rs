@@ -121,6 +121,18 @@ fn a_policy_that_the_device_lacks_is_refused_when_it_is_named() {
 }
 
 #[test]
+fn all_policies_are_for_commands_that_compare_every_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = scenario(directory.path(), CX5, "", "");
+    refuses(
+        &["sim", &file, "--policies", "all"],
+        &[
+            "isolane: policy all: only isolane audit and isolane recommend take it; must be one of none,",
+        ],
+    );
+}
+
+#[test]
 fn recommend_ranks_policies_and_says_what_each_cannot_protect_against() {
     let directory = tempfile::tempdir().unwrap();
     let file = scenario(

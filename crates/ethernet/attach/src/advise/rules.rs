@@ -64,7 +64,7 @@ fn one_queue(device: &Device, _: Option<Attachment>) -> Option<Finding> {
     };
     Some(Finding {
         costs: "all processors take turns at one lock, and every packet waits behind all others",
-        measured: "no figure: the study left single queues out because they do not reach 10 Gb/s (titan 3)",
+        measured: "no figure: the study left single queues out because they do not reach 10 Gb/s (titan, section 3)",
         command,
         ..finding("one-queue", weight, found)
     })

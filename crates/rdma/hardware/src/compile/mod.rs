@@ -29,7 +29,7 @@ pub enum CompileError {
     SeveralDevices { known: Vec<String> },
     /// The rate of the port is unknown.
     #[error(
-        "{device} reports no rate (its link may be down); bring it up, write rate = \"100Gb/s\", or plan for another host with --devices"
+        "{device} reports no rate (its link may be down); bring it up, write rate = \"100Gb/s\" into the policy, or plan for another host with --devices"
     )]
     NoRate { device: String },
     #[error("the guarantees sum to {}, and {device} has {}; lower them", rate_shown(*.sum_bps), rate_shown(*.rate_bps))]

@@ -50,13 +50,13 @@ fn kernel(root: &Root, live: &Live) -> Check {
         (false, false) => Check::fail(
             NAME,
             format!("Linux {release} has no RDMA core and no loadable modules in {modules}"),
-            "boot a kernel with CONFIG_INFINIBAND=m and CONFIG_RDMA_RXE=m; a distribution's own kernel has both; without it use isolane rdma emulate",
+            "boot a kernel with CONFIG_INFINIBAND=m and CONFIG_RDMA_RXE=m; a distribution's own kernel has both; without such a kernel use isolane rdma emulate",
         ),
     }
 }
 
 fn hardware(root: &Root) -> Check {
-    const NAME: &str = "RDMA adapter";
+    const NAME: &str = "RDMA NIC";
     const NETWORK_CLASS: u64 = 0x02;
     let functions = root.list("/sys/bus/pci/devices").into_iter();
     let adapters: Vec<(String, &str, &str)> = functions
@@ -73,8 +73,8 @@ fn hardware(root: &Root) -> Check {
     match &adapters[..] {
         [] => Check::warn(
             NAME,
-            "no network adapter on the PCI bus whose vendor makes RDMA adapters",
-            "use a software device (next step), or a machine with an adapter",
+            "no NIC on the PCI bus whose vendor makes RDMA NICs",
+            "use a software device (next step), or a machine with an RDMA NIC",
         ),
         adapters => {
             let seen: Vec<String> = adapters

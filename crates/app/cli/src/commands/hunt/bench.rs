@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_delimiter = ',', default_value = "factors,anneal,random", value_parser = contestant)]
     searchers: Vec<Contestant>,
     /// Hunts of each, with seeds from 1
-    #[arg(long, default_value_t = 20, value_parser = crate::numbers::whole::<u64>(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = crate::numbers::whole::<u64>(1..=1000))]
     seeds: u64,
     /// What each hunt may use: experiments, or modelled time like 10h [default: 10h, the paper's; 825 with --truth knockout and
     /// --planted]
@@ -68,7 +68,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "DIR", default_value = "out/bench-hunt")]
     report: PathBuf,
     /// Hunts at once [default: one per core]
-    #[arg(long, value_parser = crate::numbers::whole::<u32>(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = crate::numbers::whole::<u32>(1..=1024))]
     jobs: Option<u32>,
     /// Print the comparison as JSON
     #[arg(long)]

@@ -111,7 +111,7 @@ pub(crate) struct Arguments {
     #[arg(long)]
     json: bool,
     /// Experiments at once; the result is the same for any number [default: one per core]
-    #[arg(long, value_parser = crate::numbers::whole::<u32>(1..=1024))]
+    #[arg(long, value_name = "N", value_parser = crate::numbers::whole::<u32>(1..=1024))]
     jobs: Option<u32>,
     /// Who does the experiments: threads here, processes here, or a Ray cluster; the result is the same
     #[arg(long, value_enum, default_value_t = Executor::Local)]

@@ -25,16 +25,16 @@ pub(crate) struct Arguments {
     /// What to measure: latency (random accesses), bandwidth (streams on every core), or latency beside streams
     #[arg(value_parser = ["latency", "bandwidth", "together"], default_value = "latency")]
     what: String,
-    /// Memory that random accesses go to (4GiB)
+    /// Memory that random accesses go to [default: 4GiB]
     #[arg(long, value_name = "SIZE", value_parser = region)]
     region: Option<Bytes>,
-    /// Memory of each stream (128MiB)
+    /// Memory of each stream [default: 128MiB]
     #[arg(long, value_name = "SIZE", value_parser = region)]
     stream_region: Option<Bytes>,
     /// Part of the memory in the far tier, percent
     #[arg(long, value_name = "PERCENT", default_value_t = 0, value_parser = crate::numbers::whole::<u32>(0..=100))]
     far_percent: u32,
-    /// Streams; by default one on each core
+    /// Streams [default: one on each core]
     #[arg(long, value_name = "N", value_parser = crate::numbers::whole::<u32>(1..=1024))]
     cores: Option<u32>,
     /// For how long

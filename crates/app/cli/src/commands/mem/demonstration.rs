@@ -100,7 +100,7 @@ fn sentence(found: &Demonstration) -> String {
             100.0 * steered.bandwidth_bytes_per_s / found.beside.bandwidth_bytes_per_s
         ),
         (Some(steered), _) => format!(
-            "{streams} raised the median latency of random accesses by {rise:.0} %; Mercury did not keep {objective} ns: {} ns in the second half of its phase.",
+            "{streams} raised the median latency of random accesses by {rise:.0} %; Mercury did not meet the objective of {objective} ns: the median was {} ns in the second half of its phase.",
             number(steered.p50_ns)
         ),
         (None, _) => {
@@ -181,7 +181,11 @@ mod tests {
         found.verdict = Verdict::Missed;
         found.alone.ran_percent = 48.3;
         let shown = text(&found);
-        assert!(first(&shown).contains("Mercury did not keep 110.0 ns: 108.0 ns"));
+        assert!(
+            first(&shown).contains(
+                "Mercury did not meet the objective of 110.0 ns: the median was 108.0 ns"
+            )
+        );
         assert!(
             shown.contains("its processor for 48 % of a phase only"),
             "{shown}"

@@ -198,12 +198,12 @@ fn numbers(option: &str, text: &str) -> Result<Vec<f64>> {
 
 fn words(case: Case) -> &'static str {
     match case {
-        Case::HighUndelayed => "the first class never waits",
-        Case::HighFirst => "both wait, the first is done first",
-        Case::LowFirst => "both wait, the second is done first",
-        Case::LowUndelayed => "the second class never waits",
-        Case::HighAboveLine => "the first class alone exceeds the line",
-        Case::LowAboveLine => "the second class alone exceeds the line",
+        Case::HighUndelayed => "class 0 never waits",
+        Case::HighFirst => "both wait, class 0 is done first",
+        Case::LowFirst => "both wait, class 1 is done first",
+        Case::LowUndelayed => "class 1 never waits",
+        Case::HighAboveLine => "class 0 alone exceeds the line",
+        Case::LowAboveLine => "class 1 alone exceeds the line",
     }
 }
 

@@ -43,7 +43,7 @@ pub(crate) enum Arguments {
     Top(top::Arguments),
     /// List settings of a device that cost fairness or latency, and the commands that change them
     Advise(advise::Arguments),
-    /// Compare configurations of a host: throughput, processor time, ping latency, fairness over 1 ms and 1 s
+    /// Compare configurations of a host: throughput, processor time, ping latency and fairness
     Study(study::Arguments),
     /// Run one configuration with real traffic over a NIC in this process
     Soft(soft::Arguments),

@@ -18,8 +18,8 @@ Exit codes:
   0    every verdict is yes
   1    a verdict is no
   2    wrong usage
-  3    this machine cannot: not root, no iproute2, no veth or htb in the kernel, a requested client is missing,
-       or it was too busy with other work to judge";
+  3    this machine cannot: not root, no iproute2, no veth or htb in the kernel, a requested client
+       is missing, or other programs kept it too busy to judge";
 
 /// The lab's programs in Go and C++, beside this binary or on PATH, and the archive of the Java program, beside it.
 const GO_PROGRAM: &str = "isolane-rpc-lab";
@@ -50,7 +50,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "MBIT/S", default_value_t = 100)]
     #[arg(allow_negative_numbers = true)]
     line_mbit: u64,
-    /// How many calls of a hundred must keep the objective
+    /// Part of the calls that must meet the objective
     #[arg(long, value_name = "PERCENT", default_value_t = 99.0)]
     #[arg(allow_negative_numbers = true)]
     percentile: f64,

@@ -125,9 +125,8 @@ fn scenarios(arguments: &Arguments, text: &str, file: &str) -> Result<Vec<MemSce
             .filter(|name| !MEM_POLICIES.contains(name))
         {
             bail!(bad(format!(
-                "{} {name}: {file} describes tiered memory ([memory]), which has the policies {}{}",
+                "{} {name}: {file} describes tiered memory ([memory]), which has no such policy{}",
                 policy_option(arguments),
-                MEM_POLICIES.join(", "),
                 suggestion(name, MEM_POLICIES.iter().copied())
             )));
         }

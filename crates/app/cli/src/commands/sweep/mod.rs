@@ -46,8 +46,8 @@ pub(crate) struct Arguments {
     /// Measured time instead of the scenario's, like 5ms
     #[arg(long, value_parser = inputs::duration)]
     duration: Option<Duration>,
-    /// Runs at once (one per core)
-    #[arg(long, value_name = "W", value_parser = crate::numbers::whole::<u64>(1..=4_096))]
+    /// Runs at once [default: one per core]
+    #[arg(long, value_name = "N", value_parser = crate::numbers::whole::<u64>(1..=4_096))]
     jobs: Option<u64>,
     /// Run every n-th point only, from the i-th on, for other machines to run the rest
     #[arg(long, value_name = "I/N")]
