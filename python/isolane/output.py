@@ -11,4 +11,6 @@ def write(path: pathlib.Path, text: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise OSError(f"cannot write {path}: {error.strerror or error}") from error
+        file = next((folder for folder in path.parents if folder.is_file()), None)
+        reason = f"{file} is a file, and a directory is needed" if file else error.strerror or error
+        raise OSError(f"cannot write {path}: {reason}") from error

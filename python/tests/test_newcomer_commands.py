@@ -6,6 +6,7 @@ import pathlib
 
 import pytest
 
+from isolane import output
 from isolane.pipeline import cli as pipeline
 from isolane.planner import cli as planner
 
@@ -48,10 +49,12 @@ def test_mistakes_at_plan(words: list[str], said: str, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("main", "words", "said"),
     [
-        (planner.main, ["plan", QUERY, "--infr", TIERS], "isolane edge plan: --infr: no such option or one word too many; did you mean --infra?"),
-        (pipeline.main, ["run"], "isolane edge run: the following arguments are required: plan"),
-        (pipeline.main, ["run", "p.json", "--tiers", "foo"], "isolane edge run: --tiers: invalid choice: 'foo'"),
-        (pipeline.main, ["watch", "p.json", "--query", QUERY, "q.yaml"], "isolane edge watch: q.yaml: no such option or one word too many"),
+        (planner.main, ["plan", QUERY, "--infr", TIERS], "isolane: --infr: isolane edge plan has no such option; did you mean --infra?"),
+        (planner.main, ["plan", QUERY, *INFRA, "--polcy", "x"], "isolane: --polcy: isolane edge plan has no such option (`"),
+        (planner.main, ["plan", QUERY, *INFRA, "--seed", "x"], "isolane: --seed x: must be a whole number (`"),
+        (pipeline.main, ["run"], "isolane: isolane edge run needs PLAN (`"),
+        (pipeline.main, ["run", "p.json", "--tiers", "foo"], "isolane: --tiers foo: must be one of namespaces, local (`"),
+        (pipeline.main, ["watch", "p.json", "--query", QUERY, "q.yaml"], "isolane: q.yaml: one word too many (`isolane edge watch --help` says more)"),
     ],
 )
 def test_mistakes_of_words(main: object, words: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -88,6 +91,13 @@ def test_mistakes_at_pipeline(words: list[str], said: str, plan: str, capsys: py
     if "--cpu" in words and words[-1] == "-1":
         words = [*words[:-2], "--cpu=-1"]
     answered(pipeline.main, words, said, capsys, code)
+
+
+def test_a_file_in_place_of_a_folder_is_named(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("", encoding="utf-8")
+    with pytest.raises(OSError, match=f"cannot write {file}/plan.json: {file} is a file, and a directory is needed"):
+        output.write(file / "plan.json", "")
 
 
 def test_amounts_that_kubernetes_takes_are_taken(plan: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -46,7 +46,7 @@ def parser() -> argparse.ArgumentParser:
     top = Parser(prog="isolane edge", description="Runs what `isolane edge plan` decided.", epilog=ENDS, allow_abbrev=False)
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    run = commands.add_parser("run", help="run a plan on its workload; report the outcome of each item", epilog=ENDS, allow_abbrev=False)
+    run = _command(commands, "run", "run a plan on its workload; report the outcome of each item", ENDS)
     _plan(run)
     _running(run)
     run.add_argument("--items", type=int, default=150, help="items to send, of each source (150)")
@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--move", action="append", default=[], metavar="OPERATOR=TIER@S", help="move an operator S seconds after the start")
     run.add_argument("--records", type=pathlib.Path, metavar="FILE", help="also write the outcome of each item, one JSON line per item")
 
-    watch = commands.add_parser("watch", help="run a plan and adapt it to changed conditions", epilog=ENDS, allow_abbrev=False)
+    watch = _command(commands, "watch", "run a plan and adapt it to changed conditions", ENDS)
     _plan(watch)
     _running(watch)
     watch.add_argument("--query", type=pathlib.Path, required=True, help="the query that was planned (YAML)")
@@ -66,7 +66,7 @@ def parser() -> argparse.ArgumentParser:
     watch.add_argument("--source", metavar="ADDRESS", help=f"{live.ADDRESSES}; instead of the workload")
     watch.add_argument("--cut", action="append", default=[], metavar="LINK=FACTOR@S", help="slow a link FACTOR times after S seconds")
 
-    trial = commands.add_parser("lab", help="plan, run and disturb queries in network namespaces", epilog=ENDS, allow_abbrev=False)
+    trial = _command(commands, "lab", "plan, run and disturb queries in network namespaces", ENDS)
     trial.add_argument("queries", nargs="+", type=pathlib.Path, help="query files (YAML)")
     trial.add_argument("--infra", type=pathlib.Path, required=True, help="tiers and links (YAML)")
     trial.add_argument("--profile-data", type=pathlib.Path, metavar="DIR", help="folder of profiles (beside the queries)")
@@ -76,7 +76,7 @@ def parser() -> argparse.ArgumentParser:
     _allowing(trial)
     trial.add_argument("--json", action="store_true", help="results as JSON")
 
-    cluster = commands.add_parser("manifests", help="Kubernetes manifests of a plan; tiers are node labels", allow_abbrev=False)
+    cluster = _command(commands, "manifests", "Kubernetes manifests of a plan; tiers are node labels")
     _plan(cluster)
     cluster.add_argument("--image", required=True, help="image with Python, isolane and the operators")
     cluster.add_argument("--namespace", default="default", help="Kubernetes namespace (default)")
@@ -84,7 +84,7 @@ def parser() -> argparse.ArgumentParser:
     cluster.add_argument("--memory", default="1Gi", help="memory of an operator (1Gi)")
     cluster.add_argument("--camera", default="", metavar="NAME", help="also feed the operators from a camera, whose address is in a Secret")
 
-    serve = commands.add_parser("serve", help="run a plan on Ray Serve (extra `serve`)", allow_abbrev=False)
+    serve = _command(commands, "serve", "run a plan on Ray Serve (extra `serve`)")
     _plan(serve)
     serve.add_argument("--gpus", action="store_true", help="gpu operators reserve a part of one")
     serve.add_argument("--local-tiers", action="store_true", help="start a local Ray that has all tiers")
@@ -92,6 +92,10 @@ def parser() -> argparse.ArgumentParser:
     serve.add_argument("--port", type=int, default=8000, help="its port (8000)")
     serve.add_argument("--token-file", type=pathlib.Path, metavar="FILE", help="a file of mode 600 with the token that knob changes need; without it, knobs cannot be changed")
     return top
+
+
+def _command(commands: argparse._SubParsersAction[Parser], name: str, about: str, ends: str = "") -> Parser:
+    return commands.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.", epilog=ends, allow_abbrev=False)
 
 
 def _plan(command: argparse.ArgumentParser) -> None:
@@ -147,7 +151,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 async def _until_signal(work: Coroutine[Any, Any, int], signals: list[int]) -> int:
-    """Runs `work` until it is done or a signal stops it; the signal is then in `told`. In both cases it cleans up.
+    """Runs `work` until it is done or a signal stops it; the signal is then in `signals`. In both cases it cleans up.
 
     Further signals change nothing: `timeout` sends two, and one amid the removal would leave namespaces behind.
     """
