@@ -4,8 +4,9 @@
 //! claim may name an `[[audit]]`: a policy, and the columns of the table whose attackers take part. Audits that
 //! differ in their columns only are done together and their solo runs shared, however many claims need them.
 //!
-//! Units: none, cells are counted. Method: [`isolane_study_audit`] with its own windows and the share predicate for two
-//! tenants, half of the link each; every rate victim of the catalogue. Limits: one finding per pair, no counters.
+//! Units: none, cells are counted. Method: [`isolane_study_audit`] with its own windows, which last until a pair has settled,
+//! and the share predicate for two tenants, half of the link each; every rate victim of the catalogue. Limits: one finding
+//! per pair, no counters; a pair that has not settled by the cap counts neither as kept nor as broken.
 //! Source: husky 4.4 and 4.5.1.
 
 use crate::device::DeviceChanges;
@@ -248,8 +249,7 @@ fn plan_of(
         },
         warmup: plan::WARMUP,
         duration: plan::DURATION,
-        // Claims state their times.
-        cap: None,
+        cap: Some(plan::CAP),
         least_times: 1,
         topology: plan::TOPOLOGY,
         rerun: String::new(),
