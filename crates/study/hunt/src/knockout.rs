@@ -105,7 +105,7 @@ pub const MECHANISMS: [Mechanism; 14] = [
     Mechanism {
         name: "packet-contexts",
         remedy: "firmware in which packet processing is fully bidirectional",
-        removal: &[("microarchitecture", "hot_contexts", AMPLE)],
+        removal: &[("microarchitecture", "hot_requests", AMPLE)],
     },
     Mechanism {
         name: PACKET_MEMORY,

@@ -3,8 +3,8 @@
 //! Problem: workloads that run at line rate on one RDMA NIC stall another one. Units: picoseconds and bytes. Method:
 //! each mechanism is a finite resource with parameters in the section `microarchitecture` of a profile, and is off
 //! where the profile has no such section: then no state here is touched. Receives and kept requests are in
-//! `micro_receives`; this file has the paths to far memory, ordered reads, reserved packet memory and contexts in the
-//! packet processor. Limits: caches of receives and requests replace in order of arrival, so a working set that does
+//! `micro_receives`; this file has the paths to far memory, ordered reads, reserved packet memory and lists in the packet
+//! processor. Limits: caches of receives and requests replace in order of arrival, so a working set that does
 //! not fit misses always; reads go before writes on a shared path. Sources: collie 3.11 (root causes),
 //! `docs/internals/rnic-anomalies.md`.
 
@@ -59,9 +59,9 @@ pub struct Micro {
     pub translation_shift: u32,
     /// Fetching work requests needs the context.
     pub fetch_context: bool,
-    /// Contexts inside the packet processor.
-    pub hot_contexts: u64,
-    /// Bringing another one in, ps.
+    /// Requests of lists inside the packet processor.
+    pub hot_requests: u64,
+    /// Bringing another pair's list in, ps.
     pub swap: u64,
     /// Packet memory that connections reserve, bytes.
     pub staging: u64,
@@ -101,7 +101,7 @@ impl Micro {
             dependent_translation: profile.micro("translation_levels") >= 1.5,
             translation_shift: (count("translation_page_bytes") / PAGE).max(1).ilog2(),
             fetch_context: flag("fetch_context"),
-            hot_contexts: count("hot_contexts"),
+            hot_requests: count("hot_requests"),
             swap: ns("swap_ns"),
             staging: count("staging_bytes"),
             staging_element: count("staging_element_bytes"),
@@ -122,8 +122,8 @@ pub(crate) struct MicroNic {
     pub(super) peak: Kept,
     /// Packet memory that connections have reserved, bytes.
     pub(super) reserved: u64,
-    /// Packets that passed the packet processor.
-    packets: u64,
+    /// Requests of the lists whose packets passed the packet processor.
+    passed: u64,
     /// Paths to the other socket and to GPU memory: when each is free for reads, and for writes after them, ps.
     paths: [(u64, u64); 2],
     /// Slots in which receives and kept requests are read again.
@@ -137,7 +137,7 @@ impl MicroNic {
             kept: 0,
             peak: Kept::default(),
             reserved: 0,
-            packets: 0,
+            passed: 0,
             paths: [(0, 0); 2],
             slots: MissSlots::new(micro.miss_slots, micro.miss),
         }
@@ -177,7 +177,9 @@ pub(crate) struct MicroPair {
     pub(super) phase: u64,
     /// Requests below this, counted from the beginning of the first list, are no longer kept.
     pub(super) kept_from: u64,
-    /// The packet processors' count when its context was last inside: at its host, and at its peer.
+    /// Requests that are posted at once.
+    pub(super) posted_at_once: u64,
+    /// The packet processors' count when its list was last inside: at its host, and at its peer.
     at_hand: [u64; 2],
 }
 

@@ -294,20 +294,24 @@ fn ordered_writes_wait_where_a_read_changes_between_short_and_long_elements() {
 }
 
 #[test]
-fn contexts_that_are_not_at_hand_cost_packets_amid_messages() {
-    let traffic = |pairs: u32| {
-        let data = "verb = \"write\"\nsize = 65536\nregion = \"64KiB\"\nmtu = 1024\ndepth = 64\npost_list = 16";
-        text(H, pairs, true, data)
+fn lists_that_are_not_at_hand_cost_packets_amid_messages() {
+    let traffic = |pairs: u32, list: u32| {
+        let data = format!(
+            "verb = \"write\"\nsize = 65536\nregion = \"64KiB\"\nmtu = 1024\ndepth = 64\npost_list = {list}"
+        );
+        text(H, pairs, true, &data)
     };
-    let names = ["hot_contexts", "swap_ns"];
-    let (without, with) = without_and_with(&traffic(32), &names);
+    let names = ["hot_requests", "swap_ns"];
+    let (without, with) = without_and_with(&traffic(32, 16), &names);
     assert!(
         paused(&without) < 0.001 && paused(&with) > 0.01,
         "{}",
         paused(&with)
     );
-    let (_, few) = without_and_with(&traffic(4), &names);
-    assert!(paused(&few) < 0.001, "{}", paused(&few));
+    for (pairs, list) in [(4, 16), (32, 1)] {
+        let (_, few) = without_and_with(&traffic(pairs, list), &names);
+        assert!(paused(&few) < 0.001, "{pairs}, {list}: {}", paused(&few));
+    }
 }
 
 #[test]

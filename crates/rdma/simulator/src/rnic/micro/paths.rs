@@ -1,4 +1,4 @@
-//! Paths to far memory, ordered reads, reserved packet memory and contexts in the packet processor.
+//! Paths to far memory, ordered reads, reserved packet memory and lists in the packet processor.
 
 use super::MicroPair;
 use crate::rnic::access::Access;
@@ -69,6 +69,7 @@ impl<const RECORDS: bool> World<RECORDS> {
                 0
             },
             requests,
+            posted_at_once: u64::from(plan.post_list),
             phase,
             request,
             read: READ_AHEAD,
@@ -145,16 +146,17 @@ impl<const RECORDS: bool> World<RECORDS> {
         }
     }
 
-    /// A packet of `pair` passes the packet processor of `host`, amid a message or not; what bringing the context in costs
-    /// it, ps.
+    /// A packet of `pair` passes the packet processor of `host`, amid a message or not; what bringing its list of requests in
+    /// costs it, ps. A request that is posted alone needs no list.
     pub(crate) fn bring_in(&mut self, host: usize, pair: u32, (amid, sends): (bool, bool)) -> u64 {
         let micro = &self.device.micro;
         let nic = &mut self.nics[host];
-        nic.micro.packets += 1;
         let queue_pair = &mut self.pairs[pair as usize];
+        let list = queue_pair.micro.posted_at_once;
+        nic.micro.passed += list;
         let end = usize::from(usize::from(queue_pair.host) != host);
-        let before = std::mem::replace(&mut queue_pair.micro.at_hand[end], nic.micro.packets);
-        let cold = nic.micro.packets - before > micro.hot_contexts;
+        let before = std::mem::replace(&mut queue_pair.micro.at_hand[end], nic.micro.passed);
+        let cold = list > 1 && nic.micro.passed - before > micro.hot_requests;
         if !cold || !amid {
             return 0;
         }
