@@ -246,7 +246,8 @@ type kubelet struct {
 	info    *registerapi.PluginInfo
 }
 
-func (m *machine) start() *kubelet {
+// launch starts the driver and does not wait for it.
+func (m *machine) launch() *kubelet {
 	m.t.Helper()
 	k := &kubelet{t: m.t, said: &bytes.Buffer{}}
 	k.process = exec.Command(os.Args[0], "--offers", m.path("dra.yaml"), "--cdi-folder", m.path("cdi"),
@@ -258,6 +259,12 @@ func (m *machine) start() *kubelet {
 		m.t.Fatal(err)
 	}
 	m.t.Cleanup(k.kill)
+	return k
+}
+
+func (m *machine) start() *kubelet {
+	m.t.Helper()
+	k := m.launch()
 	ctx, cancel := context.WithTimeout(m.t.Context(), patience)
 	defer cancel()
 	registration := registerapi.NewRegistrationClient(dial(m.t, m.path("registry/isolane.dev-reg.sock")))
