@@ -3,6 +3,7 @@
 #[allow(dead_code, reason = "the other test files use the rest")]
 mod lab;
 
+use isolane_common_linux::skip::does_not_apply;
 use isolane_ethernet_attach::attach::{attach, undo_latest};
 use isolane_ethernet_attach::bond::{self, BondController};
 use isolane_ethernet_attach::control::Controller;
@@ -29,7 +30,7 @@ fn kernel_can(lab: &Lab, line: &str) -> bool {
     match run(&all) {
         Ok(_) => true,
         Err(reason) if reason.contains("nknown") => {
-            eprintln!("skipped: {reason}");
+            does_not_apply(reason);
             false
         }
         Err(reason) => panic!("{reason}"),

@@ -110,7 +110,9 @@ mod tests {
         let address = (page.as_ptr().addr() as u64 + 4095) & !4095;
         match move_pages(std::process::id(), &[address], None) {
             Ok(nodes) => assert!(nodes[0] >= 0, "{nodes:?}"),
-            Err(error) => println!("skipped: move_pages does not work here: {error}"),
+            Err(error) => isolane_common_linux::skip::skip(format_args!(
+                "move_pages does not work here: {error}"
+            )),
         }
     }
 

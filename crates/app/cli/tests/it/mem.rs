@@ -407,7 +407,10 @@ fn without_tiers_the_machine_is_what_is_missing() {
     let tiers =
         isolane_memory_service::tiers::Tiers::read(&isolane_memory_service::MemoryHost::machine());
     if tiers.len() > 1 {
-        println!("skip: this machine has {} memory tiers", tiers.len());
+        isolane_common_linux::skip::does_not_apply(format_args!(
+            "this machine has {} memory tiers",
+            tiers.len()
+        ));
         return;
     }
     let directory = tempfile::tempdir().expect("the fixture works");

@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn a_missing_subsystem_says_what_to_load() {
         match Socket::open(Family::Rdma) {
-            Ok(_) => eprintln!("skipped: this kernel has NETLINK_RDMA"),
+            Ok(_) => crate::skip::does_not_apply("this kernel has NETLINK_RDMA"),
             Err(error) => {
                 assert!(error.is_no_rdma(), "{error}");
                 assert!(error.to_string().contains("modprobe ib_core"), "{error}");

@@ -1,6 +1,6 @@
 //! Unmodified programs of Debian's package `rdmacm-utils`, which connect by rdma_cm.
 //!
-//! A program that is not installed is skipped with a line. The server runs on host 0, the client on host 1.
+//! Where a program is not installed, its test prints that; CI must have it. The server runs on host 0, the client on host 1.
 
 use crate::client::Place;
 use crate::programs::{self, DEADLINE, command, free_port, is_installed};

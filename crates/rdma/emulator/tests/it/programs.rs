@@ -1,9 +1,10 @@
 //! Unmodified programs of Debian's packages `ibverbs-utils`, `perftest` and `ucx-utils` on the emulated devices.
 //!
-//! A program that is not installed is skipped with a line. `ibv_*_pingpong -c` checks every byte that it receives; perftest ends
+//! Where a program is not installed, its test prints that; CI must have it. `ibv_*_pingpong -c` checks every byte that it receives; perftest ends
 //! with an error when a completion has one.
 
 use crate::client::Place;
+use isolane_common_linux::skip::{does_not_apply, skip};
 use isolane_rdma_emulator::{HOST_VARIABLE, SOCKET_VARIABLE};
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -17,7 +18,7 @@ pub(crate) fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
     if !found {
-        eprintln!("skipped: {program} is not installed");
+        skip(format_args!("{program} is not installed"));
     }
     found
 }
@@ -212,8 +213,14 @@ fn the_tests_of_rdma_core_pass() {
     let python = "/usr/bin/python3";
     let loads = Command::new(python).args(["-c", "import pyverbs"]).output();
     let loads = loads.is_ok_and(|output| output.status.success());
-    if !loads || !std::path::Path::new(tests).is_dir() {
-        eprintln!("skipped: pyverbs or the tests of rdma-core are not installed");
+    if !loads {
+        skip("pyverbs is not installed");
+        return;
+    }
+    if !std::path::Path::new(tests).is_dir() {
+        does_not_apply(
+            "this machine's packages are installed without their documents, which have the tests of rdma-core",
+        );
         return;
     }
     let place = Place::new();

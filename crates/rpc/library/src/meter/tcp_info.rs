@@ -79,7 +79,9 @@ mod tests {
         let (mut server, _) = listener.accept().unwrap();
         let count = |client: &TcpStream| tcp_info(client).and_then(|info| info.bytes_acked);
         let Some(before) = count(&client) else {
-            println!("skipped: this kernel's TCP_INFO has no count of acknowledged bytes");
+            isolane_common_linux::skip::does_not_apply(
+                "this kernel's TCP_INFO has no count of acknowledged bytes",
+            );
             return;
         };
         client.write_all(&[1; 1000]).unwrap();

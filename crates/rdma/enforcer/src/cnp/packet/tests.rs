@@ -68,7 +68,9 @@ fn dissect(frames: &[Frame], fields: &[&str]) -> Option<Vec<Vec<String>>> {
     let output = match command.output() {
         Ok(output) => output,
         Err(error) => {
-            eprintln!("skipped: tshark does not run here ({error})");
+            isolane_common_linux::skip::does_not_apply(format_args!(
+                "tshark does not run here ({error})"
+            ));
             return None;
         }
     };

@@ -396,7 +396,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let nosuid = statvfs(directory.path()).unwrap().f_flag;
         if nosuid.contains(StatVfsMountFlags::NOSUID) {
-            eprintln!("skipped: the temporary directory is mounted nosuid");
+            isolane_common_linux::skip::does_not_apply("the temporary directory is mounted nosuid");
             return;
         }
         let program = file(directory.path(), "p", &elf(2, MACHINE, GLIBC), 0o4755);
