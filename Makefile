@@ -67,6 +67,8 @@ ifeq ($(or $(PROGRAM),daemon),daemon)
 	@ISOLANE_KILLS=$(or $(KILLS),10000) $(CARGO) test --locked --package isolaned --test it -- --nocapture killed
 else ifeq ($(PROGRAM),pods)
 	@ISOLANE_KILLS=$(or $(KILLS),10000) $(CARGO) test --locked --package isolane --test it -- --nocapture a_killed_program_of_pods
+else ifeq ($(PROGRAM),dra)
+	@cd go/dra && ISOLANE_KILLS=$(or $(KILLS),10000) go test -count 1 -timeout 24h -v -run Kills .
 else ifeq ($(PROGRAM),envoy)
 	@cd go/envoy && ISOLANE_KILLS=$(or $(KILLS),10000) go test -count 1 -timeout 24h -v -run Kills ./cmd/isolane-envoy
 else
@@ -87,7 +89,7 @@ miri: need-cargo ## run tests of sessions, of the preload library and of the C i
 sanitize: need-cargo ## run the tests that docs/internals/fuzzing.md lists under SANITIZER=address or thread (nightly)
 	@.ci/memory $(or $(SANITIZER),address)
 
-vopr: need-cargo ## run the quota server, the daemon and the memory service by seed under random faults for HOURS=0.1; SEED=n runs one seed
+vopr: need-cargo ## run the quota server, daemon, memory service, guardian and peers by seed under random faults for HOURS=0.1; SEED=n runs one
 	@$(CARGO) run --locked --quiet --profile ci --package isolane-tools-models --bin vopr -- $(if $(SEED),--seed $(SEED),$(shell awk 'BEGIN { printf "%d", $(or $(HOURS),0.1) * 3600 }') $(shell date +%s))
 
 histories: need-cargo ## play COUNT=100 histories of quota servers over a real etcd under faults, from SEED=1 (needs etcd)

@@ -7,10 +7,10 @@
 //! as with the tenants' messages. Units: CLOCK_MONOTONIC, from just before the post to just after the completion was
 //! seen. Limits: the latency of a message that took longer than `spin` includes the time to wake this thread.
 
-use super::handshake::Endpoint;
+use super::exchange::{Exchange, Said, Way};
 use super::oracle::Oracle;
-use super::port::{Link, Port, REFERENCES_MAX, REPORTS_MAX, Work, work_of};
-use super::report::{decode, for_peer, total};
+use super::port::{Link, Port, REFERENCES_MAX, Work, work_of};
+use super::report::decode;
 use crate::attachment::{Grant, PeerId, Reads};
 use isolane_rdma_policy::RemoteState;
 use isolane_rdma_session::message::PortAddress;
@@ -18,7 +18,7 @@ use isolane_rdma_session::region::Service;
 use isolane_rdma_verbs_sys::safe::VerbsError;
 use isolane_rdma_verbs_sys::{IBV_WC_SUCCESS, ibv_wc};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
@@ -118,11 +118,8 @@ pub(super) fn start(
         bell: Arc::clone(&bell),
         events,
         loop_bell,
-        links: BTreeMap::new(),
+        links: Exchange::default(),
         turn: 0,
-        state: RemoteState::default(),
-        reads: Reads::default(),
-        heard: BTreeMap::new(),
         oracle: None,
         armed: false,
         spin_until: Instant::now(),
@@ -141,10 +138,22 @@ struct Connected {
     link: Box<Link>,
     /// Post time of each reference message in flight.
     posted: VecDeque<Instant>,
-    reports_under_way: usize,
-    /// The last report.
-    sent: Option<RemoteState>,
-    heard: Option<RemoteState>,
+}
+
+impl Way for Connected {
+    fn peer(&self) -> Option<(PeerId, Vec<PortAddress>)> {
+        let theirs = self.link.theirs.as_ref()?;
+        Some((theirs.peer(), theirs.addresses.clone()))
+    }
+
+    fn carries_reports(&self) -> bool {
+        self.link.reports
+    }
+
+    fn send(&mut self, report: &RemoteState) -> Result<(), String> {
+        let sent = self.link.send_report(report);
+        sent.map_err(|error| error.to_string())
+    }
 }
 
 struct Flow {
@@ -155,13 +164,9 @@ struct Flow {
     bell: Arc<Bell>,
     events: Sender<(usize, Event)>,
     loop_bell: Arc<Bell>,
-    links: BTreeMap<u64, Connected>,
+    links: Exchange<Connected>,
     /// Number of the link of the last reference message.
     turn: u64,
-    state: RemoteState,
-    reads: Reads,
-    /// The last report of each peer.
-    heard: BTreeMap<PeerId, (Vec<PortAddress>, RemoteState)>,
     oracle: Option<Oracle>,
     /// Whether the completion queue will signal.
     armed: bool,
@@ -175,8 +180,8 @@ impl Flow {
                 "{}: its reference flow has ended: {error}",
                 self.port.name()
             );
-            self.links.clear();
-            self.hear();
+            self.links.retain(|_| false);
+            self.pass_on();
             self.say(Event::Note(text));
         }
     }
@@ -191,15 +196,19 @@ impl Flow {
                     Err(TryRecvError::Disconnected) => return Ok(()),
                 }
             }
-            if self.completions()? {
+            let has_come = self.completions()?;
+            let now = Instant::now();
+            if !has_come {
+                self.measure(now);
+            }
+            self.pass_on();
+            if has_come {
                 continue;
             }
-            let now = Instant::now();
-            self.measure(now);
             let under_way = self
                 .links
-                .values()
-                .any(|connected| !connected.posted.is_empty());
+                .ways()
+                .any(|(_, connected)| !connected.posted.is_empty());
             if under_way && now < self.spin_until {
                 std::hint::spin_loop();
                 continue;
@@ -248,30 +257,14 @@ impl Flow {
         match command {
             Command::Reference => self.reference(Instant::now()),
             Command::Serve(service) => self.serve(service),
-            Command::Tell(state) => {
-                self.state = state;
-                self.send_reports();
-            }
-            Command::TellReads(reads) => {
-                self.reads = reads;
-                self.send_reports();
-            }
+            Command::Tell(state) => self.links.tell(state),
+            Command::TellReads(reads) => self.links.tell_reads(reads),
             Command::Add(link) => {
-                let connected = Connected {
-                    posted: VecDeque::new(),
-                    reports_under_way: 0,
-                    sent: None,
-                    heard: None,
-                    link,
-                };
-                self.links.insert(connected.link.number, connected);
-                self.send_reports();
+                let number = link.number;
+                let posted = VecDeque::new();
+                self.links.add(number, Connected { link, posted });
             }
-            Command::Remove(number) => {
-                if self.links.remove(&number).is_some() {
-                    self.hear();
-                }
-            }
+            Command::Remove(number) => self.links.remove(number),
             Command::Measure => self.oracle = Some(Oracle::new(Instant::now())),
         }
     }
@@ -288,8 +281,7 @@ impl Flow {
             service.traffic_class
         )));
         self.links
-            .retain(|_, connected| !connected.link.carries_reference);
-        self.hear();
+            .retain(|connected| !connected.link.carries_reference);
     }
 
     /// Sends a reference message to the next peer in turn, if a link has room.
@@ -297,24 +289,19 @@ impl Flow {
         let free = |connected: &Connected| {
             connected.link.carries_reference && connected.posted.len() < REFERENCES_MAX
         };
-        let mut after = self
-            .links
-            .range(self.turn + 1..)
-            .chain(self.links.range(..=self.turn));
-        let Some(number) = after
-            .find(|(_, connected)| free(connected))
-            .map(|(number, _)| *number)
-        else {
+        let ways = || self.links.ways().filter(|(_, connected)| free(connected));
+        let next = ways().find(|(number, _)| *number > self.turn);
+        let Some((number, _)) = next.or_else(|| ways().next()) else {
             return;
         };
         self.turn = number;
-        let connected = self.links.get_mut(&number).expect("just found");
+        let connected = self.links.way(number).expect("just found");
         match connected.link.send_reference() {
             Ok(()) => {
                 connected.posted.push_back(now);
                 self.spin_until = now + self.spin;
             }
-            Err(error) => self.failed(number, &error.to_string()),
+            Err(error) => self.links.lose(number, error.to_string()),
         }
     }
 
@@ -332,39 +319,8 @@ impl Flow {
     /// Whether a peer for reference messages exists.
     fn has_way(&self) -> bool {
         self.links
-            .values()
-            .any(|connected| connected.link.carries_reference)
-    }
-
-    fn send_reports(&mut self) {
-        let mut lost = Vec::new();
-        let weight = |heard: Option<&(_, RemoteState)>| {
-            heard.map_or(0, |(_, state)| state.reading_hungry_weight)
-        };
-        let each = self.heard.values().map(|heard| weight(Some(heard)));
-        let all = each.fold(0, u64::saturating_add);
-        for (number, connected) in &mut self.links {
-            let Some(theirs) = connected.link.theirs.as_ref().map(Endpoint::peer) else {
-                continue;
-            };
-            let reads = self.reads.by_peer.get(&theirs);
-            let reads = *reads.unwrap_or(&self.reads.unknown);
-            let report = for_peer(&self.state, reads, weight(self.heard.get(&theirs)), all);
-            let is_news = connected.link.reports && connected.sent != Some(report);
-            if !is_news || connected.reports_under_way >= REPORTS_MAX {
-                continue;
-            }
-            match connected.link.send_report(&report) {
-                Ok(()) => {
-                    connected.sent = Some(report);
-                    connected.reports_under_way += 1;
-                }
-                Err(error) => lost.push((*number, error.to_string())),
-            }
-        }
-        for (number, reason) in lost {
-            self.failed(number, &reason);
-        }
+            .ways()
+            .any(|(_, connected)| connected.link.carries_reference)
     }
 
     /// Handles completions. Returns whether there were any.
@@ -374,12 +330,12 @@ impl Flow {
         let now = Instant::now();
         for completion in &batch[..count] {
             let (number, work) = work_of(completion.wr_id);
-            let Some(connected) = self.links.get_mut(&number) else {
+            let Some(connected) = self.links.way(number) else {
                 continue;
             };
             if completion.status != IBV_WC_SUCCESS {
                 let reason = format!("a message failed with status {}", completion.status);
-                self.failed(number, &reason);
+                self.links.lose(number, reason);
                 continue;
             }
             match work {
@@ -390,19 +346,13 @@ impl Flow {
                         self.took(now, took);
                     }
                 }
-                Work::Sent => {
-                    connected.reports_under_way = connected.reports_under_way.saturating_sub(1);
-                    self.send_reports();
-                }
+                Work::Sent => self.links.arrived(number),
                 Work::Came(buffer) => {
                     let bytes = self.port.report(buffer, completion.byte_len as usize);
                     match (decode(&bytes), connected.link.receive(buffer)) {
-                        (Ok(state), Ok(())) => {
-                            connected.heard = Some(state);
-                            self.hear();
-                        }
-                        (Err(error), _) => self.failed(number, &error.to_string()),
-                        (_, Err(error)) => self.failed(number, &error.to_string()),
+                        (Ok(state), Ok(())) => self.links.came(number, state),
+                        (Err(error), _) => self.links.lose(number, error.to_string()),
+                        (_, Err(error)) => self.links.lose(number, error.to_string()),
                     }
                 }
             }
@@ -422,41 +372,21 @@ impl Flow {
         }
     }
 
-    /// Reports the sum of the peers' last states, and their grants, if they changed. A peer with several links counts
-    /// once.
-    fn hear(&mut self) {
-        let last = |connected: &Connected| {
-            let theirs = connected.link.theirs.as_ref()?;
-            let ports = theirs.addresses.clone();
-            Some((theirs.peer(), (ports, connected.heard?)))
-        };
-        let heard: BTreeMap<_, _> = self.links.values().filter_map(last).collect();
-        if heard == self.heard {
-            return;
+    /// Passes on what has changed. A lost link ends here.
+    fn pass_on(&mut self) {
+        while let Some(said) = self.links.said() {
+            self.say(match said {
+                Said::Heard(total, grants) => Event::Heard(total, grants),
+                Said::Lost(lost, reason) => {
+                    let theirs = lost.link.theirs.as_ref();
+                    let peer = theirs.map_or("?", |theirs| theirs.device.as_str());
+                    Event::Note(format!(
+                        "{}: lost its peer {peer}: {reason}",
+                        self.port.name()
+                    ))
+                }
+            });
         }
-        let grants = heard.iter().map(|(peer, (ports, state))| Grant {
-            peer: peer.clone(),
-            ports: ports.clone(),
-            rate: state.read_rate,
-        });
-        let total = total(heard.values().map(|(_, state)| state));
-        self.say(Event::Heard(total, grants.collect()));
-        self.heard = heard;
-        // What each peer is granted depends on the weights of all.
-        self.send_reports();
-    }
-
-    fn failed(&mut self, number: u64, reason: &str) {
-        let Some(connected) = self.links.remove(&number) else {
-            return;
-        };
-        let theirs = connected.link.theirs.as_ref();
-        let peer = theirs.map_or("?", |theirs| theirs.device.as_str());
-        self.say(Event::Note(format!(
-            "{}: lost its peer {peer}: {reason}",
-            self.port.name()
-        )));
-        self.hear();
     }
 
     fn say(&self, event: Event) {

@@ -7,11 +7,13 @@
 //! through [`Peers`] without waiting for a thread.
 //!
 //! * `port` - the device as the daemon itself uses it;
+//! * [`exchange`] - which report goes to whom, and their sum;
 //! * [`oracle`] - measures the idle latency, from which a target follows;
 //! * [`report`] - the daemons' reports.
 //!
 //! Limits: one reference flow per device, to its peers in turn; the policy's window covers all of them.
 
+pub mod exchange;
 mod failures;
 mod flow;
 pub mod handshake;

@@ -4,6 +4,7 @@
 //! may write and the daemon never reads; reports are SENDs. Receive buffers are in memory that peers cannot write
 //! directly. Limits: [`LINKS_MAX`] peers per device.
 
+use super::exchange::REPORTS_MAX;
 use super::handshake::{Endpoint, HandshakeError, PORTS_MAX};
 use super::report::{REPORT_BYTES, encode};
 use crate::attachment::REFERENCE_BYTES;
@@ -37,8 +38,6 @@ const TIMERS: Timers = Timers {
 const LANDING_BYTES: u64 = 64;
 /// Reference messages in flight to one peer: at a period of 1 ms, a network that stops for 32 ms.
 pub(super) const REFERENCES_MAX: usize = 32;
-/// Reports in flight to one peer; a further report replaces the last waiting one.
-pub(super) const REPORTS_MAX: usize = 4;
 /// Receives posted for one peer.
 const RECEIVES: usize = 8;
 const REPORT: u64 = REPORT_BYTES as u64;

@@ -27,10 +27,34 @@ pub const LISTENERS: PlaceLimits = PlaceLimits {
 /// How long an account may send no listener after one of its listeners was dropped.
 pub const PENALTY: Duration = Duration::from_secs(60);
 
+/// A seccomp listener.
+pub trait Trap {
+    /// The order among open files; `Equal` for two descriptors of one; `None` where the kernel does not say.
+    fn order(&self, other: &Self) -> Option<Ordering>;
+    /// Whether this received call waits for its answer.
+    fn is_waiting(&self, id: u64) -> bool;
+    /// Lets a call go on. A caller that has ended is not an error.
+    fn resume(&self, id: u64);
+}
+
+impl Trap for Listener {
+    fn order(&self, other: &Self) -> Option<Ordering> {
+        same::compare(self, other)
+    }
+
+    fn is_waiting(&self, id: u64) -> bool {
+        Listener::is_waiting(self, id)
+    }
+
+    fn resume(&self, id: u64) {
+        let _ = Listener::resume(self, id);
+    }
+}
+
 /// A listener with its sender's message.
 #[derive(Debug)]
-pub(super) struct Kept {
-    pub(super) listener: Listener,
+pub(super) struct Kept<L> {
+    pub(super) listener: L,
     /// The message for the enforcer, complete except for the slot.
     pub(super) message: Vec<u8>,
     pub(super) sent: bool,
@@ -39,8 +63,8 @@ pub(super) struct Kept {
 }
 
 /// Why a listener is rejected.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum NotKept {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotKept {
     /// The guardian already keeps this listener.
     Duplicate,
     /// A listener of this account was dropped less than [`PENALTY`] ago.
@@ -50,9 +74,9 @@ pub(super) enum NotKept {
 }
 
 /// The kept listeners by slot; see the module.
-#[derive(Debug, Default)]
-pub(super) struct Shelf {
-    slots: Vec<Option<Kept>>,
+#[derive(Debug)]
+pub(super) struct Shelf<L> {
+    slots: Vec<Option<Kept<L>>>,
     /// Slots in the kernel's order of open files.
     order: Vec<usize>,
     places: Places,
@@ -62,9 +86,21 @@ pub(super) struct Shelf {
     next: usize,
 }
 
-impl Shelf {
+impl<L> Default for Shelf<L> {
+    fn default() -> Self {
+        Self {
+            slots: Vec::new(),
+            order: Vec::new(),
+            places: Places::default(),
+            penalties: BTreeMap::new(),
+            next: 0,
+        }
+    }
+}
+
+impl<L: Trap> Shelf<L> {
     /// Keeps a listener and returns its slot.
-    pub(super) fn keep(&mut self, kept: Kept, now: Instant) -> Result<usize, NotKept> {
+    pub(super) fn keep(&mut self, kept: Kept<L>, now: Instant) -> Result<usize, NotKept> {
         self.penalties.retain(|_, until| *until > now);
         let place = match self.find(&kept.listener) {
             Ok(_) => return Err(NotKept::Duplicate),
@@ -93,13 +129,13 @@ impl Shelf {
     }
 
     /// The listener's index in the order, or where it belongs. Without kcmp every listener belongs at the end.
-    fn find(&self, listener: &Listener) -> Result<usize, usize> {
+    fn find(&self, listener: &L) -> Result<usize, usize> {
         let mut known = true;
         let found = self.order.binary_search_by(|&slot| {
             let other = self.slots[slot]
                 .as_ref()
                 .expect("only kept ones are ordered");
-            let order = same::compare(&other.listener, listener);
+            let order = other.listener.order(listener);
             known &= order.is_some();
             order.unwrap_or(Ordering::Less)
         });
@@ -110,7 +146,7 @@ impl Shelf {
     }
 
     /// Removes a listener that has no callers left.
-    pub(super) fn remove(&mut self, slot: usize) -> Option<Kept> {
+    pub(super) fn remove(&mut self, slot: usize) -> Option<Kept<L>> {
         let kept = self.slots.get_mut(slot)?.take()?;
         self.order.retain(|&other| other != slot);
         if let Some(account) = &kept.account {
@@ -126,17 +162,17 @@ impl Shelf {
         }
     }
 
-    pub(super) fn get(&self, slot: usize) -> Option<&Kept> {
+    pub(super) fn get(&self, slot: usize) -> Option<&Kept<L>> {
         self.slots.get(slot)?.as_ref()
     }
 
     /// All listeners with their slots.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Kept)> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Kept<L>)> {
         let each = self.slots.iter().enumerate();
         each.filter_map(|(slot, kept)| Some((slot, kept.as_ref()?)))
     }
 
-    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut Kept)> {
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = (usize, &mut Kept<L>)> {
         let each = self.slots.iter_mut().enumerate();
         each.filter_map(|(slot, kept)| Some((slot, kept.as_mut()?)))
     }

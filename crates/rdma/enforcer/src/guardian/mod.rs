@@ -7,6 +7,7 @@
 //! wait, as the last enforcer configured ([`OnDeath`]). The guardian ends when no tenant and no enforcer are left.
 //!
 //! * [`serve`] - the process;
+//! * [`custody`] - what it decides;
 //! * [`senders`] - unfinished messages;
 //! * [`kept`] - kept listeners;
 //! * [`connect`] - the enforcer's client.
@@ -15,6 +16,7 @@
 //! The guardian parses no message; it only detects the end of a JSON value.
 
 pub mod connect;
+pub mod custody;
 pub mod kept;
 pub mod senders;
 pub mod serve;

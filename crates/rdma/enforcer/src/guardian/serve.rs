@@ -4,12 +4,10 @@
 //! account has a bounded number of listeners ([`super::kept`]) and unfinished messages ([`super::senders`]). Before it
 //! listens, it raises its limit of open files to the largest need, or fails.
 
-use super::kept::{Kept, Shelf};
+use super::custody::{Custody, Origin, Seen, Successor, Told};
 use super::senders::{Heard, SENDERS, Sender, Senders};
 use super::table::{SLOTS, Table};
-use super::{
-    LISTENER, LISTENER_HEADER, OnDeath, POLICY, REFUSED, SHED, WELCOME, agent_path, guardian_path,
-};
+use super::{OnDeath, POLICY, REFUSED, SHED, WELCOME, agent_path, guardian_path};
 use crate::handoff;
 use crate::seccomp::interrupt::{Armed, Interrupter};
 use crate::seccomp::notify::{Listener, Received};
@@ -34,8 +32,6 @@ const ACCEPTED_PER_ROUND: usize = 16;
 const BACKLOG: i32 = 128;
 /// Interval at which deadlines and full sockets are checked.
 const TICK: Duration = Duration::from_millis(100);
-/// How long a guardian without tenants waits for its first enforcer.
-const ALONE_MAX: Duration = Duration::from_secs(10);
 /// How long a new guardian waits for an ending one.
 const ENDING_MAX: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(5);
@@ -46,14 +42,9 @@ struct Guardian {
     directory: PathBuf,
     agents: OwnedFd,
     enforcers: OwnedFd,
-    enforcer: Option<OwnedFd>,
-    on_death: OnDeath,
     senders: Senders,
-    kept: Shelf,
-    table: Table,
+    custody: Custody<Listener, OwnedFd>,
     interrupter: Interrupter,
-    alone_since: Option<Instant>,
-    had_enforcer: bool,
     /// Whether no descriptor was left for a sender; the next accept happens after a tick.
     is_short_of_files: bool,
     /// Released last, after the sockets are closed.
@@ -74,14 +65,9 @@ pub fn serve(directory: &Path) -> io::Result<()> {
         directory: directory.to_owned(),
         agents,
         enforcers,
-        enforcer: None,
-        on_death: OnDeath::Open,
         senders: Senders::default(),
-        kept: Shelf::default(),
-        table: Table::create()?,
+        custody: Custody::new(Table::create()?, Instant::now()),
         interrupter: Interrupter::of_this_thread()?,
-        alone_since: Some(Instant::now()),
-        had_enforcer: false,
         is_short_of_files: false,
         _lock: lock,
     };
@@ -129,11 +115,7 @@ fn listening(path: &Path, kind: SocketType, mode: u32) -> io::Result<OwnedFd> {
 
 impl Guardian {
     fn is_done(&self) -> bool {
-        self.alone_since.is_some_and(|since| {
-            since.elapsed() > ALONE_MAX || self.kept.was_used() || self.had_enforcer
-        }) && self.enforcer.is_none()
-            && self.senders.is_empty()
-            && self.kept.is_empty()
+        self.senders.is_empty() && self.custody.is_done(Instant::now())
     }
 
     fn round(&mut self) -> io::Result<()> {
@@ -141,19 +123,19 @@ impl Guardian {
             true => PollFlags::IN,
             false => PollFlags::empty(),
         };
-        let answers = flags(self.enforcer.is_none() && self.on_death == OnDeath::Open);
+        let answers = flags(self.custody.resumes());
         let mut polled = vec![
             PollFd::new(&self.agents, flags(!self.is_short_of_files)),
             PollFd::new(&self.enforcers, PollFlags::IN),
         ];
-        let enforcer = self.enforcer.iter();
+        let enforcer = self.custody.enforcer().into_iter();
         polled.extend(enforcer.map(|socket| PollFd::new(socket, PollFlags::IN)));
         let sockets = self.senders.sockets();
         polled.extend(sockets.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)));
         let senders = polled.len();
-        let listeners = self.kept.iter();
-        polled.extend(listeners.map(|(_, kept)| PollFd::new(&kept.listener, answers)));
-        let slots: Vec<usize> = self.kept.iter().map(|(slot, _)| slot).collect();
+        let listeners = self.custody.listeners();
+        polled.extend(listeners.map(|(_, listener)| PollFd::new(listener, answers)));
+        let slots: Vec<usize> = self.custody.listeners().map(|(slot, _)| slot).collect();
         let tick = Timespec::try_from(TICK).expect("a tenth of a second");
         match poll(&mut polled, Some(&tick)) {
             Ok(_) | Err(Errno::INTR) => {}
@@ -164,8 +146,9 @@ impl Guardian {
         let is_seen = |at: usize| !seen[at].is_empty();
         self.is_short_of_files = false;
         self.listeners_ready(&slots, &seen[senders..]);
-        let first_sender = 2 + usize::from(self.enforcer.is_some());
-        if self.enforcer.is_some() && is_seen(2) {
+        let has_enforcer = self.custody.enforcer().is_some();
+        let first_sender = 2 + usize::from(has_enforcer);
+        if has_enforcer && is_seen(2) {
             self.hear_enforcer();
         }
         let ready: Vec<bool> = (first_sender..senders).map(is_seen).collect();
@@ -178,21 +161,19 @@ impl Guardian {
         if is_seen(1) {
             self.accept_enforcer();
         }
-        self.pass_on();
+        self.custody.pass_on();
         Ok(())
     }
 
-    /// Resumes calls, removes listeners without callers, and drops those whose calls another process takes.
     fn listeners_ready(&mut self, slots: &[usize], flags: &[PollFlags]) {
         if flags.iter().all(|flags| flags.is_empty()) {
             return;
         }
         let bounded = self.interrupter.arm();
         for (&slot, &flags) in slots.iter().zip(flags) {
-            match listener_ready(&self.kept, slot, flags, &bounded) {
-                Ready::Stays => {}
-                Ready::Ended => drop(self.kept.remove(slot)),
-                Ready::Taken => self.kept.shed(slot, Instant::now()),
+            let listener = self.custody.listener(slot);
+            if let Some(seen) = listener.and_then(|listener| look(listener, flags, &bounded)) {
+                self.custody.seen(slot, seen, Instant::now());
             }
         }
     }
@@ -226,22 +207,14 @@ impl Guardian {
             .drain(..)
             .find_map(|fd| Listener::adopt(fd).ok());
         let Some(listener) = adopted else { return };
-        let mut message = vec![LISTENER];
-        // The slot is filled in later.
-        message.extend([0; 4]);
-        message.extend(sender.peer.process().to_le_bytes());
-        message.extend(sender.peer.user().to_le_bytes());
-        message.push(u8::from(sender.has_authority));
-        debug_assert_eq!(message.len(), LISTENER_HEADER);
-        message.extend(&sender.bytes);
-        let kept = Kept {
-            listener,
-            message,
-            sent: false,
-            account: (!sender.has_authority).then_some(sender.account),
+        let from = Origin {
+            process: sender.peer.process(),
+            user: sender.peer.user(),
+            has_authority: sender.has_authority,
+            account: sender.account,
+            bytes: &sender.bytes,
         };
-        if let Ok(slot) = self.kept.keep(kept, Instant::now()) {
-            self.table.clear(slot);
+        if self.custody.keep(listener, from, Instant::now()).is_ok() {
             // Runtimes do not wait for the confirmation.
             let _ = handoff::send(&sender.socket, b"k", &[]);
         }
@@ -260,92 +233,52 @@ impl Guardian {
             let _ = handoff::send(&socket, &refusal, &[]);
             return;
         }
-        if self.enforcer.is_some() {
+        if self.custody.enforcer().is_some() {
             return;
         }
-        if handoff::send(&socket, &[WELCOME], &[&self.table]).is_ok() {
-            self.enforcer = Some(socket);
-            self.alone_since = None;
-            self.kept.iter_mut().for_each(|(_, kept)| kept.sent = false);
+        if handoff::send(&socket, &[WELCOME], &[self.custody.table()]).is_ok() {
+            self.custody.connected(socket);
         }
     }
 
     fn hear_enforcer(&mut self) {
-        let Some(socket) = &self.enforcer else { return };
+        let Some(socket) = self.custody.enforcer() else {
+            return;
+        };
         let mut buffer = [0; 16];
-        match handoff::receive(socket, &mut buffer) {
-            Ok((2, _)) if buffer[0] == POLICY => {
-                self.on_death = match buffer[1] {
-                    0 => OnDeath::Open,
-                    _ => OnDeath::Closed,
-                };
-            }
+        let told = match handoff::receive(socket, &mut buffer) {
+            Ok((2, _)) if buffer[0] == POLICY => Told::OnDeath(match buffer[1] {
+                0 => OnDeath::Open,
+                _ => OnDeath::Closed,
+            }),
             Ok((5, _)) if buffer[0] == SHED => {
                 let slot = u32::from_le_bytes(buffer[1..5].try_into().expect("four bytes"));
-                self.kept.shed(slot as usize, Instant::now());
+                Told::Shed(slot as usize)
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Ok((0, _)) | Err(_) => self.enforcer_gone(),
-            Ok(_) => {}
-        }
-    }
-
-    /// Handles the end of the enforcer: its taken calls go on or wait for the next enforcer.
-    fn enforcer_gone(&mut self) {
-        self.enforcer = None;
-        self.alone_since = Some(Instant::now());
-        self.had_enforcer = true;
-        if self.on_death == OnDeath::Closed {
-            return;
-        }
-        for (slot, kept) in self.kept.iter() {
-            let taken = self.table.perhaps_taken(slot);
-            for id in taken.filter(|&id| kept.listener.is_waiting(id)) {
-                let _ = kept.listener.resume(id);
-            }
-            self.table.set(slot, None, None);
-        }
-    }
-
-    /// Sends pending listeners to the enforcer until its socket is full.
-    fn pass_on(&mut self) {
-        let Some(socket) = &self.enforcer else { return };
-        for (slot, kept) in self.kept.iter_mut().filter(|(_, kept)| !kept.sent) {
-            kept.message[1..5].copy_from_slice(&(slot as u32).to_le_bytes());
-            match handoff::send(socket, &kept.message, &[&kept.listener]) {
-                Ok(()) => kept.sent = true,
-                Err(_) => return,
-            }
-        }
-    }
-}
-
-/// State of a readable listener.
-enum Ready {
-    Stays,
-    /// The listener has no callers left.
-    Ended,
-    /// Another process takes its calls.
-    Taken,
-}
-
-fn listener_ready(kept: &Shelf, slot: usize, flags: PollFlags, bounded: &Armed<'_>) -> Ready {
-    let Some(kept) = kept.get(slot) else {
-        return Ready::Stays;
-    };
-    if !flags.contains(PollFlags::IN) {
-        return match flags.intersects(PollFlags::HUP | PollFlags::ERR) {
-            true => Ready::Ended,
-            false => Ready::Stays,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+            Ok((0, _)) | Err(_) => Told::Gone,
+            Ok(_) => return,
         };
+        self.custody.told(told, Instant::now());
     }
-    match kept.listener.receive(bounded) {
-        Ok(Received::Call(call)) => {
-            let _ = kept.listener.resume(call.id);
-            Ready::Stays
-        }
-        Ok(Received::Taken) => Ready::Taken,
-        Ok(Received::Gone) | Err(_) => Ready::Stays,
+}
+
+impl Successor<Listener> for OwnedFd {
+    fn hand(&self, message: &[u8], listener: &Listener) -> bool {
+        handoff::send(self, message, &[listener]).is_ok()
+    }
+}
+
+/// What a listener with these flags has.
+fn look(listener: &Listener, flags: PollFlags, bounded: &Armed<'_>) -> Option<Seen> {
+    if !flags.contains(PollFlags::IN) {
+        let is_ended = flags.intersects(PollFlags::HUP | PollFlags::ERR);
+        return is_ended.then_some(Seen::Ended);
+    }
+    match listener.receive(bounded) {
+        Ok(Received::Call(call)) => Some(Seen::Call(call.id)),
+        Ok(Received::Taken) => Some(Seen::Taken),
+        Ok(Received::Gone) | Err(_) => None,
     }
 }
 

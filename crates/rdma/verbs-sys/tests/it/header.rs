@@ -2,7 +2,6 @@
 //! prints what the installed header says, and all of it must be equal. Without a compiler or the header the test prints
 //! this and passes.
 
-use isolane_common_linux::skip::skip;
 use isolane_rdma_verbs_sys::{constants, structures};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -74,9 +73,7 @@ fn unnamed_union_size(structure: &str, field: &str) -> Option<String> {
 #[test]
 fn layouts_and_constants_are_those_of_the_installed_header() {
     if !Path::new(HEADER).exists() {
-        skip(format_args!(
-            "{HEADER} is not there (package libibverbs-dev)"
-        ));
+        println!("skipped: {HEADER} is not there (package libibverbs-dev)");
         return;
     }
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -92,7 +89,7 @@ fn layouts_and_constants_are_those_of_the_installed_header() {
     let compiled = match compiled {
         Ok(compiled) => compiled,
         Err(error) => {
-            skip(format_args!("no C compiler `{compiler}`: {error}"));
+            println!("skipped: no C compiler `{compiler}`: {error}");
             return;
         }
     };

@@ -3,7 +3,7 @@
 //! Usage: `vopr SECONDS [FIRST-SEED]`, or `vopr --seed SEED` for one run.
 #![forbid(unsafe_code)]
 
-use isolane_tools_models::{daemon, memory, vopr};
+use isolane_tools_models::{daemon, guardian, memory, peers, vopr};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -46,6 +46,8 @@ struct Sums {
     quota: vopr::Report,
     node: daemon::Report,
     memory: memory::Report,
+    guardian: guardian::Report,
+    peers: peers::Report,
 }
 
 impl Sums {
@@ -58,6 +60,11 @@ impl Sums {
         let memory = memory::run(seed, memory::Defect::None);
         self.memory
             .add(&memory.map_err(|broken| broken.to_string())?);
+        let guardian = guardian::run(seed, guardian::Defect::None);
+        self.guardian
+            .add(&guardian.map_err(|broken| broken.to_string())?);
+        let peers = peers::run(seed, peers::Defect::None);
+        self.peers.add(&peers.map_err(|broken| broken.to_string())?);
         Ok(())
     }
 
@@ -66,6 +73,8 @@ impl Sums {
             quota,
             node,
             memory,
+            guardian,
+            peers,
         } = self;
         println!(
             "quota server: {seeds} seeds, {} events, {} kills, {} crashes of the machine, {} answers with leases; every invariant held",
@@ -84,6 +93,19 @@ impl Sums {
         println!(
             "memory service: {seeds} seeds, {} events, {} admissions, {} kills, {} readings of limits; every invariant held",
             memory.events, memory.admitted, memory.kills, memory.limited
+        );
+        println!(
+            "guardian: {seeds} seeds, {} steps, {} listeners, {} rejected, {} calls, {} kills of enforcers with {} calls; every invariant held",
+            guardian.steps,
+            guardian.kept,
+            guardian.rejected,
+            guardian.calls,
+            guardian.kills,
+            guardian.orphans
+        );
+        println!(
+            "peers: {seeds} seeds, {} events, {} links, {} of them broke, {} kills, {} reports; every invariant held",
+            peers.events, peers.links, peers.breaks, peers.kills, peers.reports
         );
     }
 }

@@ -4,11 +4,13 @@
 //! which the checker must find: a model without that proves nothing.
 
 mod daemon;
+mod guardian;
 mod handover;
 mod histories;
 mod journal;
 mod lease;
 mod memory;
+mod peers;
 mod quota;
 mod vopr;
 mod words;
