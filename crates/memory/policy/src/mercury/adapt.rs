@@ -7,7 +7,7 @@
 //! memory of less important applications.
 //!
 //! Ours, against oscillation: there is a band in which nothing happens. The policy acts on no reading that is older
-//! than the application's last change, and on none while pages still move. The size of a change follows from the
+//! than the application's last change, and on none while pages approach the limit. The size of a change follows from the
 //! estimate of its effect, and halves when the direction turns. An application that shrank too far waits twice as long
 //! before it tries again, up to five minutes.
 //!
@@ -81,14 +81,9 @@ impl<'a> Round<'a> {
         let noticed = self.options.memory_step.get() / MOVEMENT_PARTS;
         for app in &mut self.book.apps {
             let seen = view(self.seen, app.spec.id);
-            let held = seen.map_or(Bytes::ZERO, |seen| seen.held[0]);
-            let moved = held.get().abs_diff(app.control.held_before.get());
-            app.control.still = if moved > noticed {
-                0
-            } else {
-                app.control.still + 1
-            };
-            app.control.held_before = held;
+            let held = seen.map_or(0, |seen| seen.held[0].get());
+            let target = app.limits.tiers[0].map_or(held, Bytes::get);
+            app.control.approach(held, target, noticed);
             let strain = strain(app, seen).filter(|_| {
                 let age = seen.and_then(|seen| age(&app.spec.objective, seen));
                 after(self.now, age, app.control.changed)
@@ -176,7 +171,7 @@ impl<'a> Round<'a> {
         u64::try_from(self.free.max(0)).unwrap_or(u64::MAX)
     }
 
-    /// Whether the last change has had its effect: pages are within the limit, or have stopped moving.
+    /// Whether the last change has had its effect: pages are within the limit, or come no nearer to it.
     pub(super) fn settled(&self, index: usize) -> bool {
         let app = &self.book.apps[index];
         let since = self.step - app.control.changed_step;
@@ -595,5 +590,5 @@ const CPU_SHRINK_MIN: f64 = 0.8;
 pub(super) const TRAFFIC_PARTS: u64 = 50;
 /// Less than this part of a step of memory is no movement: 20 MB/s where a step is 0.5 GB.
 const MOVEMENT_PARTS: u64 = 128;
-/// Pages that have not moved for so many steps will not.
+/// Pages that have come no nearer to a limit for so many steps will not.
 const STALLED: u64 = 5;

@@ -6,7 +6,7 @@
 use super::{
     Action, AppId, AppSpec, AppView, CPU_ONE, Limits, Objective, Observation, Reading, Reason,
 };
-use isolane_common_quantities::units::{Bytes, Instant};
+use isolane_common_quantities::units::Instant;
 
 /// Waiting that doubles with each failure, in steps.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,9 +47,10 @@ pub(super) struct Control {
     /// When its limits changed last.
     pub(super) changed: Option<Instant>,
     pub(super) changed_step: u64,
-    /// Near bytes it held at the last step, to see whether pages still move.
-    pub(super) held_before: Bytes,
-    /// Steps in a row in which no pages moved.
+    /// Near bytes that its limit permits, and the least distance to them since this limit.
+    pub(super) target: u64,
+    pub(super) nearest: u64,
+    /// Steps in a row in which its near memory came no nearer to the limit.
     pub(super) still: u64,
     /// Steps in a row with too little, and with too much.
     pub(super) short: u32,
@@ -77,7 +78,8 @@ impl Control {
         Self {
             changed: None,
             changed_step: 0,
-            held_before: Bytes::ZERO,
+            target: 0,
+            nearest: 0,
             still: 0,
             short: 0,
             surplus: 0,
@@ -90,6 +92,22 @@ impl Control {
             regrow: Backoff::default(),
             relief: Backoff::default(),
             relief_useless: false,
+        }
+    }
+
+    /// Notes the near bytes that it holds and those that its limit permits. Pages that move to and fro are no approach: the
+    /// kernel may promote what the service demotes, for ever. Less than `noticed` bytes are no approach either.
+    pub(super) fn approach(&mut self, held: u64, target: u64, noticed: u64) {
+        let distance = held.abs_diff(target);
+        if self.target != target {
+            self.target = target;
+            self.nearest = distance;
+        }
+        if distance.saturating_add(noticed) < self.nearest {
+            self.nearest = distance;
+            self.still = 0;
+        } else {
+            self.still += 1;
         }
     }
 
