@@ -66,7 +66,7 @@ def find_card() -> str:
                     limit.write_text(str(RING_BYTES_MAX))
                 return device.name
         time.sleep(0.1)
-    raise SystemExit("this machine has no virtio network card, or its kernel no driver")
+    raise SystemExit("this machine has no virtio NIC, or its kernel no driver")
 
 
 def set_discipline(device: str, kind: str) -> None:

@@ -154,16 +154,19 @@ pub struct Fairness {
     pub jain: Option<f64>,
 }
 
+/// Least number of packets for a mean cost: one interrupt of 10 us during a run then adds at most 100 ns to the mean.
+pub const COST_PACKETS_MIN: u64 = 100;
+
 /// Cost of the programs during the measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, schemars::JsonSchema)]
 pub struct Cost {
     /// Packets of this device.
     pub packets: u64,
-    /// Egress program, nanoseconds per packet.
+    /// Egress program, nanoseconds per packet; `None` for fewer than [`COST_PACKETS_MIN`] packets.
     pub egress_ns: Option<f64>,
-    /// Completion program, nanoseconds per packet that the machine freed.
+    /// Completion program, nanoseconds per packet that the machine freed; `None` for as few.
     pub completion_ns: Option<f64>,
-    /// Both, nanoseconds per packet of this device.
+    /// Both, nanoseconds per packet of this device; `None` for as few.
     pub packet_ns: Option<f64>,
 }
 
@@ -307,7 +310,7 @@ fn cost_of(before: &RunTime, after: &RunTime) -> Cost {
     let frees = freed(after).saturating_sub(freed(before));
     let egress = time(before.egress.time_ns, after.egress.time_ns);
     let completed = time(freeing(before), freeing(after));
-    let for_each = |time: f64, count: u64| (count > 0).then(|| time / count as f64);
+    let for_each = |time: f64, count: u64| (count >= COST_PACKETS_MIN).then(|| time / count as f64);
     Cost {
         packets,
         egress_ns: for_each(egress, packets),
@@ -433,14 +436,21 @@ mod tests {
     }
 
     #[test]
-    fn a_cost_without_packets_is_none() {
+    fn a_cost_of_too_few_packets_is_none() {
         let none = RunTime::default();
         let cost = cost_of(&none, &none);
         assert_eq!((cost.packets, cost.packet_ns), (0, None));
         let mut after = none;
-        (after.egress.runs, after.egress.time_ns) = (10, 500);
-        (after.completed.runs, after.completed.time_ns) = (15, 250);
-        (after.dropped.runs, after.dropped.time_ns) = (5, 150);
+        (after.egress.runs, after.egress.time_ns) = (99, 4_950);
+        (after.completed.runs, after.completed.time_ns) = (99, 1_000);
+        let few = cost_of(&none, &after);
+        assert_eq!(
+            (few.packets, few.egress_ns, few.completion_ns, few.packet_ns),
+            (99, None, None, None)
+        );
+        (after.egress.runs, after.egress.time_ns) = (100, 5_000);
+        (after.completed.runs, after.completed.time_ns) = (150, 2_500);
+        (after.dropped.runs, after.dropped.time_ns) = (50, 1_500);
         let cost = cost_of(&none, &after);
         assert_eq!(
             (cost.egress_ns, cost.completion_ns),

@@ -102,7 +102,9 @@ impl Nic {
             .name("soft-nic".to_owned())
             .spawn(body)
             .map_err(|error| {
-                SoftNicError::Machine(format!("starting the card's thread: {error}"))
+                SoftNicError::Machine(format!(
+                    "starting the thread of the NIC in user space: {error}"
+                ))
             })?;
         Ok(Self {
             commands,
@@ -142,7 +144,7 @@ impl Nic {
         let thread = self.thread.take();
         match thread.map(JoinHandle::join) {
             Some(Ok(Err(error))) => error,
-            _ => SoftNicError::Machine("the card's thread has ended".to_owned()),
+            _ => SoftNicError::Machine("the thread of the NIC in user space has ended".to_owned()),
         }
     }
 }
@@ -328,7 +330,7 @@ fn bind(processor: usize) -> Result<(), SoftNicError> {
     sched_setaffinity(None, &set).map_err(|error| match error {
         rustix::io::Errno::INVAL => none(),
         _ => SoftNicError::Machine(format!(
-            "binding the card's thread to processor {processor}: {error}"
+            "binding the thread of the NIC in user space to processor {processor}: {error}"
         )),
     })
 }

@@ -47,7 +47,7 @@ impl Plan {
         let queues = study.card.queues;
         if !(1..=QUEUES_MAX).contains(&queues) {
             return Err(SoftNicError::Input(format!(
-                "the card has {queues} queues; 1 to {QUEUES_MAX} are possible"
+                "the NIC has {queues} queues; 1 to {QUEUES_MAX} are possible"
             )));
         }
         let config = &study.config;
@@ -101,7 +101,7 @@ fn not_done(config: &NicConfig, programs: bool) -> Vec<String> {
     let mut say = |text: &str| words.push(text.to_owned());
     if config.qdisc != Qdisc::Fifo {
         say(
-            "software queues: TUN takes frames at once, so none forms above the card and no discipline acts",
+            "software queues: TUN takes frames at once, so none forms above the NIC and no discipline acts",
         );
     }
     if config.byte_limit == ByteLimit::Dynamic {
@@ -117,7 +117,7 @@ fn not_done(config: &NicConfig, programs: bool) -> Vec<String> {
     }
     if config.interrupts_per_s.is_some() {
         say(
-            "transmit interrupts: TUN frees a frame when the card takes it, so there is nothing to moderate",
+            "transmit interrupts: TUN frees a frame when the NIC takes it, so there is nothing to moderate",
         );
     }
     words
@@ -197,10 +197,10 @@ mod tests {
     fn what_is_not_done_is_said() {
         expect![[r#"
             [
-                "software queues: TUN takes frames at once, so none forms above the card and no discipline acts",
+                "software queues: TUN takes frames at once, so none forms above the NIC and no discipline acts",
                 "byte limit: without BPF, kept as a number of largest segments a queue",
                 "TCP Small Queues: TUN takes frames out of the socket's account, so without BPF nothing limits a flow",
-                "transmit interrupts: TUN frees a frame when the card takes it, so there is nothing to moderate",
+                "transmit interrupts: TUN frees a frame when the NIC takes it, so there is nothing to moderate",
             ]
         "#]].assert_debug_eq(&plan("XPS").not_done);
         let study = NicStudy::of_paper(*named("C1").expect("C1"), 3, 1);
@@ -221,7 +221,7 @@ mod tests {
         let error = Plan::of(&study, "cubic", true).expect_err("too many");
         assert_eq!(
             error.to_string(),
-            "the card has 65 queues; 1 to 64 are possible"
+            "the NIC has 65 queues; 1 to 64 are possible"
         );
     }
 }

@@ -1,6 +1,6 @@
 //! Tables of studies on a terminal, shaped like the paper's (titan, tables 3 and 5): one for each number of flows.
 
-use crate::text::{Table, fitted};
+use crate::text::{Table, counted, fitted};
 use isolane_common_quantities::stats::fairness::{WeightedBytes, jain_index};
 use isolane_common_quantities::stats::summary::median;
 use isolane_common_quantities::units::Bytes;
@@ -91,17 +91,27 @@ fn hosts(cells: &[&Cell]) -> String {
 }
 
 /// Summaries of paired runs, and the runs they are of.
-pub(crate) struct Paired<'a>(pub(crate) &'a [PairedSummary], pub(crate) &'a [NicResult]);
+pub(crate) struct Paired<'a> {
+    pub(crate) summaries: &'a [PairedSummary],
+    pub(crate) runs: &'a [NicResult],
+    /// Requested for each number of flows.
+    pub(crate) rounds: u64,
+}
+
+/// How many rounds were measured; with the number that was requested where rounds are missing.
+fn rounds_words(measured: u64, requested: u64) -> String {
+    match measured == requested {
+        true => counted(measured, "round"),
+        false => format!("{measured} of {}", counted(requested, "round")),
+    }
+}
 
 impl Paired<'_> {
     /// A table for each number of flows, with a sentence for each configuration that is not Linux alone.
     pub(crate) fn text(&self) -> String {
         let mut text = String::new();
-        for summary in self.0 {
-            let rounds = match summary.rounds {
-                1 => "1 round".to_owned(),
-                rounds => format!("{rounds} rounds"),
-            };
+        for summary in self.summaries {
+            let rounds = rounds_words(summary.rounds.into(), self.rounds);
             let _ = writeln!(
                 text,
                 "{}: medians of {rounds}, ratios within a round (least to most)",
@@ -113,7 +123,7 @@ impl Paired<'_> {
             }
             text.push('\n');
         }
-        text.push_str(&not_done(&cells(self.1)));
+        text.push_str(&not_done(&cells(self.runs)));
         text.truncate(text.trim_end().len());
         text.push('\n');
         text
@@ -184,8 +194,8 @@ fn verdict(row: &PairedRow, best: &str) -> String {
     )
 }
 
-/// Runs in a virtual machine: medians over rounds.
-pub(crate) fn machine(results: &[NicResult]) -> String {
+/// Runs in a virtual machine: medians over rounds, of which `requested` were to be measured.
+pub(crate) fn machine(results: &[NicResult], requested: u64) -> String {
     let headings = [
         "config",
         "TPut (Mb/s)",
@@ -234,12 +244,9 @@ pub(crate) fn machine(results: &[NicResult]) -> String {
             }),
         ]);
     }
-    let rounds = results.len() / names.len().max(1);
+    let rounds = rounds_words((results.len() / names.len().max(1)) as u64, requested);
     let flows = results.first().map_or(0, |run| run.flows);
-    let mut text = format!(
-        "{flows} flows, medians of {rounds} rounds\n{}",
-        fitted(&table)
-    );
+    let mut text = format!("{flows} flows, medians of {rounds}\n{}", fitted(&table));
     let slow = results
         .iter()
         .filter(|run| !run.not_done.is_empty())
@@ -399,7 +406,30 @@ not done:
   isolane        9.410  100.0 (100.0 to 100.0)     41.0  102.5 (102.5 to 102.5)          1.040        1.92       1.00
   isolane: throughput 100.0 % of mq, within 1 %; processor time 102.5 % of mq, within 3 %
 ";
-        assert_eq!(Paired(&summaries, &runs).text(), want);
+        let text = |rounds| {
+            Paired {
+                summaries: &summaries,
+                runs: &runs,
+                rounds,
+            }
+            .text()
+        };
+        assert_eq!(text(3), want);
+        assert_eq!(text(7), want.replace("of 3 rounds", "of 3 of 7 rounds"));
+    }
+
+    #[test]
+    fn a_machine_with_missing_rounds_says_so() {
+        let first = |requested| {
+            let runs = [run("fq", 12, 1), run("cake", 12, 1)];
+            let text = machine(&runs, requested);
+            text.lines().next().map(str::to_owned)
+        };
+        assert_eq!(first(1).as_deref(), Some("12 flows, medians of 1 round"));
+        assert_eq!(
+            first(7).as_deref(),
+            Some("12 flows, medians of 1 of 7 rounds")
+        );
     }
 
     #[test]

@@ -264,7 +264,7 @@ fn an_interrupted_study_prints_its_ended_rounds() {
     );
     let table = String::from_utf8(output.stdout).unwrap();
     assert!(
-        table.starts_with("3 flows: medians of 1 round, "),
+        table.starts_with("3 flows: medians of 1 of 4 rounds, "),
         "{table}"
     );
 }

@@ -333,7 +333,7 @@ impl Server {
                 rings.set(ring, |ring| is_set = ring.set_size(size));
                 if !is_set {
                     return Err(SoftNicError::Machine(format!(
-                        "the virtual machine's emulator makes ring {ring} of {size} entries: a power of two up to 32,768 is possible, and none while a frame is in the card"
+                        "the virtual machine's emulator makes ring {ring} of {size} entries: a power of two up to 32,768 is possible, and none while a frame is in the NIC"
                     )));
                 }
             }

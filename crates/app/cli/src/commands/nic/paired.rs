@@ -1,6 +1,6 @@
 //! `isolane nic study --paired`: what ours costs over the soft card, beside plain `mq` and the best of Linux.
 
-use super::rounds::Rounds;
+use super::rounds::{Measured, Rounds};
 use crate::card_study::table::Paired;
 use crate::output;
 use crate::report;
@@ -10,7 +10,6 @@ use anyhow::{Context, Result};
 use isolane_ethernet_scenario::model::NicStudy;
 use isolane_ethernet_software_card::paired;
 use isolane_ethernet_software_card::testbed::TestbedOptions;
-use isolane_study_results::ethernet::NicResult;
 use isolane_study_results::ethernet::paired::{PairedSummary, summaries};
 use serde::Serialize;
 use std::path::Path;
@@ -19,7 +18,8 @@ use std::path::Path;
 #[derive(Serialize)]
 struct Report<'a> {
     summaries: &'a [PairedSummary],
-    runs: &'a [NicResult],
+    #[serde(flatten)]
+    measured: Measured<'a>,
 }
 
 pub(super) struct Answer<'a> {
@@ -36,21 +36,29 @@ pub(super) fn run(studies: &[NicStudy], rounds: u64, answer: &Answer<'_>) -> Res
         ended.ended(run);
     });
     let outcome = outcome.context("paired runs need a real kernel");
-    ended.finish(outcome, |results| write(results, answer))
+    ended.finish(outcome, |measured| write(measured, rounds, answer))
 }
 
-fn write(results: &[NicResult], answer: &Answer<'_>) -> Result<()> {
-    let summaries = summaries(results);
+/// `rounds` were requested for each number of flows.
+fn write(measured: Measured<'_>, rounds: u64, answer: &Answer<'_>) -> Result<()> {
+    let summaries = summaries(measured.runs);
     let report = Report {
         summaries: &summaries,
-        runs: results,
+        measured,
     };
     match answer.json {
         true => output::print_json(&report)?,
-        false => output::print(&Paired(&summaries, results).text())?,
+        false => {
+            let table = Paired {
+                summaries: &summaries,
+                runs: measured.runs,
+                rounds,
+            };
+            output::print(&table.text())?;
+        }
     }
     if let Some(directory) = answer.out {
-        let path = report::write_nic(directory, results)?;
+        let path = report::write_nic(directory, measured.runs)?;
         output::note(&format!("wrote {}", path.display()));
     }
     Ok(())

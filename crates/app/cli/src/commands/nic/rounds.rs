@@ -7,6 +7,16 @@ use crate::text::counted;
 use anyhow::Result;
 use isolane_ethernet_software_card::SoftNicError;
 use isolane_study_results::ethernet::NicResult;
+use serde::Serialize;
+
+/// Runs of whole rounds, and how many rounds there should have been.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Measured<'a> {
+    /// Of all numbers of flows together.
+    pub(super) rounds_requested: u64,
+    pub(super) rounds_measured: u64,
+    pub(super) runs: &'a [NicResult],
+}
 
 /// The runs of a study that have ended, in order, and its progress.
 pub(super) struct Rounds {
@@ -41,13 +51,17 @@ impl Rounds {
     pub(super) fn finish(
         mut self,
         outcome: Result<()>,
-        write: impl FnOnce(&[NicResult]) -> Result<()>,
+        write: impl FnOnce(Measured<'_>) -> Result<()>,
     ) -> Result<Status> {
         self.bar.finish_and_clear();
         let whole = self.results.len() / self.runs_per_round;
         self.results.truncate(whole * self.runs_per_round);
         if whole > 0 {
-            write(&self.results)?;
+            write(Measured {
+                rounds_requested: self.rounds,
+                rounds_measured: whole as u64,
+                runs: &self.results,
+            })?;
         }
         let missing = self.rounds - whole as u64;
         if missing > 0 {
@@ -90,8 +104,12 @@ mod tests {
             rounds.ended(NicResult::simulated("C6", 12, run));
         }
         let mut written = Vec::new();
-        let status = rounds.finish(outcome, |runs| {
-            written = runs.iter().map(|run| run.seed).collect();
+        let status = rounds.finish(outcome, |measured| {
+            assert_eq!(
+                (measured.rounds_requested, measured.rounds_measured),
+                (3, runs / 2)
+            );
+            written = measured.runs.iter().map(|run| run.seed).collect();
             Ok(())
         });
         (status, written)

@@ -95,7 +95,7 @@ pub(crate) struct Arguments {
     /// With --check-claims: exit with 1 when a claim misses
     #[arg(long, requires = "check_claims")]
     fail_on_miss: bool,
-    /// Print JSON: a list of runs
+    /// Print JSON: a list of runs; in rounds an object with the runs and the numbers of rounds
     #[arg(long)]
     json: bool,
     /// Also write the results and an HTML page into this directory

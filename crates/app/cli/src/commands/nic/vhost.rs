@@ -66,9 +66,9 @@ pub(super) fn run(choice: &Choice<'_>) -> Result<Status> {
     };
     let mut rounds = Rounds::new(study.rounds, study.configs.len());
     let outcome = machine::run(&study, &mut |result| rounds.ended(result));
-    rounds.finish(outcome.map_err(Into::into), |results| match choice.json {
-        true => output::print_json(&results),
-        false => output::print(&table::machine(results)),
+    rounds.finish(outcome.map_err(Into::into), |measured| match choice.json {
+        true => output::print_json(&measured),
+        false => output::print(&table::machine(measured.runs, study.rounds)),
     })
 }
 

@@ -3,7 +3,7 @@
 use crate::text::{Table, counted, fitted, number, optional};
 use isolane_ethernet_attach::effect::Aside;
 use isolane_ethernet_attach::options::{Segments, Weights};
-use isolane_ethernet_attach::status::Report;
+use isolane_ethernet_attach::status::{COST_PACKETS_MIN, Report};
 use std::collections::BTreeMap;
 
 /// Flows shown without `--all`.
@@ -128,13 +128,18 @@ fn measured(report: &Report) -> String {
         ));
     }
     if let Some(cost) = &report.cost {
-        text.push_str(&format!(
-            "Cost over {}: {} ns each, of which {} ns at egress; {} ns for each packet freed on this machine\n",
-            counted(cost.packets, "packet"),
-            optional(cost.packet_ns),
-            optional(cost.egress_ns),
-            optional(cost.completion_ns)
-        ));
+        let packets = counted(cost.packets, "packet");
+        text.push_str(&match cost.packet_ns {
+            None => format!(
+                "Cost unknown: {packets} while measuring, and a mean needs {COST_PACKETS_MIN}\n"
+            ),
+            Some(each) => format!(
+                "Cost over {packets}: {} ns each, of which {} ns at egress; {} ns for each packet freed on this machine\n",
+                number(each),
+                optional(cost.egress_ns),
+                optional(cost.completion_ns)
+            ),
+        });
     }
     text
 }
@@ -202,7 +207,7 @@ mod tests {
     use isolane_ethernet_attach::containers::NotCarried;
     use isolane_ethernet_attach::link::Sizes;
     use isolane_ethernet_attach::options::Options;
-    use isolane_ethernet_attach::status::{Events, Fairness, FlowReport, QueueReport};
+    use isolane_ethernet_attach::status::{Cost, Events, Fairness, FlowReport, QueueReport};
 
     #[test]
     fn a_report_has_its_units() {
@@ -255,7 +260,12 @@ mod tests {
                 nfm_1s: None,
                 jain: None,
             }),
-            cost: None,
+            cost: Some(Cost {
+                packets: 1,
+                egress_ns: None,
+                completion_ns: None,
+                packet_ns: None,
+            }),
         };
         let want = "\
 eth0: every flow weighs one, segments up to 64 KiB, as no queue is shared; no controller
@@ -268,6 +278,7 @@ eth0: every flow weighs one, segments up to 64 KiB, as no queue is shared; no co
   00000abc      1    1.00            3      1024      7
 
 Fairness over 2.00 s: 1 busy flows, NFM 0.2500 at 1 ms and - at 1 s (0 is fair), Jain index -
+Cost unknown: 1 packet while measuring, and a mean needs 100
 
 5 flows known; a queue was chosen 10 times, kept 90 times
 The device takes no queue weights: it serves its queues in turn
