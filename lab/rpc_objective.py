@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures how `isolane rpc enforce` holds the tail of a class on a link that gets one and a half times its rate.
 
-As root, with `isolane` on the path: `chrt --rr 1 lab/rpc_objective.py [ROUNDS]`, some two minutes per round. The link is a veth pair
+As root, with `isolane` on the path: `chrt --rr 1 lab/rpc_objective.py [ROUNDS [CONTROL]]`, some two minutes per round. The link is a veth pair
 between two network namespaces of this machine's kernel, which must have HTB. An emulated machine is too slow for it.
 
 A client without any instrumentation sends requests of 10,000 bytes at random times over 64 connections; a reply of one byte ends
@@ -9,7 +9,7 @@ each. The link has 20 Mbit/s, of which an HTB guarantees 14 to the high class an
 requests are in the high class. With it, the command moves requests to the low class until those that stay keep the objective.
 Times are the client's own, from the write to the reply; the class of a request is the code point of its socket after the write.
 Phases take turns, so that a busy machine slows both. The low class has no objective.
-TCP uses CUBIC: BBR paces a request at the rate that it estimated from requests in the low class.
+CONTROL is TCP's congestion control; cubic without it. BBR paces a request at the rate that it estimated from requests in the low class.
 A request that finds no idle connection is not sent. Prints a line per phase, and the medians.
 """
 from __future__ import annotations
@@ -89,7 +89,7 @@ def serve() -> None:
                 connection.send(b"r")
 
 
-def call(seconds: float) -> None:
+def call(seconds: float, control: str) -> None:
     """Sends requests for so long; prints time in ms and code point of each that began after the warm-up."""
     selector = selectors.DefaultSelector()
     idle = []
@@ -97,7 +97,7 @@ def call(seconds: float) -> None:
         connection = socket.socket()
         # A write never waits for room.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 18)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, b"cubic")
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, control.encode())
         connection.connect(SERVER)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         selector.register(connection, selectors.EVENT_READ)
@@ -199,9 +199,9 @@ def enforced(path: Path, folder: Path) -> Iterator[None]:
         command.wait()
 
 
-def phase(path: Path) -> tuple[list[float], list[float]]:
+def phase(path: Path, control: str) -> tuple[list[float], list[float]]:
     """Times of the requests in the high class and in the low class; without the command all have the code point 0."""
-    script = f"echo $$ > {path}/cgroup.procs && exec ip netns exec {NEAR} {sys.executable} {Path(__file__).resolve()} call"
+    script = f"echo $$ > {path}/cgroup.procs && exec ip netns exec {NEAR} {sys.executable} {Path(__file__).resolve()} call {control}"
     done = json.loads(subprocess.run(["sh", "-c", script], check=True, stdout=subprocess.PIPE, text=True).stdout)
     high = [ms for ms, point in done if point != LOW]
     low = [ms for ms, point in done if point == LOW]
@@ -215,7 +215,7 @@ def default_to_high(on: bool) -> None:
     subprocess.run((words + match).split(), check=True)
 
 
-def measure(rounds: int) -> None:
+def measure(rounds: int, control: str) -> None:
     """Both phases in turns, and the medians."""
     if not shutil.which("isolane"):
         raise SystemExit("lab/rpc_objective.py: no program isolane on the path: build it, and add its directory to PATH")
@@ -230,11 +230,11 @@ def measure(rounds: int) -> None:
                 for name in found:
                     if name == "without":
                         default_to_high(True)
-                        high, low = phase(path)
+                        high, low = phase(path, control)
                         default_to_high(False)
                     else:
                         with enforced(path, Path(folder)):
-                            high, low = phase(path)
+                            high, low = phase(path, control)
                     within = 100 * sum(ms <= limit for ms in high) / len(high)
                     share = 100 * len(high) / (len(high) + len(low))
                     found[name].append((quantile(high, PERCENTILE), within, share))
@@ -255,7 +255,7 @@ def summary(phases: list[tuple[float, float, float]]) -> str:
 
 if sys.argv[1:] == ["serve"]:
     serve()
-elif sys.argv[1:] == ["call"]:
-    call(WARM_UP_S + MEASURE_S)
+elif sys.argv[1:2] == ["call"]:
+    call(WARM_UP_S + MEASURE_S, sys.argv[2])
 else:
-    measure(int(sys.argv[1]) if sys.argv[1:] else ROUNDS)
+    measure(int(sys.argv[1]) if sys.argv[1:] else ROUNDS, sys.argv[2] if sys.argv[2:] else "cubic")

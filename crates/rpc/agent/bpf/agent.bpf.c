@@ -120,6 +120,13 @@ static always_inline void set_mark(struct bpf_sock_ops *event, struct connection
 	}
 }
 
+static always_inline int uses_bbr(struct bpf_sock_ops *event)
+{
+	char name[16] = {};
+
+	return !get_option(event, SOL_TCP, TCP_CONGESTION, name, sizeof(name)) && name[0] == 'b' && name[1] == 'b' && name[2] == 'r';
+}
+
 static always_inline void established(struct bpf_sock_ops *event, const struct settings *set, int here)
 {
 	/* The local port is in the machine's order, the remote one in the network's, in the upper half. */
@@ -162,6 +169,8 @@ static always_inline void established(struct bpf_sock_ops *event, const struct s
 	}
 	connection->class = class;
 	COUNT(connections);
+	if (uses_bbr(event))
+		COUNT(bbr);
 	if (set->mode == MODE_ENFORCE)
 		set_mark(event, connection, set->code_point[class & (CLASSES_MAX - 1)]);
 	set_flags(event, event->bpf_sock_ops_cb_flags | FLAG_STATE | FLAG_RTT | FLAG_HEADER_OPTION);

@@ -32,6 +32,8 @@ enum { FLAG_STATE = 1 << 2, FLAG_RTT = 1 << 3, FLAG_HEADER_OPTION = 1 << 6 };
 #define AF_INET6 10
 #define SOL_IP 0
 #define IP_TOS 1
+#define SOL_TCP 6
+#define TCP_CONGESTION 13
 #define SOL_IPV6 41
 #define IPV6_TCLASS 67
 

@@ -67,6 +67,8 @@ struct counts {
 	u64 without_class;
 	/* Connections of IPv4 whose socket is one of IPv6. */
 	u64 mapped;
+	/* Measured connections with the congestion control BBR. */
+	u64 bbr;
 	/* Messages lost because user space was late, or whose end was not seen. */
 	u64 lost;
 	/* Code points that the kernel did not set. */

@@ -266,6 +266,7 @@ impl Agent {
             connections_marked_by_program: counts.marked_by_program,
             connections_without_class: counts.without_class,
             connections_ipv4_over_ipv6: counts.mapped,
+            connections_by_bbr: counts.bbr,
             messages_lost: counts.lost,
             packets_marked: counts.packets_marked,
             packets_with_other_code_point: counts.packets_other,

@@ -2,7 +2,7 @@
 
 use crate::error::{AgentError, chain};
 use crate::rules::Rules;
-use crate::wire::{Counts, Destination, KernelSettings, Message, Probabilities};
+use crate::wire::{CountWords, Counts, Destination, KernelSettings, Message, Probabilities};
 use aya::maps::{Array, HashMap, MapData, PerCpuArray, RingBuf};
 use aya::programs::{CgroupAttachMode, CgroupSkb, CgroupSkbAttachType, SockOps};
 use aya::{Btf, Ebpf, EbpfLoader};
@@ -19,7 +19,7 @@ pub(crate) struct Programs {
     settings: Array<MapData, [u8; 16]>,
     admit: HashMap<MapData, Destination, Probabilities>,
     messages: RingBuf<MapData>,
-    counts: PerCpuArray<MapData, [u64; 8]>,
+    counts: PerCpuArray<MapData, CountWords>,
 }
 
 impl std::fmt::Debug for Programs {

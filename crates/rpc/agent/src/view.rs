@@ -31,6 +31,8 @@ pub struct View {
     pub connections_without_class: u64,
     /// Since the start: connections left alone, because they are of IPv4 and their socket is one of IPv6.
     pub connections_ipv4_over_ipv6: u64,
+    /// Since the start: measured connections with the congestion control BBR, which carries its estimate of one class to the other.
+    pub connections_by_bbr: u64,
     /// Since the start: messages lost because this program was late, or whose end was not seen.
     pub messages_lost: u64,
     /// Since the start: messages whose first packet had the chosen code point behind the kernel's filters.

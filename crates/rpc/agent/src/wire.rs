@@ -105,6 +105,8 @@ pub(crate) struct Counts {
     pub(crate) without_class: u64,
     /// Connections left alone, because they are of IPv4 and their socket is one of IPv6.
     pub(crate) mapped: u64,
+    /// Measured connections with the congestion control BBR.
+    pub(crate) bbr: u64,
     /// Messages lost because this program was late, or whose end was not seen.
     pub(crate) lost: u64,
     /// Code points that the kernel did not set.
@@ -115,14 +117,18 @@ pub(crate) struct Counts {
     pub(crate) packets_other: u64,
 }
 
+/// The words of `struct counts`.
+pub(crate) type CountWords = [u64; 9];
+
 impl Counts {
     /// Adds the words of one processor.
-    pub(crate) fn add(&mut self, words: &[u64; 8]) {
+    pub(crate) fn add(&mut self, words: &CountWords) {
         let fields = [
             &mut self.connections,
             &mut self.marked_by_program,
             &mut self.without_class,
             &mut self.mapped,
+            &mut self.bbr,
             &mut self.lost,
             &mut self.refused,
             &mut self.packets_marked,

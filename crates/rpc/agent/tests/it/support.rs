@@ -12,7 +12,9 @@ use isolane_common_linux::{Root, cgroup};
 use isolane_rpc::admission::Admission;
 use isolane_rpc_agent::rules::Rules;
 use isolane_rpc_agent::{Agent, Options};
-use rustix::net::sockopt::{ip_tos, set_ip_tos, set_socket_linger, set_socket_send_buffer_size};
+use rustix::net::sockopt::{
+    ip_tos, set_ip_tos, set_socket_linger, set_socket_send_buffer_size, set_tcp_congestion,
+};
 use rustix::net::{AddressFamily, SocketType, connect, socket};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -290,6 +292,9 @@ fn connected(to: Ipv4Addr, how: &str) -> TcpStream {
     let socket = socket(family, SocketType::STREAM, None).unwrap();
     if how == "marked" {
         set_ip_tos(&socket, 0x28).unwrap();
+    }
+    if matches!(how, "bbr" | "cubic") {
+        set_tcp_congestion(&socket, how).unwrap();
     }
     connect(&socket, &to).unwrap();
     let stream = TcpStream::from(socket);

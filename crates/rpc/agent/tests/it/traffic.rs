@@ -1,6 +1,7 @@
 //! The agent on the real kernel: a client without instrumentation behind a real port.
 
 use crate::support::Lab;
+use isolane_common_linux::skip::skip;
 use isolane_rpc::admission::Admission;
 use isolane_rpc_agent::Effect;
 use std::sync::Arc;
@@ -195,6 +196,24 @@ fn both_directions_are_measured_at_their_sender() {
         (requests.messages, responses.messages),
         (MESSAGES, MESSAGES)
     );
+}
+
+/// Goal: the user hears of connections whose congestion control is known not to keep objectives. Method: one client with BBR,
+/// one with CUBIC.
+#[test]
+fn connections_with_bbr_are_counted() {
+    let Some(lab) = Lab::new("bbr", "1gbit") else {
+        return;
+    };
+    let controls = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control");
+    if !controls.is_ok_and(|names| names.contains("bbr")) {
+        return skip("this kernel has no BBR");
+    }
+    let mut agent = lab.agent(&settings("1s"), Duration::ZERO);
+    lab.client(&mut agent, 5, 1_000, "bbr");
+    lab.client(&mut agent, 5, 1_000, "cubic");
+    let view = agent.view().unwrap();
+    assert_eq!((view.connections, view.connections_by_bbr), (2, 1));
 }
 
 #[test]

@@ -80,6 +80,11 @@ fn remarks(view: &View) -> String {
             "of IPv4 through sockets of IPv6 left alone: the kernel does not let BPF mark them",
         ),
         (
+            view.connections_by_bbr,
+            "connection",
+            "with BBR, which misses objectives: it paces a message at the rate of the class before; let the clients use CUBIC",
+        ),
+        (
             view.messages_without_row,
             "message",
             "to further destinations have no row",
@@ -139,6 +144,7 @@ mod tests {
             connections_marked_by_program: 2,
             connections_without_class: 4,
             connections_ipv4_over_ipv6: 6,
+            connections_by_bbr: 7,
             messages_lost: 5,
             packets_marked: 8,
             packets_with_other_code_point: 1,
@@ -148,6 +154,7 @@ mod tests {
             "mode enforce; 1 connection, 2 marked by their program, 4 without a class",
             "6 connections of IPv4 through sockets of IPv6",
             "1 row more",
+            "7 connections with BBR",
             "3 messages to further destinations",
             "5 messages lost",
             "1 of 9 messages left with another code point",
