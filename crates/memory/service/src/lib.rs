@@ -13,6 +13,7 @@
 //! * [`protocol`] - requests and answers of the service; [`service`] - the loop on a clock, behind a socket;
 //! * [`mod@bench`] - microbenchmarks of latency and bandwidth; [`profile`] - what a machine bears and an application needs;
 //! * [`fleet`] - many machines: which one suits an application, for people and for the Kubernetes scheduler;
+//! * [`allocation`] - bandwidth that the processor allocates;
 //! * [`probe`] - which backends work here, and the choice; [`doctor`] - a report on the machine for people;
 //! * `sys` - system calls; `error` - what can go wrong, with object, value and remedy.
 //!
@@ -22,6 +23,7 @@
 #![allow(unsafe_code)]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod allocation;
 pub mod application;
 pub mod backend;
 pub mod bench;

@@ -62,7 +62,7 @@ impl Controller {
                 app.tell_backend(*id, backend.as_mut());
             }
             if !app.cpu_done {
-                app.tell_cpu(groups.as_mut(), is_noted);
+                app.tell_cpu(*id, groups.as_mut(), is_noted);
             }
             if !app.floors_done {
                 app.tell_floors(groups.as_mut());
@@ -78,8 +78,10 @@ impl Controller {
     pub(super) fn compare(&mut self) {
         self.adopt_cpu();
         self.pay_debts();
-        for app in self.apps.values_mut().filter(|app| app.cpu_done) {
-            app.cpu_done = self.parts.groups.cpu(&app.cgroup) == app.cpu_text;
+        for (id, app) in self.apps.iter_mut().filter(|(_, app)| app.cpu_done) {
+            let groups = self.parts.groups.as_ref();
+            app.cpu_done = groups.cpu(&app.cgroup) == app.cpu_text
+                && groups.has_bandwidth(*id, app.wanted.cpu);
         }
         for app in self.apps.values_mut().filter(|app| app.floors_done) {
             app.compare_floors(self.parts.groups.as_ref());
@@ -123,13 +125,14 @@ impl Controller {
     fn note_cpu(&mut self, now: Instant) -> bool {
         let groups = self.parts.groups.as_ref();
         let mut is_changed = false;
-        for app in self.apps.values_mut() {
-            let is_due = !app.cpu_done && now >= app.retry_at && app.wanted.cpu < CPU_ONE;
+        for (id, app) in &mut self.apps {
+            let cpu = groups.cpu_part(*id, app.wanted.cpu);
+            let is_due = !app.cpu_done && now >= app.retry_at && cpu < CPU_ONE;
             if !is_due || !is_same(groups, &app.entry, &app.cgroup) {
                 continue;
             }
             let before = app.entry.cpu_before.as_deref().unwrap_or(UNLIMITED);
-            let text = groups.cpu_text(&app.cgroup, app.wanted.cpu, before);
+            let text = groups.cpu_text(&app.cgroup, cpu, before);
             if app.entry.cpu_ours.last() == Some(&text) {
                 continue;
             }
@@ -327,14 +330,16 @@ impl Controlled {
         });
     }
 
-    fn tell_cpu(&mut self, groups: &mut dyn Groups, is_noted: bool) {
-        let done = match (self.wanted.cpu, self.entry.cpu_ours.last()) {
+    fn tell_cpu(&mut self, id: AppId, groups: &mut dyn Groups, is_noted: bool) {
+        let cpu = groups.cpu_part(id, self.wanted.cpu);
+        let done = match (cpu, self.entry.cpu_ours.last()) {
             (CPU_ONE.., _) => lift_cpu(groups, &self.cgroup, &self.entry),
             (_, Some(text)) if is_noted => groups.write_cpu(&self.cgroup, text),
             _ => Err(MemError::NotPermitted {
                 action: "write to the journal what cpu.max is about to become".to_owned(),
             }),
         };
+        let done = done.and_then(|()| groups.set_bandwidth(id, self.wanted.cpu));
         self.cpu_done = done.is_ok();
         self.cpu_text = groups.cpu(&self.cgroup);
         self.trouble.cpu = done.err().map(|error| error.to_string());

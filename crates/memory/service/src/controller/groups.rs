@@ -4,6 +4,7 @@
 //! [`Groups`] is the interface that the controller needs, [`HostGroups`] the real one over [`MemoryHost`]. Units:
 //! bytes; processor time in thousandths of the cores that the cgroup may use.
 
+use crate::allocation::{self, Allocation};
 use crate::application::Floors;
 use crate::application::pod::Place;
 use crate::backend::undo;
@@ -14,6 +15,7 @@ use crate::journal::Owed;
 use crate::tiers::parse_list;
 use isolane_common_linux::cgroup::{self, Workload};
 use isolane_common_quantities::units::Bytes;
+use isolane_memory_policy::mercury::AppId;
 
 /// Whether a cgroup has processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +70,21 @@ pub trait Groups: Send {
 
     /// Writes `cpu.max`.
     fn write_cpu(&mut self, cgroup: &Cgroup, text: &str) -> Result<(), MemError>;
+
+    /// The part of a limit that remains for `cpu.max` where the processor limits the application's bandwidth; thousandths.
+    fn cpu_part(&self, _app: AppId, per_mille: u32) -> u32 {
+        per_mille
+    }
+
+    /// Limits the application's bandwidth where the processor can. Fails if the machine refuses, or the limit is not in force.
+    fn set_bandwidth(&mut self, _app: AppId, _per_mille: u32) -> Result<(), MemError> {
+        Ok(())
+    }
+
+    /// Whether that limit is in force, or the processor has none.
+    fn has_bandwidth(&self, _app: AppId, _per_mille: u32) -> bool {
+        true
+    }
 
     /// Gives a cgroup of ours floors, and checks that they are in force. Fails if the machine refuses, or a floor is
     /// not in force.
@@ -268,6 +285,23 @@ impl Groups for HostGroups {
 
     fn write_cpu(&mut self, cgroup: &Cgroup, text: &str) -> Result<(), MemError> {
         self.host.write_cpu(cgroup, text)
+    }
+
+    fn cpu_part(&self, app: AppId, per_mille: u32) -> u32 {
+        let allocation = Allocation::for_app(&self.host, app);
+        allocation.map_or(per_mille, |one| one.split(per_mille).1)
+    }
+
+    fn set_bandwidth(&mut self, app: AppId, per_mille: u32) -> Result<(), MemError> {
+        match Allocation::for_app(&self.host, app) {
+            Some(one) => allocation::set(&self.host, app, one.split(per_mille).0),
+            None => Ok(()),
+        }
+    }
+
+    fn has_bandwidth(&self, app: AppId, per_mille: u32) -> bool {
+        Allocation::for_app(&self.host, app)
+            .is_none_or(|one| allocation::has(&self.host, app, one.split(per_mille).0))
     }
 
     fn set_floors(&mut self, cgroup: &Cgroup, floors: Floors) -> Result<(), MemError> {

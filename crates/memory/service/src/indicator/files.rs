@@ -9,6 +9,7 @@
 //! cache misses by where it went: local to the processor's node, or anywhere; far tiers are the difference.
 //! Source: the kernel's documentation of resctrl and of the NUMA balancing counters; Mercury 5.4.1, 5.5.2.
 
+use crate::allocation::Allocation;
 use crate::cgroup::Cgroup;
 use crate::host::MemoryHost;
 use isolane_common_quantities::units::{Duration, Instant};
@@ -75,7 +76,7 @@ pub fn balances(host: &MemoryHost) -> bool {
         .is_some_and(|mode| mode != 0)
 }
 
-const RESCTRL: &str = "/sys/fs/resctrl";
+pub(crate) const RESCTRL: &str = "/sys/fs/resctrl";
 
 /// Bandwidth counted by the processor: near (local) and in all.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -112,25 +113,36 @@ impl Resctrl {
     /// Removes groups of ours that a killed service left, known by their names; call this with the journal's lock held.
     /// The number of groups is small, and a leaked group is missing for an application.
     pub fn remove_all(host: &MemoryHost) {
-        let parent = format!("{RESCTRL}/mon_groups");
-        for name in host.root.list(&parent) {
-            let number = name.strip_prefix(GROUP).unwrap_or_default();
-            if number
-                .parse::<u32>()
-                .is_ok_and(|id| name == format!("{GROUP}{id}"))
-            {
-                // One that stays is taken over by the application of the same number.
-                let _ = fs::remove_dir(host.root.path(&format!("{parent}/{name}")));
+        for parent in [RESCTRL.to_owned(), format!("{RESCTRL}/mon_groups")] {
+            for name in host.root.list(&parent) {
+                let number = name.strip_prefix(GROUP).unwrap_or_default();
+                if number
+                    .parse::<u32>()
+                    .is_ok_and(|id| name == format!("{GROUP}{id}"))
+                {
+                    // One that stays is taken over by the application of the same number.
+                    let _ = fs::remove_dir(host.root.path(&format!("{parent}/{name}")));
+                }
             }
         }
     }
 
-    /// Makes a monitoring group for an application and puts its threads there; those that they start follow.
+    /// Makes a group for an application and puts its threads there; those that they start follow. Where the processor allocates
+    /// bandwidth it is a control group, as long as there is a free one, else a monitoring group.
     pub fn adopt(&mut self, host: &MemoryHost, app: AppId, cgroup: &Cgroup) {
         if !Self::works(host) {
             return;
         }
-        match fs::create_dir(host.root.path(&group(app))) {
+        let is_made = |path: &str| {
+            let path = host.root.path(path);
+            fs::create_dir(&path).is_ok() || path.is_dir()
+        };
+        let allocates = Allocation::of(host).is_some() && is_made(&control_group(app));
+        let made = match allocates {
+            true => Ok(()),
+            false => fs::create_dir(host.root.path(&monitoring_group(app))),
+        };
+        match made {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
                 self.refused = Some(format!("no group for {cgroup}: {error}"));
             }
@@ -148,7 +160,7 @@ impl Resctrl {
         let Some(members) = self.members.get_mut(&app) else {
             return;
         };
-        let file = format!("{}/tasks", group(app));
+        let file = format!("{}/tasks", group(host, app));
         let mut now = BTreeSet::new();
         for process in host.processes(cgroup).unwrap_or_default() {
             for thread in host.root.list(&format!("/proc/{process}/task")) {
@@ -159,7 +171,7 @@ impl Resctrl {
                 self.rates.remove(&Some(app));
                 self.members.remove(&app);
                 // Without its group the application has no reading, instead of a partial one.
-                let _ = fs::remove_dir(host.root.path(&group(app)));
+                let _ = fs::remove_dir(host.root.path(&group(host, app)));
                 return;
             }
         }
@@ -175,13 +187,13 @@ impl Resctrl {
         self.members.remove(&app);
         if self.rates.remove(&Some(app)).is_some() {
             // What remains goes when the next service starts.
-            let _ = fs::remove_dir(host.root.path(&group(app)));
+            let _ = fs::remove_dir(host.root.path(&group(host, app)));
         }
     }
 
     /// Bandwidth of an application, or of the machine.
     pub fn read(&mut self, host: &MemoryHost, now: Instant, app: Option<AppId>) -> Bandwidth {
-        let directory = app.map_or_else(|| RESCTRL.to_owned(), group);
+        let directory = app.map_or_else(|| RESCTRL.to_owned(), |app| group(host, app));
         let sum = |file: &str| sum_of_caches(host, &directory, file);
         let (local, total) = (sum("mbm_local_bytes"), sum("mbm_total_bytes"));
         let rates = self.rates.entry(app).or_default();
@@ -199,8 +211,22 @@ impl Resctrl {
     }
 }
 
-fn group(app: AppId) -> String {
+/// The control group of an application; there is none where the processor allocates no bandwidth.
+pub(crate) fn control_group(app: AppId) -> String {
+    format!("{RESCTRL}/{GROUP}{}", app.0)
+}
+
+fn monitoring_group(app: AppId) -> String {
     format!("{RESCTRL}/mon_groups/{GROUP}{}", app.0)
+}
+
+/// The group that the application has.
+fn group(host: &MemoryHost, app: AppId) -> String {
+    let control = control_group(app);
+    match host.root.path(&control).is_dir() {
+        true => control,
+        false => monitoring_group(app),
+    }
 }
 
 /// What the names of our groups begin with.
