@@ -8,6 +8,7 @@
  * last 10 ms of instructions and accesses: service * u / (1 - u). A line that follows another one in a stream is prefetched: it takes
  * the service time instead of the latency. So a chase through memory sees the latency, a stream the bandwidth, and a busy
  * host changes neither. Programs take turns on the one processor; the load of 10 ms makes them meet as if they ran together.
+ * Bytes of each tier are counted. A program in the machine names the place of both counters: it stores there after `nop MARK(%rax,%rax)`.
  * Limits: the cache's tags are virtual addresses, so a page that has just moved still hits. Not modelled: fetches of
  * instructions, page walks, write-back, several misses at once.
  * Options: boundary=BYTES (of near memory), cache=LINES (a power of two), near=LATENCY:SERVICE, far=LATENCY:SERVICE (ns), shift=SHIFT
@@ -18,6 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 
 struct qemu_plugin_tb;
 struct qemu_plugin_insn;
@@ -26,6 +28,8 @@ typedef void access_function(unsigned int processor, uint32_t info, uint64_t add
 typedef void translation_function(uint64_t id, struct qemu_plugin_tb *block);
 void qemu_plugin_register_vcpu_tb_trans_cb(uint64_t id, translation_function *function);
 void qemu_plugin_register_vcpu_tb_exec_inline(struct qemu_plugin_tb *block, int operation, void *counter, uint64_t step);
+size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *instruction);
+const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *instruction);
 size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *block);
 struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *block, size_t index);
 void qemu_plugin_register_vcpu_mem_cb(struct qemu_plugin_insn *instruction, access_function *function, int registers, int direction, void *data);
@@ -39,6 +43,7 @@ extern int64_t timers_state[];
 extern int64_t icount_get(void);
 extern void *qemu_get_cpu(int index);
 extern void cpu_exit(void *processor);
+extern void *qemu_ram_block_from_host(void *host, bool round_offset, uint64_t *offset);
 #define CLOCK_OFFSET 5
 
 __attribute__((visibility("default"))) int qemu_plugin_version = 1;
@@ -47,6 +52,8 @@ __attribute__((visibility("default"))) int qemu_plugin_version = 1;
 #define LINES_MAX 65536
 /* Lines of a set. With one, a page and its copy would push each other out at every byte: 4 ms for a page. */
 #define WAYS 8
+/* `nop 0x4e4c5349(%rax,%rax)`, which no compiler makes. */
+static const unsigned char mark[] = {0x0f, 0x1f, 0x84, 0x00, 'I', 'S', 'L', 'N'};
 #define STREAMS 8
 /* Timers that are due wait for at most so long, ns. */
 #define TIMERS_LATE 100000
@@ -64,6 +71,8 @@ static uint64_t tags[LINES_MAX], streams[STREAMS];
 static uint64_t mask, boundary, instructions, waited, since_exit, window_begin;
 static unsigned int shift, next_stream;
 static void *processor;
+/* Bytes of near and of far memory, in the machine's memory; NULL before a program named the place. */
+static uint64_t *bytes;
 
 static void end_window(uint64_t length)
 {
@@ -98,6 +107,8 @@ static __attribute__((noinline)) void miss(uint32_t info, uint64_t address)
 	/* The interface counts a block's place among all blocks and its place in the machine: memory of node 1 is further away. */
 	tier = &tiers[qemu_plugin_hwaddr_phys_addr(place) >= boundary];
 	tier->lines++;
+	if (bytes)
+		bytes[tier - tiers] += 1 << LINE_SHIFT;
 	time = tier->wait + (is_prefetched(address >> LINE_SHIFT) ? tier->service : tier->latency);
 	waited += time;
 	since_exit += time;
@@ -138,14 +149,38 @@ static void access(unsigned int index, uint32_t info, uint64_t address, void *da
 		miss(info, address);
 }
 
+/* A store after the mark. QEMU 7.2 keeps the place of memory in its own address space behind two flags. */
+static void name_counters(unsigned int index, uint32_t info, uint64_t address, void *data)
+{
+	struct qemu_plugin_hwaddr *place = qemu_plugin_get_hwaddr(info, address);
+	uint64_t offset;
+	void *host;
+
+	(void)index;
+	(void)data;
+	if (!place || qemu_plugin_hwaddr_is_io(place) || address % sizeof(*bytes))
+		return;
+	memcpy(&host, (char *)place + sizeof(host), sizeof(host));
+	if (qemu_ram_block_from_host(host, false, &offset))
+		bytes = host;
+}
+
+static bool is_mark(const struct qemu_plugin_insn *instruction)
+{
+	return qemu_plugin_insn_size(instruction) == sizeof(mark) && !memcmp(qemu_plugin_insn_data(instruction), mark, sizeof(mark));
+}
+
 static void translated(uint64_t id, struct qemu_plugin_tb *block)
 {
 	size_t count = qemu_plugin_tb_n_insns(block);
 
 	(void)id;
 	qemu_plugin_register_vcpu_tb_exec_inline(block, ADD, &instructions, count);
-	for (size_t i = 0; i < count; i++)
-		qemu_plugin_register_vcpu_mem_cb(qemu_plugin_tb_get_insn(block, i), access, NO_REGISTERS, READS_AND_WRITES, NULL);
+	for (size_t i = 0; i < count; i++) {
+		bool names = i && is_mark(qemu_plugin_tb_get_insn(block, i - 1));
+
+		qemu_plugin_register_vcpu_mem_cb(qemu_plugin_tb_get_insn(block, i), names ? name_counters : access, NO_REGISTERS, READS_AND_WRITES, NULL);
+	}
 }
 
 static int refuse(const char *reason)
