@@ -33,6 +33,8 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod tiers;
+#[cfg(test)]
+mod unreached;
 
 pub use admission::{Plan, Yield};
 pub use controller::Mercury;

@@ -18,7 +18,7 @@ fn spec(id: u32, priority: u32, objective: Objective, footprint: u64) -> AppSpec
     }
 }
 
-fn latency(id: u32, priority: u32, ns: u64, footprint: u64) -> AppSpec {
+pub(super) fn latency(id: u32, priority: u32, ns: u64, footprint: u64) -> AppSpec {
     spec(
         id,
         priority,
@@ -31,7 +31,7 @@ fn stream(id: u32, priority: u32, gb: u64, footprint: u64) -> AppSpec {
     spec(id, priority, Objective::Bandwidth(gb * GB), footprint)
 }
 
-fn profiled(mut spec: AppSpec, local: u64, bandwidth: u64) -> AppSpec {
+pub(super) fn profiled(mut spec: AppSpec, local: u64, bandwidth: u64) -> AppSpec {
     spec.profile = Some(Profile {
         admissible: true,
         local: Bytes::new(local),
@@ -68,7 +68,7 @@ fn thresholds() -> Thresholds {
     }
 }
 
-fn mercury(near: u64) -> Mercury {
+pub(super) fn mercury(near: u64) -> Mercury {
     Mercury::new(MercuryOptions::new(thresholds(), Bytes::new(near))).unwrap()
 }
 
@@ -248,7 +248,7 @@ fn busy(size: u64, demand: f64) -> Load {
     }
 }
 
-fn quiet(size: u64, skew: u32) -> Load {
+pub(super) fn quiet(size: u64, skew: u32) -> Load {
     Load {
         size,
         demand: 2e9,
@@ -332,29 +332,6 @@ fn periods_until_it_acts(source: Source) -> usize {
 fn a_burst_that_a_probe_sees_for_two_periods_changes_nothing() {
     assert_eq!(periods_until_it_acts(Source::Probe), 3);
     assert_eq!(periods_until_it_acts(Source::Pmu), 1);
-}
-
-/// Kernel tiering promotes what the backend demotes: near memory never rests, and never reaches the limit.
-#[test]
-fn an_application_that_the_kernel_keeps_above_its_limit_is_adapted() {
-    let mut plant = Plant::new(Machine::default(), mercury(70 * GB));
-    let redis = profiled(latency(2, 2, 150, 30 * GB), 10 * GB, GB);
-    assert_eq!(plant.start(redis, quiet(30 * GB, 1)), Verdict::Admitted);
-    while plant.policy.poll_action().is_some() {}
-    let mut seen = plant.observe();
-    seen.apps[0].latency = Some(Reading {
-        value: Duration::from_ns(300),
-        age: Duration::ZERO,
-        source: Source::Pmu,
-    });
-    let acts = (1..20).find(|step| {
-        let near = (12 + step % 2) * GB;
-        seen.apps[0].held[0] = Bytes::new(near);
-        seen.apps[0].held[1] = Bytes::new(30 * GB - near);
-        plant.policy.step(Instant::ZERO + PERIOD * *step, &seen);
-        plant.policy.poll_action().is_some()
-    });
-    assert!(acts.is_some(), "it waits for pages that never rest");
 }
 
 #[test]
