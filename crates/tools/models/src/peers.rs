@@ -401,7 +401,7 @@ impl World {
         }
     }
 
-    /// Few reports are in flight, and nobody hears a daemon to which it has no link.
+    /// A link has few reports in flight, and a daemon counts only peers to which the daemon has a link.
     fn check(&self) -> Result<(), String> {
         let crowded = |link: &&Link| link.under_way.iter().any(|count| *count > REPORTS_MAX);
         if let Some(link) = self.links.values().find(crowded) {

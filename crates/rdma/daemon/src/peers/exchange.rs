@@ -35,12 +35,12 @@ pub enum Said<W> {
 struct Connected<W> {
     way: W,
     under_way: usize,
-    /// The last report.
+    /// The report that was sent last; none before the first.
     sent: Option<RemoteState>,
     heard: Option<RemoteState>,
 }
 
-/// See the module.
+/// The links of one daemon, and what their peers reported.
 pub struct Exchange<W> {
     links: BTreeMap<u64, Connected<W>>,
     state: RemoteState,
@@ -125,7 +125,7 @@ impl<W: Way> Exchange<W> {
         }
     }
 
-    /// A link.
+    /// The link of this number, unless the link has ended.
     pub fn way(&mut self, number: u64) -> Option<&mut W> {
         self.links
             .get_mut(&number)
@@ -139,7 +139,7 @@ impl<W: Way> Exchange<W> {
             .map(|(number, connected)| (*number, &connected.way))
     }
 
-    /// The next change.
+    /// Takes out the oldest change that the caller has not seen.
     pub fn said(&mut self) -> Option<Said<W>> {
         self.said.pop_front()
     }

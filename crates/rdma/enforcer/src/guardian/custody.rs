@@ -22,15 +22,15 @@ pub trait Successor<L> {
 /// Who sent a listener.
 #[derive(Clone, Debug)]
 pub struct Origin<'a> {
-    /// Process.
+    /// The sending process, as the guardian's PID namespace numbers it.
     pub process: u32,
-    /// User.
+    /// The user ID of that process.
     pub user: u32,
     /// Whether it may send listeners of other processes.
     pub has_authority: bool,
-    /// Its account.
+    /// The account whose places the listener takes.
     pub account: Account,
-    /// Its message.
+    /// The message that came with the listener.
     pub bytes: &'a [u8],
 }
 
