@@ -14,6 +14,7 @@ mod enforcer;
 mod event_loop;
 mod processes;
 
+use crate::Broken;
 use enforcer::{Door, Enforcer};
 use event_loop::Daemon;
 use isolane_common_linux::account::Account;
@@ -75,18 +76,6 @@ impl Report {
         self.enforcers += other.enforcers;
         self.limited += other.limited;
     }
-}
-
-/// A broken invariant.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("daemon, seed {seed}, {at_ms} ms: {what}")]
-pub struct Broken {
-    /// Seed of the run.
-    pub seed: u64,
-    /// Time in the run.
-    pub at_ms: u64,
-    /// What does not hold.
-    pub what: String,
 }
 
 const MS: u64 = 1_000_000;
@@ -158,8 +147,9 @@ pub fn run(seed: u64, defect: Defect) -> Result<Report, Broken> {
         report: Report::default(),
     };
     world.play().map_err(|what| Broken {
+        service: "daemon",
         seed,
-        at_ms: (world.now_ns - BEGIN_NS) / MS,
+        place: format!("{} ms", (world.now_ns - BEGIN_NS) / MS),
         what,
     })?;
     Ok(world.report)

@@ -9,6 +9,7 @@
 mod enforcer;
 mod kernel;
 
+use crate::Broken;
 use enforcer::{Connection, Enforcer};
 use isolane_common_linux::account::Account;
 use isolane_common_quantities::rng::Stream;
@@ -65,18 +66,6 @@ impl Report {
     }
 }
 
-/// A broken invariant.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("guardian, seed {seed}, {at_ms} ms: {what}")]
-pub struct Broken {
-    /// Seed of the run.
-    pub seed: u64,
-    /// Time in the run.
-    pub at_ms: u64,
-    /// What does not hold.
-    pub what: String,
-}
-
 /// Longest time of a step.
 const STEP_MAX_US: u64 = 20_000;
 /// Time with faults, and without at the end.
@@ -131,8 +120,9 @@ pub fn run(seed: u64, defect: Defect) -> Result<Report, Broken> {
         report: Report::default(),
     };
     world.play().map_err(|what| Broken {
+        service: "guardian",
         seed,
-        at_ms: world.now_us / 1_000,
+        place: format!("{} ms", world.now_us / 1_000),
         what,
     })?;
     Ok(world.report)

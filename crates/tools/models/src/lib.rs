@@ -18,3 +18,17 @@ pub mod histories;
 pub mod memory;
 pub mod peers;
 pub mod vopr;
+
+/// A broken invariant of a run by seed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{service}, seed {seed}, {place}: {what}")]
+pub struct Broken {
+    /// What was simulated.
+    pub service: &'static str,
+    /// Seed of the run.
+    pub seed: u64,
+    /// Number of the event, time in the run in ms, or both.
+    pub place: String,
+    /// What does not hold.
+    pub what: String,
+}

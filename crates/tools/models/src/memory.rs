@@ -9,6 +9,7 @@
 
 mod broken;
 
+use crate::Broken;
 use broken::{Backend, Store};
 use isolane_common_quantities::rng::Stream;
 use isolane_common_quantities::units::Instant;
@@ -60,18 +61,6 @@ impl Report {
     }
 }
 
-/// A broken invariant.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("memory service, seed {seed}, event {event}: {what}")]
-pub struct Broken {
-    /// Seed of the run.
-    pub seed: u64,
-    /// Number of the event.
-    pub event: u64,
-    /// What does not hold.
-    pub what: String,
-}
-
 const EVENTS: u64 = 80;
 /// Periods without faults until limits must be those of the policy: longer than the controller's retries and comparison.
 const CALM: u32 = 60;
@@ -108,8 +97,9 @@ pub fn run(seed: u64, defect: Defect) -> Result<Report, Broken> {
         report: Report::default(),
     };
     run.play().map_err(|what| Broken {
+        service: "memory service",
         seed,
-        event: run.report.events,
+        place: format!("event {}", run.report.events),
         what,
     })?;
     Ok(run.report)

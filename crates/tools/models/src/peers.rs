@@ -6,6 +6,7 @@
 //! killed, and the next one has another number. Every daemon keeps a link to every other one, so each pair has two. Units:
 //! microseconds. Limits: the handshake over TCP, its threads and reference messages are not in.
 
+use crate::Broken;
 use isolane_common_quantities::rng::Stream;
 use isolane_common_quantities::units::BitRate;
 use isolane_rdma_policy::RemoteState;
@@ -52,20 +53,6 @@ impl Report {
         self.kills += other.kills;
         self.reports += other.reports;
     }
-}
-
-/// A broken invariant.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("peers, seed {seed}, event {event}, {at_ms} ms: {what}")]
-pub struct Broken {
-    /// Seed of the run.
-    pub seed: u64,
-    /// Number of the event.
-    pub event: u64,
-    /// Time in the run.
-    pub at_ms: u64,
-    /// What does not hold.
-    pub what: String,
 }
 
 const DAEMONS: usize = 4;
@@ -169,9 +156,9 @@ pub fn run(seed: u64, defect: Defect) -> Result<Report, Broken> {
         report: Report::default(),
     };
     world.play().map_err(|what| Broken {
+        service: "peers",
         seed,
-        event: world.report.events,
-        at_ms: world.now_us / 1_000,
+        place: format!("event {}, {} ms", world.report.events, world.now_us / 1_000),
         what,
     })?;
     Ok(world.report)

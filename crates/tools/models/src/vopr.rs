@@ -10,6 +10,7 @@
 mod clients;
 mod disk;
 
+use crate::Broken;
 use clients::Client;
 use disk::Disk;
 use isolane_common_quantities::rng::Stream;
@@ -55,20 +56,6 @@ impl Report {
         self.crashes += other.crashes;
         self.leases += other.leases;
     }
-}
-
-/// A broken invariant.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("seed {seed}, event {event}, {at_ms} ms: {what}")]
-pub struct Broken {
-    /// Seed of the run.
-    pub seed: u64,
-    /// Number of the event.
-    pub event: u64,
-    /// Time in the run.
-    pub at_ms: u64,
-    /// What does not hold.
-    pub what: String,
 }
 
 /// Time with faults, and without at the end.
@@ -129,9 +116,9 @@ pub fn run(seed: u64, defect: Defect) -> Result<Report, Broken> {
     let mut world = World::new(seed, defect);
     let checked = world.play();
     checked.map_err(|what| Broken {
+        service: "quota server",
         seed,
-        event: world.report.events,
-        at_ms: world.now_us / 1_000,
+        place: format!("event {}, {} ms", world.report.events, world.now_us / 1_000),
         what,
     })?;
     Ok(world.report)

@@ -1,6 +1,7 @@
 //! `isolaned`'s deciding part by seed: the product holds, and six planted defects are found.
 
-use isolane_tools_models::daemon::{Broken, Defect, Report, run};
+use isolane_tools_models::Broken;
+use isolane_tools_models::daemon::{Defect, Report, run};
 
 /// Seeds for the product in `make test`; `make vopr` runs as many as its time allows.
 const SEEDS: u64 = 10;

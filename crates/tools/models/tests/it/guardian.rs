@@ -1,6 +1,7 @@
 //! What the guardian decides, by seed: the product holds, and four planted defects are found.
 
-use isolane_tools_models::guardian::{Broken, Defect, Report, run};
+use isolane_tools_models::Broken;
+use isolane_tools_models::guardian::{Defect, Report, run};
 
 /// Seeds for the product in `make test`; `make vopr` runs as many as its time allows.
 const SEEDS: u64 = 20;

@@ -1,6 +1,7 @@
 //! The memory service's control loop by seed: the product holds, and four planted defects are found.
 
-use isolane_tools_models::memory::{Broken, Defect, Report, run};
+use isolane_tools_models::Broken;
+use isolane_tools_models::memory::{Defect, Report, run};
 
 /// Seeds for the product in `make test`; `make vopr` runs as many as its time allows.
 const SEEDS: u64 = 60;

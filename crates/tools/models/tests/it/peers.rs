@@ -1,6 +1,7 @@
 //! The daemons' reports by seed: the product holds, and two planted defects are found.
 
-use isolane_tools_models::peers::{Broken, Defect, Report, run};
+use isolane_tools_models::Broken;
+use isolane_tools_models::peers::{Defect, Report, run};
 
 /// Seeds for the product in `make test`; `make vopr` runs as many as its time allows.
 const SEEDS: u64 = 20;

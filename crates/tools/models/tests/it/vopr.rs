@@ -1,6 +1,7 @@
 //! The quota server by seed: the product holds, and four planted defects are found.
 
-use isolane_tools_models::vopr::{Broken, Defect, run};
+use isolane_tools_models::Broken;
+use isolane_tools_models::vopr::{Defect, run};
 
 /// Seeds for the product in `make test`; `make vopr` runs as many as its time allows.
 const SEEDS: u64 = 60;
