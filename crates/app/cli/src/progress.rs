@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 /// Whether progress is wanted where stderr is no terminal.
 #[derive(Clone, Copy, Debug, Default, clap::Args)]
 pub(crate) struct ProgressArguments {
-    /// Also where stderr is no terminal, print how much is done: a line at each tenth
+    /// Print progress even if stderr is no terminal: a line at each tenth
     #[arg(long)]
     progress: bool,
 }

@@ -20,14 +20,14 @@ pub const POLICY: &[&str] = &["none", "aequitas", "aequitas-2", "spq", "pfabric"
 /// What each policy does, in the order of [`POLICY`].
 pub const POLICY_ABOUT: &[&str] = &[
     "calls run in the class that they request",
-    "admission by measured latency: calls beyond what a class can keep run in the lowest one",
-    "admission in equal parts of a port, from the misses of all its callers; calls beyond run in the lowest class",
+    "admission by measured latency: calls beyond what a class can carry run in the lowest class",
+    "admission at an equal rate for each caller of a port, by the misses of all callers; calls above this rate run in the lowest class",
     "strict priority between the classes instead of the ports' scheduler",
     "shortest remaining first in the network, small buffers, hosts at line rate",
-    "the higher the level, the lower the rate a host may send in it, so that it cannot queue",
+    "the higher the level, the lower the rate at which a host may send in it",
     "rates reserved at switches for deadlines, first come first served",
     "flows pre-empt each other by deadline, decided at switches",
-    "receivers grant, and choose priorities by what remains",
+    "receivers grant packets and choose priorities by the remaining size",
 ];
 
 /// Parameters of a congestion control.
@@ -108,7 +108,7 @@ const WINDOW: &[PolicyParameter] = &[
 
 #[rustfmt::skip]
 const SWIFT: &[PolicyParameter] = &[
-    parameter("target_us", (0.1, 1e5), "round-trip time aimed at (10)"),
+    parameter("target_us", (0.1, 1e5), "target of the round-trip time (10)"),
     parameter("hop_target_us", (0.0, 1e4), "added to the target for each hop; 0 for none (0)"),
     parameter("flow_target_us", (0.0, 1e5), "most that is added to the target of small windows; 0 for none (0)"),
     parameter("flow_window_min_packets", (1e-6, 1e6), "window at and below which flow scaling adds all of it (0.1)"),
@@ -152,8 +152,8 @@ const DCTCP: &[PolicyParameter] = &[
 #[rustfmt::skip]
 const TIMELY: &[PolicyParameter] = &[
     parameter("low_us", (0.0, 1e6), "round-trip time below which the rate rises at any gradient (50)"),
-    parameter("high_us", (0.1, 1e6), "round-trip time above which it falls at any gradient (500)"),
-    parameter("round_trip_min_us", (0.1, 1e6), "what gradients are measured in (20)"),
+    parameter("high_us", (0.1, 1e6), "round-trip time above which the rate falls at any gradient (500)"),
+    parameter("round_trip_min_us", (0.1, 1e6), "round-trip time by which gradients are divided (20)"),
     parameter("segment_bytes", (1.0, 1e9), "bytes per decision (16384)"),
     parameter("additive_mbps", (0.0, 1e6), "rise per segment (10)"),
     parameter("hyper_after", (1.0, 1e6), "segments in a row after which rises are five-fold (5)"),
@@ -167,7 +167,7 @@ const TIMELY: &[PolicyParameter] = &[
 
 #[rustfmt::skip]
 const HPCC: &[PolicyParameter] = &[
-    parameter("utilisation", (0.1, 1.0), "part of the fullest link aimed at (0.95)"),
+    parameter("utilisation", (0.1, 1.0), "target of the utilisation of the fullest link (0.95)"),
     parameter("stages", (0.0, 1e3), "additive steps before a multiplicative one (5)"),
     parameter("flows", (1.0, 1e6), "flows at one link for which additive steps fit in the head room (20)"),
     TIMEOUT,
@@ -176,21 +176,21 @@ const HPCC: &[PolicyParameter] = &[
 
 #[rustfmt::skip]
 const AEQUITAS: &[PolicyParameter] = &[
-    parameter("increment", (1e-9, 1.0), "what a window without a miss adds to the admit probability (0.01)"),
-    parameter("decrement_per_mtu", (1e-9, 1.0), "what each MTU of a missed call takes (0.01)"),
+    parameter("increment", (1e-9, 1.0), "increase of the admit probability in a window without a miss (0.01)"),
+    parameter("decrement_per_mtu", (1e-9, 1.0), "decrease of the admit probability for each MTU of a missed call (0.01)"),
     parameter("floor", (1e-9, 1.0), "least admit probability (0.1)"),
-    parameter("idle_after_us", (1.0, 1e9), "silence after which what was learned is forgotten (60000000)"),
+    parameter("idle_after_us", (1.0, 1e9), "time without calls to a destination after which its state is forgotten (60000000)"),
     parameter("window_us", (0.0, 1e9), "time between two increases (target / (1 - percentile / 100))"),
     parameter("window_restarts_on_miss", (0.0, 1.0), "1 restarts the window at a miss, as the public simulator does (0)"),
-    parameter("processes", (1.0, 256.0), "processes of a calling host, which learn apart (1)"),
+    parameter("processes", (1.0, 256.0), "processes of a calling host, each with admit probabilities of its own (1)"),
 ];
 
 #[rustfmt::skip]
 const AEQUITAS_2: &[PolicyParameter] = &[
     parameter("cut", (1e-9, 1.0), "relative change of the time between two packets of a channel at a cut (0.0625)"),
     parameter("floor", (1e-9, 1.0), "least level: a part of one packet in each objective (0.01)"),
-    parameter("idle_after_us", (1.0, 1e9), "silence after which what was learned is forgotten (60000000)"),
-    parameter("shared", (0.0, 2.0), "who has evidence in common: 1 all callers of a host, 2 the processes of a calling host, 0 nobody (1)"),
+    parameter("idle_after_us", (1.0, 1e9), "time without calls to a destination after which its state is forgotten (60000000)"),
+    parameter("shared", (0.0, 2.0), "callers that share evidence: 1 all callers of a host, 2 the processes of a calling host, 0 none (1)"),
     parameter("exchange_us", (0.0, 1e9), "with shared = 2: time between two exchanges of evidence (10000)"),
     parameter("processes", (1.0, 256.0), "processes of a calling host, each a caller with equal parts (1)"),
 ];
@@ -205,15 +205,15 @@ const PFABRIC: &[PolicyParameter] = &[
 
 #[rustfmt::skip]
 const QJUMP: &[PolicyParameter] = &[
-    parameter("throughput_factor_0", (1.0, 65_535.0), "largest packets per epoch of the highest level (32)"),
-    parameter("throughput_factor_1", (1.0, 65_535.0), "largest packets per epoch of the next level (16)"),
-    parameter("throughput_factor_2", (1.0, 65_535.0), "largest packets per epoch of the next level (1)"),
-    parameter("throughput_factor_3", (1.0, 65_535.0), "largest packets per epoch of the next level (1)"),
-    parameter("throughput_factor_4", (1.0, 65_535.0), "largest packets per epoch of the next level (1)"),
-    parameter("throughput_factor_5", (1.0, 65_535.0), "largest packets per epoch of the next level (1)"),
-    parameter("throughput_factor_6", (1.0, 65_535.0), "largest packets per epoch of the next level (1)"),
-    parameter("throughput_factor_7", (1.0, 65_535.0), "largest packets per epoch of the next level (1)"),
-    parameter("overhead_us", (0.0, 1e6), "the way's part of an epoch (1)"),
+    parameter("throughput_factor_0", (1.0, 65_535.0), "packets of maximum size that a host may send per epoch in level 0, the highest (32)"),
+    parameter("throughput_factor_1", (1.0, 65_535.0), "the same for level 1 (16)"),
+    parameter("throughput_factor_2", (1.0, 65_535.0), "the same for level 2 (1)"),
+    parameter("throughput_factor_3", (1.0, 65_535.0), "the same for level 3 (1)"),
+    parameter("throughput_factor_4", (1.0, 65_535.0), "the same for level 4 (1)"),
+    parameter("throughput_factor_5", (1.0, 65_535.0), "the same for level 5 (1)"),
+    parameter("throughput_factor_6", (1.0, 65_535.0), "the same for level 6 (1)"),
+    parameter("throughput_factor_7", (1.0, 65_535.0), "the same for level 7 (1)"),
+    parameter("overhead_us", (0.0, 1e6), "part of an epoch for processing on the whole path (1)"),
     parameter("unlimited_levels", (0.0, 8.0), "lowest levels without a limit (1)"),
     parameter("initial_window_packets", (1.0, 1e6), "first window of a message (10)"),
     parameter("timeout_us", (0.001, 1e6), "silence after which packets are sent again (450)"),

@@ -7,7 +7,7 @@ use isolane_common_toml_input::policy_parameter::{PolicyParameter, parameter};
 /// reads each parameter: one that nothing reads must not be listed, for it would be accepted and do nothing.
 #[rustfmt::skip]
 pub const POLICIES: &[PolicyPart] = &[
-    PolicyPart { name: "none", slots: &[Slot::Nothing], needs: Feature::Any, about: "the NIC as it is", parameters: &[] },
+    PolicyPart { name: "none", slots: &[Slot::Nothing], needs: Feature::Any, about: "nothing: the RDMA NIC without a policy", parameters: &[] },
     PolicyPart {
         name: "justitia",
         slots: &[Slot::Pacing],
@@ -18,14 +18,14 @@ pub const POLICIES: &[PolicyPart] = &[
             parameter("ref_period_us", (0.1, 1e6), "time between two reference messages (20)"),
             parameter("ref_count", (1.0, 1e6), "samples of the reference flow's p99 (10000)"),
             parameter("token_bytes", (1.0, 1e9), "token while a latency flow exists (the profile's dictionary)"),
-            parameter("token_without_latency_bytes", (1.0, 1e9), "token while none does (1000000)"),
-            parameter("additive_step_mbps", (0.001, 1e6), "what SafeUtil gains per period under the target (8)"),
-            parameter("token_backlog_max", (1.0, 1e6), "tokens kept while no flow takes them (5)"),
-            parameter("idle_after_us", (1.0, 1e7), "silence, with no work in the device, after which a flow gives its share back (10000)"),
+            parameter("token_without_latency_bytes", (1.0, 1e9), "token while no latency flow exists (1000000)"),
+            parameter("additive_step_mbps", (0.001, 1e6), "increase of SafeUtil per period in which the target is met (8)"),
+            parameter("token_backlog_max", (1.0, 1e6), "maximum number of unused tokens that are kept (5)"),
+            parameter("idle_after_us", (1.0, 1e7), "time without activity and without work in the device, after which a flow returns its share (10000)"),
             parameter("count_latency_as_one", (0.0, 1.0), "1 counts all latency flows as one (1)"),
             GRANULARITY,
-            parameter("trust_declared", (0.0, 1.0), "0 checks that tenants that declare latency behave so (1)"),
-            parameter("classify", (0.0, 1.0), "0 leaves tenants that say nothing in the bandwidth class (1)"),
+            parameter("trust_declared", (0.0, 1.0), "0 checks the messages of tenants that declare latency (1)"),
+            parameter("classify", (0.0, 1.0), "1 detects the class of tenants that declare none, 0 puts them into the bandwidth class (1)"),
         ],
     },
     PolicyPart {
@@ -42,7 +42,7 @@ pub const POLICIES: &[PolicyPart] = &[
         about: "splits large messages in software into chunks of one bandwidth-delay product, as Flor does",
         parameters: &[
             parameter("chunk_bytes", (64.0, 1e9), "size of a chunk (one bandwidth-delay product: link rate x idle round trip)"),
-            parameter("chunks_outstanding", (1.0, 1e4), "chunks a queue pair may have in the NIC (2)"),
+            parameter("chunks_outstanding", (1.0, 1e4), "chunks that a queue pair may have in the RDMA NIC (2)"),
         ],
     },
     PolicyPart {
@@ -56,7 +56,7 @@ pub const POLICIES: &[PolicyPart] = &[
         name: "palos",
         slots: &[Slot::Scheduler],
         needs: Feature::Any,
-        about: "schedules chunks of data instead of packets inside the NIC, with weights per tenant and queue pair",
+        about: "schedules chunks of data instead of packets inside the RDMA NIC, with weights per tenant and queue pair",
         parameters: &[
             parameter("quantum_bytes", (64.0, 1e6), "N of equation 2 for each active queue pair (the path MTU)"),
             parameter("priority_bytes_max", (0.0, 1e6), "largest message of the strict-priority queue; 0 switches the queue off (1024)"),
@@ -82,7 +82,7 @@ pub const POLICIES: &[PolicyPart] = &[
         needs: Feature::TrafficClasses,
         about: "virtual lanes with high and low arbitration tables, as OpenSM sets them up",
         parameters: &[
-            parameter("high_limit", (0.0, 255.0), "4096 B units that the high table may send before the low one has a turn; 255 is no limit (10)"),
+            parameter("high_limit", (0.0, 255.0), "units of 4096 B that the high table may send before the low table sends; 255 is no limit (10)"),
             parameter("latency_high", (0.0, 1.0), "1 puts tenants that declare latency into the high table (1)"),
         ],
     },
@@ -97,7 +97,7 @@ pub const POLICIES: &[PolicyPart] = &[
         name: "harmonic",
         slots: &[Slot::Monitor],
         needs: Feature::CongestionNotification,
-        about: "watches the NIC's PCIe port per tenant and slows tenants down with congestion notifications",
+        about: "monitors the RDMA NIC's PCIe port per tenant, and slows tenants by congestion notifications",
         parameters: &[
             parameter("t_basic_us", (1.0, 1e6), "T_basic of equation 5.1 (500)"),
             parameter("t_min_us", (1.0, 1e6), "T_min of equation 5.1 (200)"),
@@ -116,14 +116,14 @@ pub const POLICIES: &[PolicyPart] = &[
         name: "isolane-sw",
         slots: &[Slot::Whole],
         needs: Feature::Any,
-        about: "the best of all that today's NICs can do: splitting, per-tenant counters, hardware rate limits",
+        about: "Isolane's policy for today's RDMA NICs: splitting, counters per tenant, hardware rate limits",
         parameters: &[],
     },
     PolicyPart {
         name: "isolane",
         slots: &[Slot::Whole],
         needs: Feature::Any,
-        about: "the best of all, with a NIC that schedules chunks and accounts its resources per tenant",
+        about: "Isolane's policy for an RDMA NIC that schedules chunks and accounts its resources per tenant",
         parameters: &[],
     },
 ];

@@ -81,7 +81,7 @@ pub(crate) fn render(result: &AuditResult, style: Style) -> String {
     }
     text.push_str(&table.render_within(style.width, style.colour));
     let explanation = "  used: sum of dominant shares, mean over the pairs; vs none: the same over that of none; \
-                       fair: Jain's index of got over owed\n  cores: CPU of the policy, mean over the pairs; idle: \
+                       fair: Jain's index of rate over guarantee\n  cores: CPU of the policy, mean over the pairs; idle: \
                        latency added to a latency victim that is alone, us\n";
     text.push_str(&style.paint(GREY, explanation.trim_end()));
     if ranked.iter().any(|summary| !summary.on_sale) {

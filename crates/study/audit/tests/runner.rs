@@ -455,7 +455,7 @@ fn many_policies_are_compared_before_their_matrices() {
           justitia  3/9     ✗ 1/3      ✗ 1/3   ✗ 1/3  86 %  1.07  0.93  0.00   0     0
           lite      3/9     ✗ 1/3      ✗ 1/3   ✗ 1/3  86 %  1.07  0.93  0.00   0     0
           none      5/9     ✗ 1/3      ✗ 3/3   ✗ 1/3  80 %  1.00  0.83  0.00   0     0
-          used: sum of dominant shares, mean over the pairs; vs none: the same over that of none; fair: Jain's index of got over owed
+          used: sum of dominant shares, mean over the pairs; vs none: the same over that of none; fair: Jain's index of rate over guarantee
           cores: CPU of the policy, mean over the pairs; idle: latency added to a latency victim that is alone, us
 
         What each one leaves open

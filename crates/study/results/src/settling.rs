@@ -76,7 +76,7 @@ impl SettlingSummary {
     pub fn words(&self, run: &str) -> String {
         let plural = if self.runs == 1 { "" } else { "s" };
         format!(
-            "{} of {} {run}{plural} settled; measured for {}, which began {} after the start",
+            "{} of {} {run}{plural} settled; measured for {}, from {} after the start",
             self.settled,
             self.runs,
             self.measured_us.words(),
@@ -104,12 +104,12 @@ mod tests {
         let one = SettlingSummary::of_run(true, 150.0, 400.0);
         assert_eq!(
             one.words("run"),
-            "1 of 1 run settled; measured for 400us, which began 150us after the start"
+            "1 of 1 run settled; measured for 400us, from 150us after the start"
         );
         let both = one.and(SettlingSummary::of_run(false, 1_350.4, 6_400.0));
         assert_eq!(
             both.words("experiment"),
-            "1 of 2 experiments settled; measured for 400us to 6.4ms, which began 150us to 1.35ms after the start"
+            "1 of 2 experiments settled; measured for 400us to 6.4ms, from 150us to 1.35ms after the start"
         );
         assert_eq!(SettlingSummary::of([]), None);
     }

@@ -77,13 +77,13 @@ pub(crate) struct Arguments {
     seeds: Option<u32>,
     #[command(flatten)]
     target: TargetArguments,
-    /// Least measured time of each run, which goes on until it settles; applications (app_*) take 4 to 40 ms if that is more [default: the scenario's, or 400us; 1s on real devices]
+    /// Minimum measured time of a run, which continues until it has settled; for applications (app_*) at least 4 to 40 ms [default: the scenario's, or 400us; 1s on real devices]
     #[arg(long, value_parser = inputs::duration)]
     duration: Option<Duration>,
-    /// Least time before measuring starts, after what is posted at the start is done; the policy's time constants come on top [default: the scenario's, or 150us; 200ms on real devices]
+    /// Minimum time before measuring starts, counted from the end of the requests posted at the start; time constants of the policy are added [default: the scenario's, or 150us; 200ms on real devices]
     #[arg(long, value_parser = inputs::duration)]
     warmup: Option<Duration>,
-    /// Simulated time after which a run ends, settled or not [default: 8ms; on real devices four times the least times]
+    /// Simulated time after which a run ends, settled or not [default: 8ms; on real devices four times the minimum times]
     #[arg(long, value_parser = inputs::duration)]
     cap: Option<Duration>,
     /// Measure for exactly --warmup and --duration instead of until each run has settled
@@ -92,10 +92,10 @@ pub(crate) struct Arguments {
     /// Audit again with every time doubled and other seeds, and print the verdicts that change; exits with 1 when more than 1 % do
     #[arg(long, conflicts_with_all = ["resume", "json", "junit", "fixed", "fail_on_violation"])]
     check_settling: bool,
-    /// Where audit.json, audit.xml, report.html and the journal go
+    /// Directory of audit.json, audit.xml, report.html and the journal
     #[arg(long, value_name = "DIR", default_value = "out/audit")]
     report: PathBuf,
-    /// Go on with the audit that was interrupted in --report
+    /// Continue the interrupted audit in --report
     #[arg(long)]
     resume: bool,
     /// Replace an audit with other settings in --report

@@ -33,10 +33,10 @@ pub(crate) struct Arguments {
     /// Tenants of this scenario file (TOML) instead of the catalogue's workloads
     #[arg(long, value_name = "FILE", requires = "victim")]
     scenario: Option<PathBuf>,
-    /// Tenant of the scenario that is hurt
+    /// Victim: a tenant of the scenario
     #[arg(long, value_name = "TENANT", requires = "scenario")]
     victim: Option<String>,
-    /// Tenant of the scenario that hurts [default: all others together]
+    /// Attacker: a tenant of the scenario [default: all others together]
     #[arg(long, value_name = "TENANT", requires = "scenario")]
     attacker: Option<String>,
     /// Policy [default: the scenario's, or none]
@@ -51,13 +51,13 @@ pub(crate) struct Arguments {
     /// Run seed [default: the scenario's, or 1]
     #[arg(long)]
     seed: Option<u64>,
-    /// Measured time; the attacker starts after a third of it [default: 3ms]
+    /// Measure for exactly this time; the attacker starts after a third of it [default: at least 3ms, until the victim has settled]
     #[arg(long, value_parser = inputs::duration)]
     duration: Option<Duration>,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Where explain.json and report.html go
+    /// Directory of explain.json and report.html
     #[arg(long, value_name = "DIR", default_value = "out/explain")]
     report: PathBuf,
 }

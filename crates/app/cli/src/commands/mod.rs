@@ -64,7 +64,7 @@ pub(crate) fn described(root: clap::Command) -> clap::Command {
 pub(crate) enum Command {
     /// Run each victim alone and beside each attacker: a verdict per pair
     Audit(audit::Arguments),
-    /// Show why one attacker hurts one victim: what filled, who waited
+    /// Show why one attacker hurts one victim: the full resource, and who waits for it
     Explain(explain::Arguments),
     /// Run your tenants under each policy and name the best one
     Recommend(recommend::Arguments),

@@ -22,12 +22,12 @@ use std::path::PathBuf;
 /// Arguments of `isolane recommend`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// Scenario file (TOML) whose tenants say what they need (else that is derived); - reads it from stdin
+    /// Scenario file (TOML) with tenants and objectives, which are derived if there are none; - reads the file from stdin
     scenario: PathBuf,
     /// Policies to compare; all is every policy that the device can run
     #[arg(long, value_name = "POLICY,...", value_delimiter = ',', default_value = "all", value_parser = inputs::policies_or_all())]
     policies: Vec<String>,
-    /// Also advise policies that need hardware that is not on sale; so does naming one in --policies
+    /// Also recommend policies that need hardware that is not on sale, as if --policies named one
     #[arg(long)]
     not_on_sale: bool,
     /// Device profile instead of the scenario's: a name, or the path of a TOML file

@@ -46,13 +46,13 @@ pub(crate) struct Arguments {
     #[arg(long, group = "states", value_delimiter = ',')]
     #[arg(value_name = "BEFORE,AFTER")]
     compare: Vec<PathBuf>,
-    /// What real devices are like: transports, MTUs, published triggers [default: cx5-100g-roce]
+    /// Profile with the transports, MTUs and published triggers of the real devices [default: cx5-100g-roce]
     #[arg(long, requires = "target", value_name = "NAME|FILE")]
     profile: Option<String>,
     /// Certificates for agents that listen; without them agents are reached by ssh
     #[arg(long, requires = "target", value_name = "DIR")]
     identity: Option<PathBuf>,
-    /// Also run the published triggers with each of their conditions broken alone: a device as published is sound with them
+    /// Also run the published triggers with each of their conditions broken alone: a device that behaves as published shows no anomaly with them
     #[arg(long, conflicts_with_all = ["compare", "hunts"])]
     broken: bool,
     /// Only these reproducers

@@ -57,19 +57,19 @@ pub(crate) struct Arguments {
     /// Search the attackers of the one tenant in this scenario file instead of anomalies of the device
     #[arg(long, value_name = "FILE")]
     victim: Option<PathBuf>,
-    /// The policy that is to protect the victim [default: the file's]
+    /// Policy that protects the victim [default: the file's]
     #[arg(long, requires = "victim", value_parser = inputs::policy_names(), hide_possible_values = true)]
     policy: Option<String>,
     /// Tolerated loss, relative to the smaller of the victim's rate alone and its fair share, 0 to 1
     #[arg(long, requires = "victim", default_value_t = ALPHA, value_parser = fraction)]
     alpha: f64,
-    /// Also count attackers that take more than their own part of the link
+    /// Also count attackers that use more than their own share of the link
     #[arg(long, requires = "victim")]
     beyond_guarantee: bool,
-    /// Also search latencies that no queue of the workload's own explains
+    /// Also search for p99 latencies that the workload's own queues do not explain
     #[arg(long, conflicts_with = "victim")]
     latency: bool,
-    /// What real devices are like: transports and MTUs [default: cx5-100g-roce]
+    /// Profile with the transports and MTUs of the real devices [default: cx5-100g-roce]
     #[arg(long, value_name = "NAME|FILE")]
     profile: Option<String>,
     /// Certificates for agents that listen; without them agents are reached by ssh
@@ -85,7 +85,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "NAME", default_value = SEARCHER)]
     #[arg(value_parser = clap::builder::PossibleValuesParser::new(NAMES))]
     searcher: String,
-    /// Counters to follow: perf, diag, occupancy, or names of counters [default: diag, of a victim what it kept and diag]
+    /// Counters to follow: perf, diag, occupancy, or names of counters [default: diag; with --victim also the part of its rate that the victim keeps]
     #[arg(
         long,
         value_delimiter = ',',
@@ -98,13 +98,13 @@ pub(crate) struct Arguments {
     /// Kinds of traffic that a workload may have at once; a file for --restrict that names a second kind allows two
     #[arg(long, default_value_t = 1, value_parser = crate::numbers::whole::<u32>(1..=2), conflicts_with = "victim")]
     kinds: u32,
-    /// Every random choice follows from it
+    /// Seed of every random choice
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where the journal, hunt.json and a scenario per anomaly go [default: out/hunt, or the next free out/hunt-2, out/hunt-3, ...]
+    /// Directory of the journal, hunt.json and a scenario per anomaly [default: out/hunt, or the next free out/hunt-2, out/hunt-3, ...]
     #[arg(long, value_name = "DIR")]
     report: Option<PathBuf>,
-    /// Go on with the hunt in --report, or else the newest with these settings; the budget counts what it has used
+    /// Continue the hunt in --report, or else the newest hunt with these settings; its finished experiments count in the budget
     #[arg(long)]
     resume: bool,
     /// Print the result as JSON instead of the table
@@ -113,7 +113,7 @@ pub(crate) struct Arguments {
     /// Experiments at once; the result is the same for any number [default: one per core]
     #[arg(long, value_name = "N", value_parser = crate::numbers::whole::<u32>(1..=1024))]
     jobs: Option<u32>,
-    /// Who does the experiments: threads here, processes here, or a Ray cluster; the result is the same
+    /// Where experiments run: threads here, processes here, or a Ray cluster; the result is the same
     #[arg(long, value_enum, default_value_t = Executor::Local)]
     executor: Executor,
     #[command(flatten)]

@@ -34,7 +34,7 @@ pub(crate) struct Arguments {
     /// Random workloads of 20,000 queue pairs
     #[arg(long, default_value_t = 8, value_parser = crate::numbers::whole::<u32>(1..=100_000))]
     large: u32,
-    /// Every random choice follows from it
+    /// Seed of every random choice
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Print JSON

@@ -36,8 +36,25 @@ const PERIODS: u32 = 10;
 /// Longest wait for pages to move, in periods: a minute.
 const PATIENCE: u32 = 300;
 
+/// Options that describe an application and have no effect on a measurement; help leaves them out.
+const WITHOUT_EFFECT: [&str; 9] = [
+    "priority",
+    "weight",
+    "memory",
+    "memory_low",
+    "memory_min",
+    "local_max",
+    "tier_max",
+    "far_tiers",
+    "measured",
+];
+
 /// Arguments of `isolane mem measure`.
 #[derive(Debug, clap::Args)]
+#[command(mut_args(|option| match WITHOUT_EFFECT.contains(&option.get_id().as_str()) {
+    true => option.hide(true),
+    false => option,
+}))]
 pub(crate) struct Arguments {
     #[command(flatten)]
     options: Options,

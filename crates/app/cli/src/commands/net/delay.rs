@@ -29,13 +29,13 @@ pub(crate) struct Arguments {
     /// Any number of classes: their weights, the most important first, like 8:4:1
     #[arg(long, value_name = "W:W:...")]
     weights: Option<String>,
-    /// How the classes after the first divide what it leaves, like 2:1; equal parts if not given
+    /// Ratio in which the classes after the first divide the rest of the traffic, like 2:1; equal parts if not given
     #[arg(long, value_name = "P:P:...")]
     rest: Option<String>,
-    /// Rate while a burst arrives, in line rates
+    /// Arrival rate during a burst, relative to the line rate
     #[arg(long, default_value_t = 1.4, value_parser = plain, allow_negative_numbers = true)]
     rho: f64,
-    /// Load on average, in line rates
+    /// Average load, relative to the line rate
     #[arg(long, default_value_t = 0.8, value_parser = plain, allow_negative_numbers = true)]
     mu: f64,
     /// Only this share of the first class, from 0 to 1
@@ -178,7 +178,7 @@ fn plain(text: &str) -> Result<f64, String> {
         Some(percent) if percent.trim().parse::<f64>().is_ok() => {
             "write it as a part of 1, like 0.8 for 80%".to_owned()
         }
-        _ => "must be a plain number, like 0.8: loads are in line rates, weights relative to each other"
+        _ => "must be a plain number, like 0.8: loads are relative to the line rate, weights to each other"
             .to_owned(),
     })
 }

@@ -36,7 +36,7 @@ pub(crate) struct Arguments {
     /// Segments while flows share queues: auto (16K), off (never changed), or a size from 4K to 64K
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     dsos: String,
-    /// Give each processor queues of its own; XPS maps of the device are set aside meanwhile
+    /// Give each processor queues of its own; XPS maps of the device are empty until detach
     #[arg(long)]
     xps: bool,
     /// Keep one queue light for small packets and for DSCP EF, CS6 and CS7
@@ -48,10 +48,10 @@ pub(crate) struct Arguments {
     /// Every child of this cgroup is a container with the weight of its cpu.weight
     #[arg(long, value_name = "PATH")]
     slice: Option<String>,
-    /// Attach also where the driver is known to choose queues itself; the controller finds out and steps aside
+    /// Attach even if the driver is known to choose queues itself; the controller detects this and stops the assignment
     #[arg(long)]
     any_driver: bool,
-    /// Control it from here, and detach at the end
+    /// Run the controller in the foreground, and detach at its end
     #[arg(long)]
     foreground: bool,
     /// Print JSON

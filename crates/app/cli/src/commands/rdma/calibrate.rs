@@ -33,11 +33,11 @@ pub(crate) struct Arguments {
     /// Measure what requests of each verb cost next to a WRITE, for Harmonic, instead of measuring for Justitia
     #[arg(long, conflicts_with = "fit")]
     request_costs: bool,
-    /// Find the parameters of the simulated device TARGET by experiments on it; PROFILE is one of a similar device and says
-    /// where the search starts
+    /// Find the parameters of this simulated device by experiments on it; the search starts at the argument PROFILE, a
+    /// similar device
     #[arg(long, value_name = "sim:PROFILE", conflicts_with_all = ["fit", "request_costs"])]
     identify: Option<String>,
-    /// With --fit: stop after so many evaluations of the claims
+    /// With --fit: stop after this number of evaluations of the claims
     #[arg(long, value_name = "N", default_value_t = 200, requires = "fit")]
     evaluations: usize,
     /// Put the results into this profile file, which must exist

@@ -26,10 +26,10 @@ Exit codes:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
-    /// Look at this device alone
+    /// Check this device alone
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// Let warnings count as wrong
+    /// Count warnings as failures
     #[arg(long)]
     strict: bool,
     /// Print JSON

@@ -21,11 +21,11 @@ use std::time::{Duration, Instant};
 
 /// What the help of the command ends with.
 const AFTER: &str = "\
-Control verbs are held back for programs started by `isolane rdma run --enforce` and for containers whose seccomp profile \
-names the agent's socket (--print-seccomp shows what to add to it). Needs root.
+Control verbs are delayed for programs started by `isolane rdma run --enforce` and for containers whose seccomp profile \
+names the guardian's socket (--print-seccomp shows what to add to the profile). Needs root.
 
 Exit codes:
-  0    done: the time was over
+  0    done: the time of --once or --duration is over
   1    with --once or --duration: a tenant exceeds something
   2    a mistake in the file or on the command line
   3    no RDMA device, no privilege, or another enforcer
@@ -43,7 +43,7 @@ pub(crate) struct Arguments {
     /// File with the tenants, how to recognise each, and their limits
     #[arg(required_unless_present_any = ["guardian", "print_seccomp"])]
     profiles: Option<PathBuf>,
-    /// Look for a second, say what is found, and end; nothing is delayed, sent or capped
+    /// Observe for one second, print the result, and end; nothing is delayed, sent or capped
     #[arg(long, conflicts_with = "duration")]
     once: bool,
     /// End after this time, like 10s
@@ -55,10 +55,10 @@ pub(crate) struct Arguments {
     /// Check the file and end
     #[arg(long)]
     check: bool,
-    /// Look at this RDMA device alone
+    /// Observe this RDMA device alone
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// Say this tenant's figures alone
+    /// Print this tenant's figures alone
     #[arg(long, value_name = "NAME")]
     tenant: Option<String>,
     /// Send congestion notifications for a device through a network interface
@@ -67,7 +67,7 @@ pub(crate) struct Arguments {
     /// Directory of the sockets
     #[arg(long, value_name = "PATH", default_value = DIRECTORY)]
     directory: PathBuf,
-    /// The socket of the daemon that holds tenants under the shim to their rates
+    /// Socket of the daemon, which limits the rates of tenants under the preload library
     #[arg(long, value_name = "PATH", default_value = isolane_rdma_session::SOCKET_PATH)]
     daemon: PathBuf,
     /// Print JSON: one document at the end, or without an end one line a second

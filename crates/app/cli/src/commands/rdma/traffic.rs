@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const EXIT_CODES: &str = "\
 Exit codes:
   0    done, without an error, and every checked byte was right
-  1    the peer went, requests failed, or bytes were wrong
-  2    wrong usage, or traffic that cannot be
+  1    the peer disappeared, requests failed, or bytes were wrong
+  2    wrong usage, or options that contradict each other
   3    this machine or the server has no such device, no libibverbs, or no permission
   130  interrupted; what was measured is printed";
 
@@ -32,7 +32,7 @@ Exit codes:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES, args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
-    /// Be a worker: JSON lines on stdin and stdout, for a coordinator
+    /// Run as a worker of a coordinator, with JSON lines on stdin and stdout
     #[arg(long)]
     worker: bool,
     #[command(subcommand)]

@@ -22,7 +22,7 @@ Exit codes:
 #[derive(Debug, clap::Args)]
 #[command(after_help = EXIT_CODES)]
 pub(crate) struct Arguments {
-    /// Look at this device alone; without it at every device with a journal
+    /// Check this device alone; without it every device with a journal
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     #[command(flatten)]

@@ -32,19 +32,19 @@ const PRELOAD: &str = "LD_PRELOAD";
 /// Arguments of `isolane rdma run`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
-    /// What the program needs: latency, throughput, bandwidth, or auto (the daemon finds out)
+    /// Class of the program: latency, throughput, bandwidth, or auto (the daemon detects the class)
     #[arg(long, value_parser = class)]
     class: Option<Class>,
-    /// Name of its tenant; the daemon's rules come first
+    /// Tenant of the program; rules of the daemon take precedence
     #[arg(long, value_parser = tenant)]
     tenant: Option<String>,
-    /// Its weight among the host's senders
+    /// Weight of the program among the host's senders; rules of the daemon take precedence
     #[arg(long, value_parser = crate::numbers::whole::<u32>(1..=u64::from(WEIGHT_MAX)))]
     weight: Option<u32>,
     /// Socket of the daemon
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
-    /// Have its control verbs supervised by `isolane rdma enforce`; without one it is not started (exit code 3)
+    /// Let `isolane rdma enforce` supervise the program's control verbs; if no enforcer runs, do not start the program (exit code 3)
     #[arg(long)]
     enforce: bool,
     /// Directory of the sockets of `isolane rdma enforce`
@@ -53,7 +53,7 @@ pub(crate) struct Arguments {
     /// Do not run the program if it would run unpaced (exit code 3)
     #[arg(long)]
     require: bool,
-    /// Say what would be run, and with which environment, and what is in the way
+    /// Start nothing; print the program, its environment and what prevents pacing
     #[arg(long)]
     dry_run: bool,
     /// With --dry-run: print JSON
