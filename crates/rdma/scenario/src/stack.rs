@@ -282,11 +282,11 @@ impl Slot {
     pub fn what(self) -> &'static str {
         match self {
             Self::Nothing | Self::Whole => "everything",
-            Self::Pacing => "when work requests reach the NIC",
-            Self::Scheduler => "the NIC's transmit scheduler",
-            Self::Classes => "the NIC's hardware queues",
+            Self::Pacing => "when work requests reach the RDMA NIC",
+            Self::Scheduler => "the RDMA NIC's transmit scheduler",
+            Self::Classes => "the RDMA NIC's hardware queues",
             Self::Functions => "virtual functions",
-            Self::Monitor => "rate limits from inside the NIC",
+            Self::Monitor => "rate limits from inside the RDMA NIC",
         }
     }
 }
@@ -320,7 +320,9 @@ mod tests {
     #[test]
     fn what_does_not_combine_says_why() {
         let says = |name: &str| parts(name).unwrap_err().to_string();
-        assert!(says("justitia+lite").contains("both control when work requests reach the NIC"));
+        assert!(
+            says("justitia+lite").contains("both control when work requests reach the RDMA NIC")
+        );
         assert!(says("sriov+justitia").contains("one function"));
         assert!(says("none+justitia").contains("everything"));
         assert!(says("isolane+palos").contains("everything"));

@@ -44,7 +44,7 @@ pub(crate) fn advice(policies: &[PolicyOutcome], not_on_sale: bool) -> String {
     let equal = equal.filter(|other| other.met == best.met);
     let equal: Vec<String> = equal.map(|other| stack::marked(&other.policy)).collect();
     let cost = format!(
-        "uses {:.0} % of the NIC for {:.2} cores",
+        "uses {:.0} % of the RDMA NIC for {:.2} cores",
         best.utilisation * 100.0,
         best.policy_cores
     );

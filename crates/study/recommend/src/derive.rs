@@ -18,7 +18,7 @@ use isolane_study_audit::tenants::OVER_SOLO;
 pub(crate) fn rule() -> String {
     format!(
         "for class latency, a p99 of at most {OVER_SOLO} times the p99 alone; for any other class, {:.0} % of the rate alone, \
-         or of the tenant's share of the NIC if this is less",
+         or of the tenant's share of the RDMA NIC, whichever is smaller",
         (1.0 - ALPHA) * 100.0
     )
 }

@@ -60,7 +60,7 @@ fn answer(question: &Question, jobs: usize) -> Result<Recommendation, RecommendE
 fn policies_are_ranked_and_misses_have_a_cause() {
     let found = answer(&question(SCENARIO, &["none", "justitia"]), 2).unwrap();
     expect![[r#"
-        justitia meets all 2 objectives and uses 41 % of the NIC for 0.00 cores.
+        justitia meets all 2 objectives and uses 41 % of the RDMA NIC for 0.00 cores.
         own on cx5-100g-roce, 3 seeds
 
           A  cache: p99 at most 10.0 us

@@ -41,7 +41,7 @@ struct Answer {
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let text = inputs::read(&arguments.file)?;
     let file = arguments.file.to_string_lossy();
-    let wanted = "what an application may ask of the NIC (the keys of `isolane hunt --restrict`, docs/guides/hunt.md)";
+    let wanted = "what an application may request from the RDMA NIC (the keys of `isolane hunt --restrict`, docs/guides/hunt.md)";
     inputs::refuse_scenario(&text, &file, wanted)?;
     let mut answers = Vec::new();
     let sets = known(arguments.anomalies.as_deref(), arguments.profile.as_deref())?;

@@ -105,7 +105,7 @@ fn a_policy_that_the_device_lacks_is_refused_when_it_is_named() {
     );
     refuses(
         &named("justitia+lite"),
-        &["both control when work requests reach the NIC"],
+        &["both control when work requests reach the RDMA NIC"],
     );
     refuses(&named("sriov+justitia"), &["one function"]);
     refuses(
@@ -230,7 +230,7 @@ fn policies_are_listed_with_what_they_control_and_need() {
     let (list, _) = check(&["catalog", "policies"], 0);
     for part in [
         "palos",
-        "the NIC's transmit scheduler",
+        "the RDMA NIC's transmit scheduler",
         "a virtual function per tenant",
         "--policies all compares: none,",
     ] {

@@ -25,7 +25,7 @@ pub(crate) fn recommendation() -> Recommendation {
         tenants: NEEDS.map(needs).to_vec(),
         policies: policies.map(|(name, rank)| policy(name, rank)).collect(),
         left_out: Vec::new(),
-        advice: "a meets all 2 objectives and uses 87 % of the NIC for 2.25 cores".to_owned(),
+        advice: "a meets all 2 objectives and uses 87 % of the RDMA NIC for 2.25 cores".to_owned(),
         rerun: "isolane recommend made-up.toml".to_owned(),
     }
 }

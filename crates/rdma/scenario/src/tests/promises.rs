@@ -134,7 +134,7 @@ fn policies_that_do_not_combine_or_do_not_fit_are_refused() {
     check_error(
         &under("cx5-100g-roce", "justitia+lite"),
         expect![
-            "x.toml:3: policy: policy justitia+lite: both control when work requests reach the NIC: choose one of them"
+            "x.toml:3: policy: policy justitia+lite: both control when work requests reach the RDMA NIC: choose one of them"
         ],
     );
     check_error(

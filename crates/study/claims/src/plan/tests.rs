@@ -238,7 +238,7 @@ fn equal_runs_are_shared_between_claims() {
         What the papers state in numbers, and what Isolane's simulators give. `make claims` writes this page; do not edit it.
 
         - `prediction`: no parameter, setting or mechanism was changed to meet the published number.
-        - `calibration`: one was.
+        - `calibration`: a parameter, setting or mechanism was changed to meet it.
         - Out-of-sample: predictions for whose sake, as far as the history shows, no mechanism or setting was changed; no change has moved their values.
         - In-sample: all calibrations and all other predictions.
         - `ordering`: words that are read as a number, and comparisons that hardly can fail. They count apart.
@@ -246,7 +246,7 @@ fn equal_runs_are_shared_between_claims() {
 
         Tolerances are fixed before the run. A claim over several seeds holds only if its value and four of five seeds hold.
         The run that writes this page also checks the reasons of misses: a miss runs again with the change that its reason names.
-        A confirmed reason suffices; another one may do the same. Its number is chosen for the claim and has no source, and other claims may miss with it. `isolane claims --why` prints the reasons. `isolane claims --report DIR` writes a page with every claim, its statement, source and reason, to search and filter.
+        A confirmed reason need not be the cause: another change may have the same effect. The number in the change is chosen for this claim and has no source, and other claims may miss with it. `isolane claims --why` prints the reasons. `isolane claims --report DIR` writes a page with every claim, its statement, source and reason, to search and filter.
         [claims/outcomes.txt](claims/outcomes.txt) has the outcome of every claim. [The format](docs/internals/claims.md) of a claim.
 
         | system | in-sample | out-of-sample | predictions of both | orderings | arithmetic | number withheld |

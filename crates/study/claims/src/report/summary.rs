@@ -37,14 +37,14 @@ pub fn markdown(reports: &[ClaimReport]) -> String {
         "# Claims\n\n\
          What the papers state in numbers, and what Isolane's simulators give. `make claims` writes this page; do not edit it.\n\n\
          - `prediction`: no parameter, setting or mechanism was changed to meet the published number.\n\
-         - `calibration`: one was.\n\
+         - `calibration`: a parameter, setting or mechanism was changed to meet it.\n\
          - Out-of-sample: predictions for whose sake, as far as the history shows, no mechanism or setting was changed; no change has moved their values.\n\
          - In-sample: all calibrations and all other predictions.\n\
          - `ordering`: words that are read as a number, and comparisons that hardly can fail. They count apart.\n\
          - `arithmetic`: the claim follows from formats, definitions and formulas.\n\n\
          Tolerances are fixed before the run. A claim over several seeds holds only if its value and four of five seeds hold.\n\
          The run that writes this page also checks the reasons of misses: a miss runs again with the change that its reason names.\n\
-         A confirmed reason suffices; another one may do the same. Its number is chosen for the claim and has no source, and other claims may miss with it. `isolane claims --why` prints the reasons. \
+         A confirmed reason need not be the cause: another change may have the same effect. The number in the change is chosen for this claim and has no source, and other claims may miss with it. `isolane claims --why` prints the reasons. \
          `isolane claims --report DIR` writes a page with every claim, its statement, source and reason, to search and filter.\n\
          [claims/outcomes.txt](claims/outcomes.txt) has the outcome of every claim. \
          [The format](docs/internals/claims.md) of a claim.\n\n",
