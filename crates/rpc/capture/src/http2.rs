@@ -6,7 +6,7 @@
 //! Limits: a gap in the frames' headers or in the client's header blocks ends the reading of the direction. A gap in the
 //! payload of other frames does not. A block has at most [`BLOCK_MAX`] bytes, and [`STREAMS_MAX`] streams are known at a time.
 
-use fluke_hpack::Decoder;
+use loona_hpack::Decoder;
 use std::collections::BTreeMap;
 
 /// Longest header block, bytes.

@@ -4,7 +4,7 @@ use crate::declared::{Declared, Rule};
 use crate::tally::{Direction, Report, Row, Verdict};
 use crate::{CaptureError, Class, Options, audit};
 use etherparse::{IpFragOffset, Ipv4Header, PacketBuilder, TcpHeader};
-use fluke_hpack::Encoder;
+use loona_hpack::Encoder;
 use proptest::prelude::*;
 
 const CLIENT: [u8; 4] = [10, 0, 0, 1];
@@ -336,6 +336,18 @@ fn a_packet_longer_than_any_ends_the_reading_with_its_place() {
     wire.file.extend(vec![0; 3 << 20]);
     let error = audit(&wire.file[..], &options()).unwrap_err();
     assert!(error.to_string().contains("packet 2"), "{error}");
+}
+
+/// The block says that the table's size changes, and ends within the size.
+#[test]
+fn a_header_block_that_ends_within_a_number_is_not_readable() {
+    let mut wire = Wire::new();
+    wire.open();
+    let block = http2_frame(1, 0x4, 1, &[0x3f, 0xff]);
+    wire.put(true, 46, "A", &[PREFACE, &block].concat());
+    let report = report(&wire, &options());
+    assert_eq!(report.connections.broken, 1, "{report:?}");
+    assert_eq!(report.verdict, Verdict::Undecided);
 }
 
 proptest! {
