@@ -67,6 +67,8 @@ ifeq ($(or $(PROGRAM),daemon),daemon)
 	@ISOLANE_KILLS=$(or $(KILLS),10000) $(CARGO) test --locked --package isolaned --test it -- --nocapture killed
 else ifeq ($(PROGRAM),pods)
 	@ISOLANE_KILLS=$(or $(KILLS),10000) $(CARGO) test --locked --package isolane --test it -- --nocapture a_killed_program_of_pods
+else ifeq ($(PROGRAM),operators)
+	@.ci/languages kills $(or $(KILLS),10000)
 else ifeq ($(PROGRAM),dra)
 	@cd go/dra && ISOLANE_KILLS=$(or $(KILLS),10000) go test -count 1 -timeout 24h -v -run Kills .
 else ifeq ($(PROGRAM),envoy)

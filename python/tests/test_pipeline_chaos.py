@@ -1,4 +1,5 @@
-"""Random disturbances, many at once: every item still has exactly one fate, and the pipeline is whole in the end."""
+"""Random disturbances, many at once, and kills one after the other (`make kills PROGRAM=operators`): every item still has exactly
+one fate, and the pipeline is whole in the end."""
 
 from __future__ import annotations
 
@@ -12,11 +13,12 @@ import sys
 
 import pytest
 
+from isolane.pipeline import runner as runners
 from isolane.pipeline.runner import Options, Runner, RunnerError
 from isolane.pipeline.spaces import Spaces, Wire, missing
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from pipeline_support import HERE, fates, items, pipeline, run, stage  # noqa: E402
+from pipeline_support import HERE, OPTIONS, fates, items, pipeline, run, stage, until  # noqa: E402
 
 SPACES = missing()
 NAMES = ("first", "middle", "last")
@@ -82,3 +84,60 @@ def test_every_item_has_one_fate(seed: int) -> None:
             assert [one.outcome for one in ends] == ["delivered", "filtered"] * 10, context
 
     run(body())
+
+
+def process_is_gone(pid: int) -> bool:
+    """No process has this number, or another one has it now."""
+    try:
+        return b"isolane.pipeline" not in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return True
+
+
+async def kill(draw: random.Random, runner: Runner, name: str, killed: set[int]) -> None:
+    """Kills an operator, and in one case of four the next process while it starts; returns when another one is started."""
+    for delay_s in [0.05, 0.2] if draw.randrange(4) == 0 else [0.05]:
+        await asyncio.sleep(draw.uniform(0.0, delay_s))
+        pid = runner.pid(name)
+        killed.add(pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        await until(lambda pid=pid: runner.pid(name) != pid, f"another process for {name}")
+
+
+#: Rounds with one runner: its records are read after each.
+ROUNDS_OF_A_RUNNER = 50
+
+
+def test_a_killed_operator_loses_no_item_and_leaves_no_process(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """As many rounds as `ISOLANE_KILLS` says, 6 without it. Prints every 500."""
+    rounds, seed = int(os.environ.get("ISOLANE_KILLS", "6")), random.randrange(1 << 32)
+    # So many ends are expected here, and no operator may stay down.
+    monkeypatch.setattr(runners, "RESTARTS_MAX", 1000)
+    draw, killed = random.Random(seed), 0
+
+    async def some_rounds(count: int) -> int:
+        processes = set[int]()
+        chain = pipeline(stage("first", "Counter"), stage("middle", "Even"), stage("last", "Twice"))
+        async with Runner(chain, None, OPTIONS) as runner:
+            for _ in range(count):
+                sent = [runner.send(item) for item in items(20)]
+                await kill(draw, runner, draw.choice(NAMES), processes)
+                await asyncio.gather(*sent)
+                for number, fate in list(fates(runner).items())[-20:]:
+                    expected = "filtered" if number % 2 else "delivered"
+                    assert fate.outcome == expected or "with this item on it" in fate.reason, f"seed {seed}: {fate}"
+            ended = len(processes)
+            processes.update(runner.pid(name) for name in NAMES)
+        left = [pid for pid in processes if not process_is_gone(pid)]
+        assert not left, f"seed {seed}: {left}"
+        return ended
+
+    done = 0
+    while done < rounds:
+        count = min(ROUNDS_OF_A_RUNNER, rounds - done)
+        killed += asyncio.run(some_rounds(count))
+        done += count
+        if done % 500 == 0:
+            print(f"{done} rounds, {killed} processes killed", flush=True)
+    assert not [one.getMessage() for one in caplog.records if one.name == "asyncio"]

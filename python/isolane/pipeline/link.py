@@ -132,7 +132,11 @@ class _Leg:
             if self._connecting is None:
                 self._connecting = asyncio.ensure_future(self._connect())
             return
-        while self.queue and self.connection is not None and self.connection.transport is not None:
+        while self.queue and self.connection is not None:
+            transport = self.connection.transport
+            # Closing: a write has failed, and asyncio has not called `connection_lost` yet.
+            if transport is None or transport.is_closing():
+                return
             pending = self.queue[0]
             if pending.answer.done():
                 self.queue.popleft()
@@ -144,7 +148,6 @@ class _Leg:
             self.queue.popleft()
             self.sent.append(pending)
             left = {KEY: pending.key, LEFT: f"{max(pending.deadline_s - SLACK_S - time.monotonic(), 0.0):.6f}"}
-            transport = self.connection.transport
             transport.write(request_head("POST", "/process", len(pending.body), left))
             transport.write(pending.body)
             self.link.sent_items += 1

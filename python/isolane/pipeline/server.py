@@ -222,9 +222,10 @@ class ServerConnection(Connection):
         self._flush()
 
     def _flush(self) -> None:
-        if self.transport is None:
+        # Closing: a write has failed, and asyncio has not called `connection_lost` yet.
+        if self.transport is None or self.transport.is_closing():
             return
-        while self._answers and self._answers[0].answer.done() and not self._is_full:
+        while self._answers and self._answers[0].answer.done() and not self._is_full and not self.transport.is_closing():
             owed = self._answers.popleft()
             answer = Answer.error(500, "given up") if owed.answer.cancelled() else owed.answer.result()
             head = answer.head()
