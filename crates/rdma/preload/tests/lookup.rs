@@ -1,10 +1,11 @@
 //! The built library beside unmodified user libraries: look-ups at run time, and the symbols that vendors' libraries take.
 //!
 //! Method: Python's `ctypes` opens libraries as NCCL does, and the dynamic loader prints what it binds. Nothing needs a
-//! device. What is not installed is skipped with a reason.
+//! device. What is not installed is skipped with a reason, and in CI it is an error.
 #![allow(missing_docs, clippy::unwrap_used)]
 #![forbid(unsafe_code)]
 
+use isolane_common_linux::skip::skip;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -93,10 +94,7 @@ macro_rules! or_skip {
     ($result:expr) => {
         match $result {
             Ok(value) => value,
-            Err(reason) => {
-                eprintln!("skipped: {reason}");
-                return;
-            }
+            Err(reason) => return skip(reason),
         }
     };
 }
@@ -154,10 +152,8 @@ fn vendors_libraries_load_and_resolve_every_symbol() {
             name.starts_with(&format!("lib{vendor}-rdmav"))
         };
         let Some(provider) = all.iter().find(file) else {
-            eprintln!(
-                "skipped: {vendor}'s user library is not in {}",
-                libraries.folder.display()
-            );
+            let folder = libraries.folder.display();
+            skip(format_args!("{vendor}'s user library is not in {folder}"));
             continue;
         };
         let output = libraries.python(script, &[provider], Some("bindings"));

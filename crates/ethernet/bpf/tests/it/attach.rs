@@ -4,9 +4,8 @@
 //! Goal: a device's data path neither depends on a process nor loses what others put there, and is never a dead link.
 #![allow(unsafe_code)]
 
-use crate::support::{
-    Host, Tun, command, ifindex, in_lab, ip, packet_socket, programs_of, skip, veth,
-};
+use crate::support::{Host, Tun, command, ifindex, in_lab, ip, packet_socket, programs_of, veth};
+use isolane_common_linux::skip::skip;
 use isolane_ethernet_bpf::{
     Completion, Dqa, DqaSettings, EbpfError, Gate, LoadOptions, QueueSet, WEIGHT_ONE, WeightSource,
 };

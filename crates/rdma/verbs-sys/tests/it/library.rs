@@ -1,6 +1,7 @@
 //! What the dynamic loader finds: both lookups work where libibverbs is installed, and say what to install elsewhere.
 
 #![allow(unsafe_code, reason = "calls a function of the library")]
+use isolane_common_linux::skip::skip;
 use isolane_rdma_verbs_sys::{Library, LibraryError, Lookup};
 
 fn open(lookup: Lookup) -> Option<Library> {
@@ -8,7 +9,7 @@ fn open(lookup: Lookup) -> Option<Library> {
         Ok(library) => Some(library),
         Err(error @ LibraryError::Missing { .. }) => {
             assert!(error.to_string().contains("apt install libibverbs1"));
-            println!("skipped: {error}");
+            skip(error);
             None
         }
         Err(error) => panic!("{error}"),

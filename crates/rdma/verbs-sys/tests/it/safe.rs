@@ -1,5 +1,6 @@
 //! The safe layer on a machine that may or may not have devices: an unknown device is refused with a helpful line.
 
+use isolane_common_linux::skip::skip;
 use isolane_rdma_verbs_sys::safe::{Context, VerbsError};
 use isolane_rdma_verbs_sys::{Library, Lookup};
 
@@ -8,7 +9,7 @@ fn an_unknown_device_is_refused_with_what_there_is() {
     let library = match Library::open(Lookup::Program) {
         Ok(library) => library,
         Err(error) => {
-            println!("skipped: {error}");
+            skip(error);
             return;
         }
     };

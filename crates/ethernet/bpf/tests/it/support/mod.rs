@@ -7,6 +7,7 @@
 
 pub(crate) mod departures;
 
+use isolane_common_linux::skip::skip;
 use isolane_ethernet_bpf::{Completion, Dqa, DqaSettings, LoadOptions, bpffs};
 use std::fs::File;
 use std::io;
@@ -28,16 +29,11 @@ pub(crate) fn in_lab(name: &str, test: impl FnOnce(&Path) + Send) {
     });
     match outcome {
         Ok(None) => {}
-        Ok(Some(error)) => skip(&format!("{name} needs root, namespaces and BPF: {error}")),
+        Ok(Some(error)) => skip(format_args!(
+            "{name} needs root, namespaces and BPF: {error}"
+        )),
         Err(panic) => std::panic::resume_unwind(panic),
     }
-}
-
-/// Prints why a test does not run here; a failure in CI, where every test runs.
-pub(crate) fn skip(reason: &str) {
-    let is_ci = std::env::var_os("CI").is_some_and(|value| !value.is_empty());
-    assert!(!is_ci, "must run in CI: {reason}");
-    println!("skipped: {reason}");
 }
 
 fn enter() -> io::Result<PathBuf> {
