@@ -7,6 +7,7 @@
 
 use crate::backend::BackendKind;
 use crate::backend::damos::files::{Owner, owner};
+use crate::backend::damos::module;
 use crate::backend::reclaim::{self, DEMOTION_REMEDY};
 use crate::host::MemoryHost;
 use crate::indicator::{SourceInfo, machine};
@@ -302,6 +303,12 @@ fn damon_check(host: &MemoryHost) -> Check {
         ),
         Owner::Free => check(NAME, Verdict::Ok, "there, and free", None),
         Owner::Ours => check(NAME, Verdict::Ok, "ours", None),
+        Owner::Module(name) => check(
+            NAME,
+            Verdict::Warn,
+            format!("the kernel's {name} uses it"),
+            Some(module::remedy(name).as_str()),
+        ),
         Owner::Other(count) => check(
             NAME,
             Verdict::Warn,
@@ -459,7 +466,7 @@ mod tests {
               no   per_numa_high  no memory.per_numa_high
                                   -> it needs the kernel patch of the original; none is required
               no   damos_goal     DAMON without goals per control group
-                                  -> it came with Linux 6.19
+                                  -> it came with Linux 7.2
               no   reclaim        demotion is off
                                   -> switch demotion on: echo 1 > /sys/kernel/mm/numa/demotion_enabled
               yes  damos_quota    DAMON with migration by schemes

@@ -100,7 +100,7 @@ fn journal() -> String {
 /// Files that the machine of [`Tree`] lacks, with a valid text for each.
 #[rustfmt::skip]
 const MORE: &[(&str, &str)] = &[
-    ("/proc/sys/kernel/osrelease", "6.19.0-1-amd64\n"),
+    ("/proc/sys/kernel/osrelease", "7.2.0-1-amd64\n"),
     ("/proc/sys/kernel/random/boot_id", "boot-1\n"),
     ("/proc/sys/kernel/numa_balancing", "2\n"),
     ("/proc/self/status", "Uid:\t0\t0\t0\t0\nCapEff:\t000001ffffffffff\n"),

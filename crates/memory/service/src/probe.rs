@@ -8,6 +8,7 @@
 //! may be backported. Source: the table of mechanisms in docs/internals/memory-tiers.md.
 
 use crate::backend::damos::files::{Owner, owner};
+use crate::backend::damos::module;
 use crate::backend::reclaim::{self, DEMOTION_REMEDY};
 use crate::backend::{self, Backend, BackendKind, per_numa_high};
 use crate::error::MemError;
@@ -73,7 +74,7 @@ fn one(host: &MemoryHost, tiers: &Tiers, kind: BackendKind) -> (bool, String, St
                 "it needs the kernel patch of the original; none is required",
             ),
         },
-        BackendKind::DamosGoal => damos(host, (6, 19), "goals per control group"),
+        BackendKind::DamosGoal => damos(host, (7, 2), "goals per control group"),
         BackendKind::DamosQuota => damos(host, (6, 11), "migration by schemes"),
         BackendKind::Reclaim => match (
             version(host) >= Some((5, 19)),
@@ -125,6 +126,11 @@ fn damos(host: &MemoryHost, since: (u32, u32), what: &str) -> (bool, String, Str
             false,
             format!("another program uses DAMON ({count} kernel thread(s)); it is left alone"),
             "end that program".to_owned(),
+        ),
+        Owner::Module(name) => (
+            false,
+            format!("the kernel's {name} uses DAMON"),
+            module::remedy(name),
         ),
         Owner::Free | Owner::Ours if version(host) < Some(since) => (
             false,
@@ -261,7 +267,7 @@ mod tests {
             &tree("6.12.117+deb12-amd64"),
             &expect![[r#"
                 per_numa_high false no memory.per_numa_high -> it needs the kernel patch of the original; none is required
-                damos_goal    false DAMON without goals per control group -> it came with Linux 6.19
+                damos_goal    false DAMON without goals per control group -> it came with Linux 7.2
                 reclaim       true  memory.reclaim, and demotion is on
                 damos_quota   true  DAMON with migration by schemes
                 move_pages    true  the capabilities are there; takes pages in order of addresses
@@ -272,7 +278,7 @@ mod tests {
 
     #[test]
     fn a_foreign_damon_is_left_alone_and_the_next_best_is_taken() {
-        let tree = tree("6.19.0");
+        let tree = tree("7.2.0");
         tree.write("/sys/kernel/mm/damon/admin/kdamonds/nr_kdamonds", "1\n");
         let reports = look(&tree.host());
         assert!(

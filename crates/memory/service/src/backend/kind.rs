@@ -22,7 +22,7 @@ use std::str::FromStr;
 pub enum BackendKind {
     /// `memory.per_numa_high` of the patched kernel.
     PerNumaHigh,
-    /// DAMON schemes that tune themselves to a share of a node for one control group (6.19).
+    /// DAMON schemes that tune themselves to a share of a node for one control group (7.2).
     DamosGoal,
     /// DAMON schemes whose quota we set from what is held (6.11).
     DamosQuota,

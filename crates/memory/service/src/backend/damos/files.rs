@@ -8,6 +8,7 @@
 //!
 //! Units: bytes, milliseconds, microseconds. Source: the kernel's documentation of DAMON's sysfs files.
 
+use super::module;
 use crate::backend::BackendKind;
 use crate::error::MemError;
 use crate::host::MemoryHost;
@@ -100,6 +101,7 @@ impl Kdamond {
                 return Err(kdamond.unsupported("the kernel has no DAMON", NO_DAMON_REMEDY));
             }
             Owner::Other(count) => return Err(not_ours(count)),
+            Owner::Module(module) => return Err(module::not_ours(module)),
             Owner::Free => {}
             // What a former life left: its schemes are of its applications.
             Owner::Ours => clear(host)?,
@@ -213,6 +215,9 @@ impl Kdamond {
         }
         if before.is_none_or(|before| before.goal.is_some() != scheme.goal.is_some()) {
             number("quotas/goals/nr_goals", u64::from(scheme.goal.is_some()))?;
+            if scheme.goal.is_some() {
+                self.write_tuner(&path("quotas"))?;
+            }
         }
         if before.is_none_or(|before| before.goal != scheme.goal) {
             self.write_goal(&path("quotas/goals/0"), scheme)?;
@@ -269,6 +274,25 @@ impl Kdamond {
         self.set(&format!("{path}/nid"), &goal.node.to_string())?;
         self.set(&format!("{path}/path"), &scheme.cgroup)?;
         self.set(&format!("{path}/target_value"), &goal.target_bp.to_string())
+    }
+
+    /// A quota is whole until its goal is reached, then nothing; pages that do not move are not charged.
+    fn write_tuner(&self, path: &str) -> Result<(), MemError> {
+        for (file, value) in [
+            ("goal_tuner", "temporal"),
+            ("fail_charge_num", "0"),
+            ("fail_charge_denom", "1"),
+        ] {
+            self.set(&format!("{path}/{file}"), value)
+                .map_err(|error| match error {
+                    MemError::Refused { .. } => self.unsupported(
+                        &format!("DAMON's quotas have no {file}"),
+                        "it came with Linux 7.2; damos_quota does without",
+                    ),
+                    other => other,
+                })?;
+        }
+        Ok(())
     }
 
     /// Has the kernel take over what was written; the first time, starts its thread. Fails for an inconsistent setting,
@@ -345,7 +369,7 @@ const NO_DAMON_REMEDY: &str =
 pub fn clear(host: &MemoryHost) -> Result<(), MemError> {
     match owner(host) {
         Owner::Ours => end(host),
-        Owner::Absent | Owner::Free | Owner::Other(_) => Ok(()),
+        Owner::Absent | Owner::Free | Owner::Other(_) | Owner::Module(_) => Ok(()),
     }
 }
 
@@ -379,6 +403,8 @@ pub enum Owner {
     Ours,
     /// Foreign: this many threads.
     Other(u64),
+    /// This part of the kernel.
+    Module(&'static str),
 }
 
 /// Looks whose DAMON is; changes nothing.
@@ -387,7 +413,7 @@ pub fn owner(host: &MemoryHost) -> Owner {
         return Owner::Absent;
     };
     match count {
-        0 => Owner::Free,
+        0 => module::running(host).map_or(Owner::Free, Owner::Module),
         1 if is_ours(host) => Owner::Ours,
         _ => Owner::Other(count),
     }

@@ -1,13 +1,14 @@
 //! The backend `damos_goal`: schemes that tune themselves until a control group has its share of a near node.
 //!
 //! Method: per group and near node, one scheme takes cold pages away until the group's unused share of the node is what
-//! its limit leaves, and one moves hot pages near until its used share is the limit. The kernel measures, and raises or
-//! lowers the quotas by itself; we write limits when they change.
+//! its limit leaves, and one moves hot pages near until its used share is the limit. The kernel measures once in a window,
+//! and gives each scheme its whole quota until the goal is reached (the tuner `temporal`). With the kernel's other tuner, a quota
+//! begins at one byte and grows by the relative distance from the goal: it took minutes to its first page. We write limits
+//! when they change. The thread runs from the start, so that a kernel that refuses it is known before any application.
 //!
-//! Units: ten-thousandths of a node, rounded down, so the limit is never exceeded by rounding. Limits: needs
-//! `node_memcg_used_bp` (Linux 6.19); no kernel of the lab has it, so made-up trees alone test it. An application with
-//! groups below its own gets its limit split evenly over them.
-//! Source: the kernel's documentation of DAMOS quota goals.
+//! Units: ten-thousandths of a node, rounded down, so the limit is never exceeded by rounding. Limits: a window may move
+//! [`QUOTA_SHARE`] of the node below the limit. An application with groups below its own gets its limit split evenly over them.
+//! Source: the kernel's documentation of DAMOS quota goals; measured in the lab (proof `memory_goal`, Linux 7.2).
 
 use super::files::{Goal, Kdamond, MANY, NEVER, Scheme};
 use super::leaves;
@@ -23,32 +24,45 @@ use std::time::Duration;
 /// The whole of a node.
 const WHOLE_BP: u64 = 10_000;
 
-/// What one scheme may move per window at most: the tuning stays below it.
+/// What one scheme moves per window, relative to the node: a larger part would go farther below the limit.
+const QUOTA_SHARE: u64 = 256;
+const QUOTA_MIN: Bytes = Bytes::from_mib(1);
 const QUOTA_MAX: Bytes = Bytes::from_mib(256);
 
-const WINDOW_MS: u64 = 1_000;
+const WINDOW_MS: u64 = 200;
+
+/// Steps without effect before an application is reported stuck: half a minute.
+const PATIENCE: u32 = 120;
 
 const PAGE_BYTES: u64 = 4096;
 
 /// The mover.
 pub struct GoalDriven {
     kdamond: Kdamond,
-    groups: BTreeMap<AppId, Vec<Cgroup>>,
+    applications: BTreeMap<AppId, Application>,
+}
+
+/// An application's groups, and what was last requested.
+struct Application {
+    groups: Vec<Cgroup>,
+    limit: Option<Bytes>,
+    far: u32,
 }
 
 impl GoalDriven {
-    /// Takes DAMON, and checks that it supports the goals. Fails without DAMON, for a DAMON of another program, and for
-    /// one without these goals.
+    /// Starts DAMON, and checks that it supports the goals. Fails without DAMON, for a DAMON of another program or of the
+    /// kernel, and for one without these goals.
     pub fn open(context: &Context) -> Result<Self, MemError> {
         let mut kdamond = Kdamond::open(&context.host, &context.tiers, BackendKind::DamosGoal)?;
-        let trial = schemes(context, "/", Some(Bytes::ZERO));
-        if let Err(error) = kdamond.write(&trial).and_then(|()| kdamond.write(&[])) {
+        let trial = schemes(context, "/", None, far_node(context, 1));
+        let tried = kdamond.write(&trial).and_then(|()| kdamond.write(&[]));
+        if let Err(error) = tried.and_then(|()| kdamond.commit()) {
             kdamond.remove();
             return Err(error);
         }
         Ok(Self {
             kdamond,
-            groups: BTreeMap::new(),
+            applications: BTreeMap::new(),
         })
     }
 }
@@ -59,20 +73,35 @@ impl Mover for GoalDriven {
     }
 
     fn begin(&mut self, context: &Context, app: AppId, cgroup: &Cgroup) -> Result<(), MemError> {
-        self.groups.insert(app, leaves(&context.host, cgroup));
+        let application = Application {
+            groups: leaves(&context.host, cgroup),
+            limit: None,
+            far: far_node(context, 1),
+        };
+        self.applications.insert(app, application);
         Ok(())
     }
 
     fn step(&mut self, context: &Context, work: &[Work]) -> Vec<Result<bool, MemError>> {
+        for work in work {
+            let Some(application) = self.applications.get_mut(&work.app) else {
+                continue;
+            };
+            if application.limit != work.limits[0] {
+                application.limit = work.limits[0];
+                let tier = work.demote.map_or(1, |demote| demote.to);
+                application.far = far_node(context, tier);
+            }
+        }
+        // An application without work now keeps its schemes: the engine rests, and the limit holds.
         let mut wanted = Vec::new();
-        for (app, groups) in &self.groups {
-            let limit = work
-                .iter()
-                .find(|work| work.app == *app)
-                .and_then(|work| work.limits[0]);
-            let each = limit.map(|limit| Bytes::new(limit.get() / groups.len().max(1) as u64));
-            for group in groups {
-                wanted.extend(schemes(context, group.path(), each));
+        for application in self.applications.values() {
+            let groups = application.groups.len().max(1) as u64;
+            let each = application
+                .limit
+                .map(|limit| Bytes::new(limit.get() / groups));
+            for group in &application.groups {
+                wanted.extend(schemes(context, group.path(), each, application.far));
             }
         }
         let done = match self.kdamond.differs(&wanted) {
@@ -89,8 +118,12 @@ impl Mover for GoalDriven {
     }
 
     fn end(&mut self, _context: &Context, app: AppId, _cgroup: &Cgroup) -> Result<(), MemError> {
-        self.groups.remove(&app);
+        self.applications.remove(&app);
         Ok(())
+    }
+
+    fn patience(&self) -> u32 {
+        PATIENCE
     }
 
     fn pause(&self) -> Duration {
@@ -102,10 +135,18 @@ impl Mover for GoalDriven {
     }
 }
 
+fn far_node(context: &Context, tier: usize) -> u32 {
+    context
+        .tiers
+        .roomiest_node(&context.host, tier)
+        .unwrap_or(0)
+}
+
 /// Two schemes per near node; at rest where there is no limit.
-fn schemes(context: &Context, group: &str, limit: Option<Bytes>) -> Vec<Scheme> {
+fn schemes(context: &Context, group: &str, limit: Option<Bytes>, far: u32) -> Vec<Scheme> {
     let tier = context.tiers.tiers.first().cloned().unwrap_or_default();
-    let far = context.tiers.roomiest_node(&context.host, 1).unwrap_or(0);
+    let quota = tier.total_bytes / (tier.nodes.len().max(1) as u64) / QUOTA_SHARE;
+    let quota_bytes = quota.clamp(QUOTA_MIN.get(), QUOTA_MAX.get());
     let mut found = Vec::new();
     for node in tier.nodes {
         // A tier's limit is split over its nodes by size, so the share is the same on each.
@@ -120,7 +161,7 @@ fn schemes(context: &Context, group: &str, limit: Option<Bytes>) -> Vec<Scheme> 
             elsewhere: Vec::new(),
             accesses: (0, MANY),
             size_min: if limit.is_some() { PAGE_BYTES } else { NEVER },
-            quota_bytes: QUOTA_MAX.get(),
+            quota_bytes,
             window_ms: WINDOW_MS,
             goal: Some(Goal {
                 metric: "node_memcg_free_bp",

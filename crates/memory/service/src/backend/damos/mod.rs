@@ -4,7 +4,8 @@
 //! * [`files`] - the tree in sysfs: one kernel thread of ours, schemes, and whose they are;
 //! * [`quota`] - kernels from 6.11: we set each scheme's quota from what is held;
 //! * [`ranges`] - the addresses of an application's pages, so a quota is not spent on others';
-//! * [`goal`] - kernels from 6.19: a scheme tunes itself to a share of the node.
+//! * [`module`] - parts of the kernel that use DAMON themselves;
+//! * [`goal`] - kernels from 7.2: a scheme tunes itself to a share of the node.
 //!
 //! Both need every page of a group to be in exactly that group: DAMON's filter takes no descendants, so each group below
 //! an application's that has memory gets schemes of its own ([`leaves`]).
@@ -14,6 +15,7 @@
 
 pub mod files;
 pub mod goal;
+pub(crate) mod module;
 pub mod quota;
 pub mod ranges;
 

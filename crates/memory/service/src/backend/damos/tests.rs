@@ -4,6 +4,7 @@ use super::files::{KDAMONDS, MARK, NEVER, Owner, clear, owner};
 use super::goal::GoalDriven;
 use super::leaves;
 use super::quota::{self, Quota};
+use crate::backend::Progress;
 use crate::backend::engine::{Context, Engine};
 use crate::cgroup::Cgroup;
 use crate::error::MemError;
@@ -58,11 +59,11 @@ fn tree(schemes: usize) -> Tree {
 
 fn goals(tree: &Tree, schemes: usize) {
     for scheme in 0..schemes {
-        for file in ["target_metric", "target_value", "nid", "path"] {
-            tree.write(
-                &format!("{CONTEXT}/schemes/{scheme}/quotas/goals/0/{file}"),
-                "",
-            );
+        for file in "goals/0/target_metric goals/0/target_value goals/0/nid goals/0/path \
+                     goal_tuner fail_charge_num fail_charge_denom"
+            .split_whitespace()
+        {
+            tree.write(&format!("{CONTEXT}/schemes/{scheme}/quotas/{file}"), "");
         }
     }
 }
@@ -267,7 +268,7 @@ fn goals_are_shares_of_the_near_node_and_refused_where_unknown() {
     let context = Context::new(tree.host()).unwrap();
     let error = GoalDriven::open(&context).err().unwrap().to_string();
     assert!(
-        error.contains("node_memcg_used_bp") && error.contains("6.19"),
+        error.contains("goal_tuner") && error.contains("7.2"),
         "{error}"
     );
     assert_eq!(
@@ -293,6 +294,44 @@ fn goals_are_shares_of_the_near_node_and_refused_where_unknown() {
     );
     assert_eq!(scheme(&tree, 1, "quotas/goals/0/target_value"), "7500");
     assert_eq!(scheme(&tree, 1, "quotas/goals/0/path"), "/app");
+    assert_eq!(scheme(&tree, 1, "quotas/goal_tuner"), "temporal");
+    // A 256th of the node.
+    assert_eq!(scheme(&tree, 1, "quotas/bytes"), "2097152");
+}
+
+/// Goal: a kernel that refuses the thread has no such backend, and an application that rests keeps its schemes. Both failed on Linux 7.2.
+#[test]
+fn goals_start_before_an_application_and_last_while_it_is_stuck() {
+    let tree = tree(2);
+    goals(&tree, 2);
+    let context = Context::new(tree.host()).unwrap();
+    let group = tree.cgroup("/app", &[(0, 200), (1, 0)]);
+    let mut engine = Engine::new(context.clone(), GoalDriven::open(&context).unwrap());
+    assert_eq!(tree.read(&format!("{KDAMONDS}/0/state")), "on");
+    engine.adopt(APP, group, vec![]).unwrap();
+    engine.apply(APP, near(128));
+    let mut tell = Vec::new();
+    // Nothing moves: the engine reports it, and leaves the application out of ever more ticks.
+    for _ in 0..400 {
+        engine.tick(&mut tell);
+        assert_eq!(scheme(&tree, 1, "access_pattern/sz/min"), PAGE.to_string());
+        assert_eq!(scheme(&tree, 1, "quotas/goals/0/target_value"), "7500");
+    }
+    assert!(
+        tell.iter()
+            .any(|progress| matches!(progress, Progress::Stuck { .. }))
+    );
+}
+
+#[test]
+fn a_damon_that_the_kernel_uses_is_refused_and_named() {
+    let tree = tree(2);
+    goals(&tree, 2);
+    tree.write("/sys/module/damon_stat/parameters/enabled", "Y\n");
+    let context = Context::new(tree.host()).unwrap();
+    let error = GoalDriven::open(&context).err().unwrap().to_string();
+    assert!(error.contains("damon_stat"), "{error}");
+    assert_eq!(tree.read(&format!("{KDAMONDS}/nr_kdamonds")), "0\n");
 }
 
 #[test]
