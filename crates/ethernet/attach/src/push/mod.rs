@@ -5,9 +5,9 @@
 //!
 //! A device without either serves queues by its own rule, usually in turn.
 //!
-//! Limits: not tested on a device that accepts weights. Both encodings are compared with the kernel's specification
-//! byte by byte, and tested against a substitute of the kernel's side that fails at any request. Existing shapers of
-//! others are not touched.
+//! Limits: not tested on a NIC that accepts weights. Both encodings are compared with the kernel's specification
+//! byte by byte, and tested against a substitute of the kernel's side that fails at any request. The lab's proof
+//! `queue_weights` has net-shaper on a real kernel, with a device that stores shapers. Existing shapers of others are not touched.
 
 pub(crate) mod devlink;
 pub(crate) mod net_shaper;
