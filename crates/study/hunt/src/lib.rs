@@ -135,7 +135,7 @@ pub enum HuntError {
     #[error("searcher {name}: unknown; must be one of {}", crate::search::NAMES.join(", "))]
     NoSearcher { name: String },
     #[error(
-        "anomaly {number}: its workload shows no {symptom} on {target}: the hunt was on another device, or of another build; hunt again"
+        "anomaly {number}: its workload shows no {symptom} on {target} with this seed: give another --seed; if no seed shows it, the hunt was on another device or of another build, so hunt again"
     )]
     NotShown {
         number: u32,

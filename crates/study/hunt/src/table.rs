@@ -214,7 +214,7 @@ fn details(text: &mut String, anomaly: &Anomaly, space: &Space) {
 /// What the checks of a reduced anomaly showed.
 fn checked(set: &FeatureSet) -> String {
     let Some(checks) = &set.checks else {
-        return "not verified: the hunt ended before".to_owned();
+        return "not verified: the budget ended before the test".to_owned();
     };
     let names = |features: &[Feature]| {
         let names: Vec<&str> = features.iter().map(|feature| feature.name()).collect();

@@ -121,5 +121,5 @@ fn loopback_anomaly_ends_without_traffic_inside_the_host() {
     "#]].assert_eq(&fix.text());
     anomaly.symptom = Symptom::LowThroughput;
     let error = of_writes.fix(&anomaly).unwrap_err().to_string();
-    expect!["anomaly 1: its workload shows no low throughput on sim:cx6-200g-roce: the hunt was on another device, or of another build; hunt again"].assert_eq(&error);
+    expect!["anomaly 1: its workload shows no low throughput on sim:cx6-200g-roce with this seed: give another --seed; if no seed shows it, the hunt was on another device or of another build, so hunt again"].assert_eq(&error);
 }

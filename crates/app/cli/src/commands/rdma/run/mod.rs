@@ -35,10 +35,10 @@ pub(crate) struct Arguments {
     /// Class of the program: latency, throughput, bandwidth, or auto (the daemon detects the class)
     #[arg(long, value_parser = class)]
     class: Option<Class>,
-    /// Tenant of the program; rules of the daemon take precedence
+    /// Tenant that the program names, for rules of the daemon and for daemons with trust_names
     #[arg(long, value_parser = tenant)]
     tenant: Option<String>,
-    /// Weight of the program among the host's senders; rules of the daemon take precedence
+    /// Weight that the program requests, for daemons with trust_names
     #[arg(long, value_parser = crate::numbers::whole::<u32>(1..=u64::from(WEIGHT_MAX)))]
     weight: Option<u32>,
     /// Socket of the daemon
