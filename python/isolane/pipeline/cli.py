@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
     watch.add_argument("--duration-s", type=float, default=60.0, help="seconds to watch (60)")
     watch.add_argument("--period-s", type=float, default=2.0, help="seconds between observations (2)")
     watch.add_argument("--source", metavar="ADDRESS", help=f"{live.ADDRESSES}; instead of the workload")
-    watch.add_argument("--cut", action="append", default=[], metavar="LINK=FACTOR@S", help="slow a link FACTOR times after S seconds")
+    watch.add_argument("--cut", action="append", default=[], metavar="LINK=FACTOR@S", help="make a link FACTOR times slower after S seconds")
 
     trial = _command(commands, "lab", "plan, run and disturb queries in network namespaces", ENDS)
     trial.add_argument("queries", nargs="+", type=pathlib.Path, help="query files (YAML)")
@@ -116,7 +116,7 @@ def deployment_of(arguments: argparse.Namespace) -> Deployment:
 
 def _running(command: argparse.ArgumentParser) -> None:
     usual = Options()
-    command.add_argument("--tiers", choices=("namespaces", "local"), default="namespaces", help="where tiers are (namespaces)")
+    command.add_argument("--tiers", choices=("namespaces", "local"), default="namespaces", help="tiers as network namespaces, or local without links (namespaces)")
     command.add_argument("--rate", type=float, metavar="PER_S", help="items per second (the plan's)")
     command.add_argument("--window", type=int, default=usual.window, help=f"largest number of items in flight ({usual.window})")
     command.add_argument("--deadline-s", type=float, default=usual.deadline_s, help=f"seconds after which an item fails ({usual.deadline_s:g})")

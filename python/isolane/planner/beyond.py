@@ -37,7 +37,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--uncertain", metavar="RANGES", help="plan for factors, as in bandwidth=0.5..1,compute=0.8..1,load=1..2"
     )
     beyond.add_argument(
-        "--confidence", type=float, metavar="PART", help="part of the scenarios in which all must hold (1)"
+        "--confidence", type=float, metavar="PART", help="part of the cases in which a plan must meet all objectives (1)"
     )
     beyond.add_argument("--prices", action="store_true", help="the plans that no other plan beats in price and utility")
 
