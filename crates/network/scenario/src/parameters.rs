@@ -193,6 +193,8 @@ const AEQUITAS_2: &[PolicyParameter] = &[
     parameter("shared", (0.0, 2.0), "callers that share evidence: 1 all callers of a host, 2 the processes of a calling host, 0 none (1)"),
     parameter("exchange_us", (0.0, 1e9), "with shared = 2: time between two exchanges of evidence (10000)"),
     parameter("processes", (1.0, 256.0), "processes of a calling host, each a caller with equal parts (1)"),
+    parameter("grants", (0.0, 1e6), "calls of a class that a called host grants on request at once; callers then do not learn; 0 no requests (0)"),
+    parameter("ask_us", (0.0, 1e6), "with grants: time from a request to its answer (1)"),
 ];
 
 #[rustfmt::skip]

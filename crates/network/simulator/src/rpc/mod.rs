@@ -5,7 +5,7 @@
 //! Method: each calling host of each group has one timer, for its next call (`groups`); a call lives in a slab from
 //! its start to its end and is then only counted (`record`). Its network latency begins when it is handed to the
 //! transport and ends with its last acknowledgement, so waiting behind earlier calls of its channel is part of it.
-//! Admission happens before that, on the calling host alone (`admission`). Each call carries its class's promise as a
+//! Admission happens before that, on the calling host alone (`admission`) or on request (`grants`). Each call carries its class's promise as a
 //! deadline; for D3 and PDQ, whose designs do not look at sizes, a promise per MTU is one for the mean size (3.6.10).
 //! Randomness: streams of its own per caller and purpose, so runs that differ in policy, transport or topology make the
 //! same open-loop calls.
@@ -14,6 +14,7 @@
 
 mod admission;
 mod arrivals;
+mod grants;
 mod groups;
 mod objective;
 mod pairs;
@@ -29,6 +30,7 @@ use crate::packet::Timer;
 use crate::topology::PortId;
 use crate::transport::{Ended, How, Message, Transport};
 use admission::Admission;
+use grants::{ANSWERED, Grants, REQUESTED};
 use groups::{Groups, Peer};
 use isolane_common_quantities::OptionError;
 use isolane_common_quantities::units::{Bytes, Duration, Instant};
@@ -46,6 +48,7 @@ pub struct Calls {
     groups: Groups,
     in_flight: InFlight,
     admission: Option<Admission>,
+    grants: Option<Grants>,
     record: Record,
     pairs: Option<Pairs>,
     series: Option<Series>,
@@ -95,8 +98,14 @@ impl Calls {
             to: Instant::ZERO + scenario.warmup + scenario.duration,
         };
         let series = Series::new(scenario, &groups.pairs, window.to);
+        let grants = Grants::new(scenario, hosts as usize)?;
+        let admission = match grants {
+            Some(_) => None,
+            None => Admission::new(scenario, &objectives, &groups.pairs, generators)?,
+        };
         Ok(Self {
-            admission: Admission::new(scenario, &objectives, &groups.pairs, generators)?,
+            admission,
+            grants,
             record: Record::new(scenario, &objectives, hosts),
             pairs: scenario
                 .per_pair
@@ -170,6 +179,16 @@ impl Calls {
     ) {
         self.waiting -= 1;
         let index = timer.index;
+        if let (Some(grants), REQUESTED | ANSWERED) = (&mut self.grants, timer.what) {
+            if timer.what == REQUESTED {
+                grants.decide(index);
+                self.ask(network, index, ANSWERED);
+            } else {
+                let (call, peer) = grants.answer(index);
+                self.send(network, transport, call, peer);
+            }
+            return;
+        }
         let generator = &mut self.groups.generators[index as usize];
         match &mut generator.clock {
             Some(clock) => {
@@ -239,12 +258,37 @@ impl Calls {
         let (asked, size) = self.groups.draw(generator);
         let mut call = Call::new(now, size, generator, peer.pair, peer.to);
         call.asked = asked;
+        call.measured = now >= self.window.from;
+        if let Some(grants) = self.grants.as_mut().filter(|all| all.gates(asked)) {
+            let request = grants.request(call, peer);
+            self.ask(network, request, REQUESTED);
+            return;
+        }
         let mtus = self.mtus(size);
         call.ran = match &mut self.admission {
             Some(admission) => admission.decide(now, generator, peer, asked, mtus),
             None => asked,
         };
-        call.measured = now >= self.window.from;
+        self.send(network, transport, call, peer);
+    }
+
+    /// A request or its answer is on its way.
+    fn ask(&mut self, network: &mut Network, index: u32, what: u8) {
+        let half = self.grants.as_ref().map_or(Duration::ZERO, Grants::half);
+        self.waiting += 1;
+        let at = network.now() + half;
+        network.set_timer(at, Owner::Calls, Timer { index, what });
+    }
+
+    /// Passes a call to the transport.
+    #[inline]
+    fn send<T: Transport>(
+        &mut self,
+        network: &mut Network,
+        transport: &mut T,
+        call: Call,
+        peer: Peer,
+    ) {
         self.record.on_start(&call);
         if self.pairs.is_some() || self.series.is_some() {
             self.show_start(&call);
@@ -253,10 +297,10 @@ impl Calls {
         let token = self.in_flight.insert(call);
         let message = Message {
             token,
-            from: self.groups.generators[generator as usize].host,
+            from: self.groups.generators[call.generator as usize].host,
             to: peer.to,
             class: call.ran,
-            size: Bytes::new(size),
+            size: Bytes::new(call.size),
             deadline,
         };
         transport.send(network, message);
@@ -301,6 +345,9 @@ impl Calls {
     ) {
         let now = network.now();
         let call = self.in_flight.remove(ended.token);
+        if let Some(grants) = &mut self.grants {
+            grants.end(&call);
+        }
         match ended.how {
             How::Acknowledged => self.on_done(now, &call),
             How::Terminated => self.record.on_terminated(&call),
@@ -347,7 +394,8 @@ impl Calls {
     /// Whether no call is in flight and none can begin.
     #[inline]
     pub fn over(&self) -> bool {
-        self.in_flight.len() == 0 && (self.waiting == 0 || self.left == 0)
+        let answered = self.grants.as_ref().is_none_or(Grants::is_idle);
+        self.in_flight.len() == 0 && answered && (self.waiting == 0 || self.left == 0)
     }
 
     /// When the run ends, whether or not calls are in flight then.

@@ -176,12 +176,26 @@ fn processes_that_exchange_evidence_miss_less_than_processes_alone() {
 }
 
 #[test]
+fn a_host_that_grants_two_calls_of_a_class_keeps_the_objective() {
+    let (_, learned) = high_class_of_processes(&[]);
+    let (_, granted) = high_class_of_processes(&[("grants", "2")]);
+    let (_, late) = high_class_of_processes(&[("grants", "2"), ("ask_us", "20")]);
+    assert!(granted <= 0.001 && granted < learned, "{granted} {learned}");
+    assert!(
+        late > 0.5,
+        "a request of 20 us is part of the latency: {late}"
+    );
+}
+
+#[test]
 fn parameters_of_processes_that_cannot_act_are_refused() {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../scenarios/aequitas");
     let text = std::fs::read_to_string(format!("{folder}/33-node.toml")).expect("a scenario");
     for (name, value, remedy) in [
         ("processes", "1.5", "give a whole number"),
         ("exchange_us", "500", "add shared = 2"),
+        ("grants", "1.5", "give a whole number"),
+        ("ask_us", "5", "add grants = 2"),
     ] {
         let overrides = FabricOverrides {
             policy: Some("aequitas-2".to_owned()),
