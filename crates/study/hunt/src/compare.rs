@@ -12,13 +12,15 @@
 //! Units: experiments, and hours on real hardware as modelled. Limits: conditions are the published ones, so an anomaly
 //! whose threshold the model has elsewhere may count as another or as none. Source: collie 3.7.2, figures 3.4 to 3.6.
 
+mod agreement;
 mod recall;
 
 use crate::bench::Spent;
 use crate::hunt::{Anomaly, HuntResult};
 use crate::known::{Known, KnownSet};
 use crate::search::{STAGES, Stages};
-use crate::space::Point;
+use crate::space::{Point, Space};
+pub use agreement::Agreement;
 pub use recall::Recall;
 
 use isolane_common_text_output::counted;
@@ -133,6 +135,9 @@ pub struct Race {
     /// Mechanisms that there are, where that is known of this hunt's device.
     #[serde(default, skip_serializing_if = "is_none")]
     pub mechanisms: u32,
+    /// The conditions of what was found against the published ones; empty where none are published.
+    #[serde(default, skip_serializing_if = "Agreement::is_none")]
+    pub conditions: Agreement,
     /// Experiments of the search itself, without reductions.
     pub search_experiments: u64,
     /// Largest value of [`SHOWN_COUNTER`] that the search saw.
@@ -160,13 +165,30 @@ pub struct Comparison {
 }
 
 impl Race {
-    /// What `result` found of `published`.
-    pub fn of(contestant: &Contestant, result: &HuntResult, published: &KnownSet) -> Self {
+    /// What `result` found of `published` in `space`.
+    pub fn of(
+        contestant: &Contestant,
+        result: &HuntResult,
+        published: &KnownSet,
+        space: &Space,
+    ) -> Self {
         let each = result.anomalies.iter();
-        let causes: Vec<Vec<String>> = each
-            .map(|anomaly| cause(anomaly, published).into_iter().collect())
+        let rows: Vec<Option<&Known>> = each.map(|anomaly| row(anomaly, published)).collect();
+        let causes: Vec<Vec<String>> = rows
+            .iter()
+            .map(|row| row.iter().map(|row| number(row)).collect())
             .collect();
-        Self::with_causes(contestant, result, &causes)
+        let mut race = Self::with_causes(contestant, result, &causes);
+        // The first finding of each anomaly that has conditions.
+        let mut compared = BTreeSet::new();
+        for (anomaly, row) in result.anomalies.iter().zip(rows) {
+            if let (Some(set), Some(row)) = (&anomaly.set, row)
+                && compared.insert(number(row))
+            {
+                race.conditions += Agreement::of(&set.region, &row.region, space);
+            }
+        }
+        race
     }
 
     /// What `result` found, where `causes` says what each finding belongs to. One with several causes shows none of them alone, so
@@ -208,6 +230,7 @@ impl Race {
             others,
             findings: result.anomalies.len() as u32,
             mechanisms: 0,
+            conditions: Agreement::default(),
             search_experiments: result.trace.len() as u64,
             counter_max: values.fold(0.0, f64::max),
         }
@@ -221,15 +244,15 @@ impl Race {
     }
 }
 
-/// The published anomaly that `anomaly` is, by its number.
-fn cause(anomaly: &Anomaly, published: &KnownSet) -> Option<String> {
+/// The row of `published` that `anomaly` is.
+fn row<'a>(anomaly: &Anomaly, published: &'a KnownSet) -> Option<&'a Known> {
     let simplest = |point: &Point| {
         let all = published.known.iter();
         let met = all.filter(|known| known.symptom == anomaly.symptom && known.region.has(point));
         met.min_by_key(|known| known.region.features.len())
     };
     let witness = anomaly.set.as_ref().and_then(|set| simplest(&set.witness));
-    witness.or_else(|| simplest(&anomaly.point)).map(number)
+    witness.or_else(|| simplest(&anomaly.point))
 }
 
 /// The number of a published row; rows that differ in a letter are one anomaly.
@@ -305,6 +328,11 @@ impl Comparison {
             }
             if !self.anomalies.is_empty() {
                 text.push_str(&self.by_anomaly(&races));
+            }
+            let mut conditions = Agreement::default();
+            races.iter().for_each(|race| conditions += race.conditions);
+            if !conditions.is_none() {
+                text.push_str(&conditions.text());
             }
         }
         text

@@ -20,7 +20,7 @@ use crate::monitor::{Judgement, Symptom, judge};
 use crate::space::point::{self, Point};
 use isolane_rdma_scenario::profile::Profile;
 use isolane_study_testbed::Testbed;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A finite resource of the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -29,6 +29,8 @@ pub struct Mechanism {
     pub name: &'static str,
     /// What a person would change on a real device or host to get the same, in words.
     pub remedy: &'static str,
+    /// Counters that say how much of it a workload uses, 0 to 1; none where the model has no such counter.
+    uses: &'static [&'static str],
     /// Section and parameter, and the factor or value that takes the limit away.
     removal: &'static [(&'static str, &'static str, Removal)],
 }
@@ -67,31 +69,37 @@ pub const MECHANISMS: [Mechanism; 14] = [
     Mechanism {
         name: "receive-cache",
         remedy: "a device that keeps more receive requests",
+        uses: &["receive_cache_peak_ratio"],
         removal: &[("microarchitecture", "receive_cache_bytes", AMPLE)],
     },
     Mechanism {
         name: "receive-window",
         remedy: "a device that reads long lists of receives one by one",
+        uses: &["receive_wqe_miss_ratio"],
         removal: &[("microarchitecture", "receive_window_bytes", AMPLE)],
     },
     Mechanism {
         name: "request-cache",
         remedy: "a device that keeps more requests until their list is done",
+        uses: &["request_cache_peak_ratio"],
         removal: &[("microarchitecture", "request_cache_bytes", AMPLE)],
     },
     Mechanism {
         name: "response-packets",
         remedy: "a device whose requester handles READ responses faster",
+        uses: &[],
         removal: &[("microarchitecture", "response_packet_ns", Removal::To(0.1))],
     },
     Mechanism {
         name: "contexts",
         remedy: "a device with a larger cache of queue pair contexts",
+        uses: &["icm_miss_ratio"],
         removal: &[("cache", "context_entries", AMPLE_CONTEXTS)],
     },
     Mechanism {
         name: "translations",
         remedy: "larger pages or fewer memory regions; or a device with a larger translation cache",
+        uses: &["mtt_miss_ratio", "mpt_miss_ratio"],
         removal: &[
             ("cache", "protection_entries", AMPLE_TRANSLATIONS),
             ("cache", "translation_entries", AMPLE_TRANSLATIONS),
@@ -100,41 +108,54 @@ pub const MECHANISMS: [Mechanism; 14] = [
     Mechanism {
         name: "ordering",
         remedy: "PCIe relaxed ordering in the BIOS and in the flags of the memory regions",
+        uses: &[],
         removal: &[("microarchitecture", "ordering_ns", Removal::To(0.0))],
     },
     Mechanism {
         name: "packet-contexts",
         remedy: "firmware in which packet processing is fully bidirectional",
+        uses: &[],
         removal: &[("microarchitecture", "hot_requests", AMPLE)],
     },
     Mechanism {
         name: PACKET_MEMORY,
         remedy: "a device with more packet memory; or a smaller MTU",
+        // It acts by loading the bus, so it is used at least as much.
+        uses: &[
+            "packet_memory_ratio",
+            "pcie_to_nic_utilisation",
+            "pcie_to_host_utilisation",
+        ],
         removal: &[("microarchitecture", "staging_bytes", AMPLE)],
     },
     Mechanism {
         name: "remote-socket",
         remedy: "buffers and threads on the NIC's own NUMA node (numactl --cpunodebind --membind)",
+        uses: &["remote_socket_utilisation"],
         removal: &[("microarchitecture", "remote_socket_gbps", AMPLE)],
     },
     Mechanism {
         name: "gpu-path",
         remedy: "PCIe ACS off on the switch between the GPU and the card, so that peer traffic stays below it",
+        uses: &["gpu_path_utilisation"],
         removal: &[("microarchitecture", "gpu_gbps", AMPLE)],
     },
     Mechanism {
         name: RECEIVE_QUEUES,
         remedy: "a device that caches more work requests of receive queues; or shorter receive queues",
+        uses: &["receive_wqe_miss_ratio"],
         removal: &[("cache", "receive_wqe_entries", AMPLE_TRANSLATIONS)],
     },
     Mechanism {
         name: BUS,
         remedy: "a wider PCIe slot",
+        uses: &["pcie_to_nic_utilisation", "pcie_to_host_utilisation"],
         removal: &[("pcie", "rate_gbps", Removal::Times(8.0))],
     },
     Mechanism {
         name: LOOPBACK_PATH,
         remedy: "no RDMA traffic inside a host beside traffic that arrives: shared memory, or a limit on the traffic inside",
+        uses: &[],
         removal: &[],
     },
 ];
@@ -159,6 +180,13 @@ impl Mechanism {
         Some(without)
     }
 
+    /// Which part of it a workload with these `counters` used, 0 to 1.
+    fn used(&self, counters: &BTreeMap<String, f64>) -> f64 {
+        let parts = self.uses.iter();
+        let parts = parts.map(|name| counters.get(*name).copied().unwrap_or(0.0));
+        parts.reduce(f64::max).unwrap_or(UNCOUNTED_USE)
+    }
+
     /// Whether the workload `point` can use it at all; without it, the device does exactly the same for another workload.
     fn concerns(&self, point: &Point) -> bool {
         let any = |is: fn(&Point) -> bool| point.parts().iter().any(is);
@@ -174,6 +202,9 @@ impl Mechanism {
         }
     }
 }
+
+/// What counts as the use of a mechanism without a counter: behind resources that are used up, before those that are hardly used.
+const UNCOUNTED_USE: f64 = 0.5;
 
 /// A simulated device and itself without each of its mechanisms.
 pub struct Knockout<'a> {
@@ -251,19 +282,24 @@ impl<'a> Knockout<'a> {
 
     /// Enough of the mechanisms whose removal alone ends `symptom` of `point` in an experiment with `seed` to say what it belongs to: one
     /// of those that other findings have `shown` already, or else at most two. Where none does and the removal of all does, all of the
-    /// device.
+    /// device. The `counters` of the experiment say which mechanisms it used: the most used one is removed first, an unused one never.
     pub fn causes(
         &self,
         (point, symptom): (&Point, Symptom),
         seed: u64,
         shown: &BTreeSet<&str>,
+        counters: &BTreeMap<String, f64>,
     ) -> Result<Vec<Mechanism>, HuntError> {
-        // Packet memory says whether the bus is a cause, so it runs before the bus.
+        // Packet memory says whether the bus is a cause, so it runs before the bus; it is before the bus in the list, too.
         let is_first = |one: &Mechanism| {
             shown.contains(one.name) || one.name == PACKET_MEMORY && shown.contains(BUS)
         };
-        let concern = self.mechanisms().filter(|one| one.concerns(point));
-        let (first, others): (Vec<_>, Vec<_>) = concern.partition(is_first);
+        let mut concern: Vec<Mechanism> = self
+            .mechanisms()
+            .filter(|one| one.concerns(point) && one.used(counters) > 0.0)
+            .collect();
+        concern.sort_by(|one, other| other.used(counters).total_cmp(&one.used(counters)));
+        let (first, others): (Vec<_>, Vec<_>) = concern.into_iter().partition(is_first);
         let mut causes: Vec<Mechanism> = Vec::new();
         for one in first.into_iter().chain(others) {
             let is_packet_memory = causes.iter().any(|cause| cause.name == PACKET_MEMORY);
@@ -299,156 +335,4 @@ fn from_the_other_host(point: &Point) -> Point {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::space::tests::profile;
-
-    /// Many deep receive queues with a cache of receive queues so small that each lookup misses: the results differ only where
-    /// the device has no other place for receives.
-    #[test]
-    fn the_cache_of_receive_queues_is_a_mechanism_only_where_it_is_used() {
-        let point = Point {
-            queue_pairs: 64,
-            depth: 128,
-            receive_depth: 256,
-            ..crate::space::tests::plain()
-        };
-        let mut listed = Vec::new();
-        for name in ["cx5-100g-roce", "cx6-200g-roce", "p2100-100g-roce"] {
-            let (device, mut small) = (profile(name), profile(name));
-            let cache = small.section_mut("cache").expect("every profile has it");
-            cache.get_mut("receive_wqe_entries").unwrap().value = 16.0;
-            let testbed = isolane_study_testbed_simulator::SimTestbed;
-            let run = |device: &Profile| Lab::simulated(&testbed, device).measure(&point, 1);
-            let is_used = run(&device).unwrap() != run(&small).unwrap();
-            let bounds = crate::synthetic::bounds();
-            let knockout = Knockout::of(&testbed, &device, &bounds);
-            let is_listed = knockout.mechanisms().any(|one| one.name == RECEIVE_QUEUES);
-            assert_eq!(is_listed, is_used, "{name}");
-            listed.push(is_listed);
-        }
-        assert_eq!(listed, [true, false, false]);
-    }
-
-    fn trigger(anomaly: &str) -> Point {
-        let all = crate::triggers::triggers();
-        let trigger = all.iter().find(|one| one.anomaly == anomaly);
-        trigger.expect("it was published").point.point()
-    }
-
-    /// The names of the causes of `symptom` of `point` on the device `name` with a link of `link_gbps`.
-    fn causes_of(
-        name: &str,
-        (point, symptom): (&Point, Symptom),
-        link_gbps: f64,
-    ) -> Vec<&'static str> {
-        let bounds = Bounds {
-            link_gbps,
-            packets_per_s: 1e9,
-            services: Vec::new(),
-        };
-        let testbed = isolane_study_testbed_simulator::SimTestbed;
-        let device = profile(name);
-        let knockout = Knockout::of(&testbed, &device, &bounds);
-        let causes = |shown| knockout.causes((point, symptom), 1, &shown).unwrap();
-        let found = causes(BTreeSet::new());
-        if let [only] = found.as_slice() {
-            // With one cause, the order of the runs changes nothing.
-            assert_eq!(causes(BTreeSet::from([only.name])), found);
-            assert_eq!(causes(BTreeSet::from([BUS])), found);
-        }
-        found.into_iter().map(|one| one.name).collect()
-    }
-
-    /// Payload that is read twice fills the bus; a wider bus ends that too.
-    #[test]
-    fn what_packet_memory_does_to_the_bus_belongs_to_packet_memory() {
-        let finding = (&trigger("14"), Symptom::LowThroughput);
-        let causes = causes_of("p2100-100g-roce", finding, 100.0);
-        assert_eq!(causes, [PACKET_MEMORY]);
-    }
-
-    /// Traffic inside the host and from the other one, all of it to GPU memory: either pauses the link.
-    #[test]
-    fn mechanisms_that_suffice_each_explain_a_finding_together() {
-        let loopback = Point {
-            queue_pairs: 4,
-            post_list: 1,
-            depth: 16,
-            regions: 1,
-            ..trigger("13")
-        };
-        let gpu = Point {
-            memory_a: 2,
-            ..loopback.clone()
-        };
-        let to_gpu = Point {
-            direction: point::ONE_WAY,
-            memory_b: 2,
-            ..loopback.clone()
-        };
-        let of = |point| causes_of("cx6-200g-roce", (point, Symptom::PauseFrames), 200.0);
-        assert_eq!(of(&loopback), [LOOPBACK_PATH]);
-        assert_eq!(of(&to_gpu), ["gpu-path"]);
-        let all = of(&gpu);
-        assert!(all.len() > 10 && all.contains(&"gpu-path"), "{all:?}");
-    }
-
-    /// The link is 200 Gb/s fast, not the 400 Gb/s that the bounds say.
-    #[test]
-    fn what_stays_without_all_mechanisms_has_no_cause() {
-        let point = crate::space::tests::plain();
-        let finding = (&point, Symptom::LowThroughput);
-        let causes = causes_of("cx6-200g-roce", finding, 400.0);
-        assert_eq!(causes, Vec::<&str>::new());
-    }
-
-    #[test]
-    fn a_device_without_what_does_not_concern_a_workload_does_the_same() {
-        let testbed = isolane_study_testbed_simulator::SimTestbed;
-        let bounds = crate::synthetic::bounds();
-        let mut left_out = 0;
-        for (name, anomalies) in [
-            ("cx6-200g-roce", ["3", "9", "10"]),
-            ("p2100-100g-roce", ["14", "15", "16"]),
-        ] {
-            let device = profile(name);
-            let knockout = Knockout::of(&testbed, &device, &bounds);
-            for point in anomalies.map(trigger) {
-                let run = |device| Lab::simulated(&testbed, device).measure(&point, 1).unwrap();
-                let with = run(&device);
-                for (mechanism, without) in &knockout.without {
-                    if !mechanism.concerns(&point) {
-                        left_out += 1;
-                        assert_eq!(
-                            run(without).counters,
-                            with.counters,
-                            "{mechanism:?} {point:?}"
-                        );
-                    }
-                }
-            }
-        }
-        assert!(left_out > 12, "{left_out}");
-    }
-
-    #[test]
-    fn a_device_is_named_without_what_it_does_not_have() {
-        let bounds = crate::synthetic::bounds();
-        let testbed = isolane_study_testbed_simulator::SimTestbed;
-        let names = |name: &str| -> Vec<&str> {
-            let knockout = Knockout::of(&testbed, &profile(name), &bounds);
-            knockout.mechanisms().map(|one| one.name).collect()
-        };
-        let all = names("cx6-200g-roce");
-        assert!(
-            all.contains(&"ordering") && !all.contains(&"packet-memory"),
-            "{all:?}"
-        );
-        let other = names("p2100-100g-roce");
-        assert!(
-            other.contains(&"packet-memory") && !other.contains(&"ordering"),
-            "{other:?}"
-        );
-    }
-}
+mod tests;

@@ -188,6 +188,7 @@ pub(crate) fn comparison() -> Comparison {
         others: 0,
         findings: 0,
         mechanisms: 0,
+        conditions: Default::default(),
         search_experiments: 700,
         counter_max: 0.0,
     };

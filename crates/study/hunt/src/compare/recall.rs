@@ -99,6 +99,7 @@ mod tests {
             others,
             findings,
             mechanisms,
+            conditions: Default::default(),
             search_experiments: 100,
             counter_max: 0.0,
         }

@@ -42,7 +42,7 @@ fn race(contestant: &str, seed: u64, experiments: u64, known: &KnownSet) -> Race
     };
     let space = Space::of(&profile("cx6-200g-roce"));
     let result = hunt(&mut bench, &space, &settings).unwrap();
-    Race::of(&contestant, &result, known)
+    Race::of(&contestant, &result, known, &space)
 }
 
 #[test]
@@ -106,6 +106,7 @@ fn medians_count_races_that_never_came_there() {
         others: 0,
         findings: 2,
         mechanisms: 0,
+        conditions: Default::default(),
         search_experiments: 100,
         counter_max: 0.0,
     };

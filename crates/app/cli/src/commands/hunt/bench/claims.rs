@@ -158,6 +158,7 @@ mod tests {
             others: 2,
             findings: 15,
             mechanisms: 0,
+            conditions: Default::default(),
             search_experiments: 500,
             counter_max: 3.0,
         };

@@ -177,7 +177,12 @@ pub(super) fn race(
         return Ok(None);
     }
     if let Place::Published(_, published) = &course.place {
-        return Ok(Some(Race::of(contestant, &result, published)));
+        return Ok(Some(Race::of(
+            contestant,
+            &result,
+            published,
+            &course.space,
+        )));
     }
     let knockout = Knockout::of(&SimTestbed, &course.profile, bounds);
     let mut causes = vec![Vec::new(); result.anomalies.len()];
@@ -191,7 +196,10 @@ pub(super) fn race(
             None => (&anomaly.point, 0),
         };
         let finding = (point, anomaly.symptom);
-        let found = knockout.causes(finding, bench.run_seed(repeat), &shown)?;
+        let counters = bench
+            .recall(point)
+            .map_or(&anomaly.counters, |run| &run.counters);
+        let found = knockout.causes(finding, bench.run_seed(repeat), &shown, counters)?;
         if let [only] = found.as_slice() {
             shown.insert(only.name);
         }
