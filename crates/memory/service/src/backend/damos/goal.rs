@@ -7,7 +7,7 @@
 //! when they change. The thread runs from the start, so that a kernel that refuses it is known before any application.
 //!
 //! Units: ten-thousandths of a node, rounded down, so the limit is never exceeded by rounding. Limits: a window may move
-//! [`QUOTA_SHARE`] of the node below the limit. An application with groups below its own gets its limit split evenly over them.
+//! a 256th of the node below the limit. An application with groups below its own gets its limit split evenly over them.
 //! Source: the kernel's documentation of DAMOS quota goals; measured in the lab (proof `memory_goal`, Linux 7.2).
 
 use super::files::{Goal, Kdamond, MANY, NEVER, Scheme};

@@ -4,7 +4,7 @@
 //! * [`files`] - the tree in sysfs: one kernel thread of ours, schemes, and whose they are;
 //! * [`quota`] - kernels from 6.11: we set each scheme's quota from what is held;
 //! * [`ranges`] - the addresses of an application's pages, so a quota is not spent on others';
-//! * [`module`] - parts of the kernel that use DAMON themselves;
+//! * `module` - parts of the kernel that use DAMON themselves;
 //! * [`goal`] - kernels from 7.2: a scheme tunes itself to a share of the node.
 //!
 //! Both need every page of a group to be in exactly that group: DAMON's filter takes no descendants, so each group below
