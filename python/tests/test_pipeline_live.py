@@ -280,10 +280,12 @@ def test_an_address_that_is_none_is_refused(address: str, words: str) -> None:
         live.parse(address)
 
 
-def test_a_password_is_in_no_message() -> None:
-    assert live.parse("rtsp://me:secret@cam/1").name == "rtsp://cam/1"
+@pytest.mark.parametrize("words", ["me:secret@cam/1", "me:se@secret@cam/1", "me:a/secret@cam/1", "me:a?secret@cam/1", "cam/1?user=me&password=secret"])
+def test_a_password_is_in_no_message(words: str) -> None:
+    address = live.parse(f"rtsp://{words}")
+    assert (address.name, address.target) == ("rtsp://cam/1", f"rtsp://{words}")
     with pytest.raises(PlanError) as error:
-        live.parse("http://me:secret@cam/1")
+        live.parse(f"http://{words}")
     assert "secret" not in str(error.value)
 
 

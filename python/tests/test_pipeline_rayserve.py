@@ -120,6 +120,24 @@ def test_bodies_of_an_entry_are_bounded_together(entry: rayserve.Entry, monkeypa
     assert entry._held_bytes == 900
 
 
+def test_a_body_that_stops_holds_no_place(entry: rayserve.Entry, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rayserve, "BODY_S", 0.05)
+    pieces = [bytes(1000)]
+
+    async def receive() -> dict[str, Any]:
+        if not pieces:
+            await asyncio.Event().wait()
+        return {"type": "http.request", "body": pieces.pop(), "more_body": True}
+
+    scope = {"type": "http", "method": "POST", "path": "/test/process", "query_string": b"", "headers": [], "server": ("x", 80), "scheme": "http"}
+
+    async def answer() -> Any:
+        return await asyncio.wait_for(entry(requests.Request(scope, receive)), 30.0)
+
+    assert asyncio.run(answer()).status_code == 408
+    assert entry._held_bytes == 0
+
+
 def test_a_token_that_others_can_read_is_refused(tmp_path: pathlib.Path) -> None:
     path = tmp_path / "token"
     path.write_text(f"{TOKEN}\n")

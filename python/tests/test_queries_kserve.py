@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import threading
@@ -173,6 +174,23 @@ def test_a_server_that_is_absent_silent_or_endless_is_named(monkeypatch: pytest.
         threading.Thread(target=flood, daemon=True).start()
         with pytest.raises(ModelError, match="the answer has more than 1000 bytes"):
             KServeOperator(f"http://127.0.0.1:{endless.getsockname()[1]}", "x", timeout_s=5.0)
+
+
+def test_the_time_of_an_answer_does_not_begin_anew_with_its_parts() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as endless:
+
+        def hold_up() -> None:
+            taken, _ = endless.accept()
+            with taken, contextlib.suppress(OSError):
+                taken.recv(65536)
+                # Interim answers, then a whole one. Reading all of them takes more than the timeout.
+                for _ in range(2_000):
+                    taken.sendall(b"HTTP/1.1 100 Continue\r\n\r\n" * 100)
+                taken.sendall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}")
+
+        threading.Thread(target=hold_up, daemon=True).start()
+        with pytest.raises(ModelError, match="GET /v2: timed out"):
+            Remote(f"http://127.0.0.1:{endless.getsockname()[1]}", timeout_s=0.2)
 
 
 @pytest.mark.parametrize("url", ["ftp://host", "http://", "http://host:x", "http://u:p@host", "host:80"])

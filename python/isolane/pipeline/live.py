@@ -81,12 +81,16 @@ class Address:
 def parse(text: str) -> Address:
     """The address that a user wrote; PlanError says what is allowed."""
     if re.match(r"rtsps?://[^/]", text):
-        return Address("rtsp", text, re.sub(r"//[^/@]*@", "//", text))
+        return Address("rtsp", text, _shown(text))
     kind, colon, target = text.partition(":")
     if not colon or kind not in ("file", "v4l2", "alsa") or not target:
-        name = re.sub(r"//[^/@]*@", "//", text)
-        raise PlanError(f"--source {name}: write {ADDRESSES}")
+        raise PlanError(f"--source {_shown(text)}: write {ADDRESSES}")
     return Address(kind, target, text)
+
+
+def _shown(text: str) -> str:
+    """An address without what may be a password: what precedes the last `@`, and the query, where some cameras take it."""
+    return re.sub(r"//.*@", "//", text, flags=re.DOTALL).partition("?")[0]
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ last operator's batch out, with the same headers; GET /healthz; PUT /config {"op
 
 Every user who reaches Ray's port may send items, and no page of a browser. Knobs change only for requests with the token of a file that
 its owner alone can read (`authorization: Bearer TOKEN`); without such a file no client may change them. The entry gets the token's SHA-256
-digest, since others may read what Ray stores. A body is read up to its limit, all bodies of an entry up to `BODIES_BYTES`.
+digest, since others may read what Ray stores. A body is read up to its limit and for `BODY_S`, all bodies of an entry up to `BODIES_BYTES`.
 
 Limits: Ray retries and places as Ray does - no keys, so an item that is sent again is processed again; use the processes of
 `runner` where each item's fate matters. Needs the extra `serve` (ray[serve]); too heavy for a device.
@@ -15,6 +15,7 @@ Limits: Ray retries and places as Ray does - no keys, so an item that is sent ag
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import hmac
 import json
@@ -41,6 +42,8 @@ SHARE = 0.001
 CORES = 0.1
 #: Bytes of all bodies that an entry has.
 BODIES_BYTES = 2 * MAX_BYTES
+#: Seconds until a body is here: the largest one at 9 Mbit/s. A body that stops would hold a part of `BODIES_BYTES`.
+BODY_S = 60.0
 #: Characters of a token: fewer can be guessed, and more are no token.
 TOKEN_MIN, TOKEN_MAX = 32, 1024
 
@@ -163,7 +166,13 @@ class Entry:
             raise _Refused(403, "PUT /config needs `authorization: Bearer TOKEN` with the token of --token-file")
 
     async def _body(self, request: Any, most: int) -> bytearray:
-        """A body, read no further than its limit."""
+        """A body, read no further than its limit and no longer than `BODY_S`."""
+        try:
+            return await asyncio.wait_for(self._read(request, most), BODY_S)
+        except asyncio.TimeoutError:
+            raise _Refused(408, f"the body is not here after {BODY_S:g} s; send it faster, or in smaller batches") from None
+
+    async def _read(self, request: Any, most: int) -> bytearray:
         body = bytearray()
         try:
             async for chunk in request.stream():

@@ -12,17 +12,21 @@ the planner charges to no core (`isolane.pipeline.stopwatch`).
 Tensors travel in binary where the server has that extension, else as JSON. A file that names this operator sends items to the server that it
 names, so this module is none that files may name by themselves: `--allow-module isolane.queries.kserve`.
 
-Units: seconds, bytes. Limits: one input; tensors of numbers; no gRPC, no authentication beyond what the URL's network has; redirects are not
-followed. One request at a time; with the option `batch` it carries the items that wait, where the model's first side is free.
+Units: seconds, bytes; a request and its answer take `timeout_s` at most, and twice that where the connection is opened again. Limits: one
+input; tensors of numbers; no gRPC, no authentication beyond what the URL's network has; redirects are not followed. One request at a time;
+with the option `batch` it carries the items that wait, where the model's first side is free.
 """
 
 from __future__ import annotations
 
 import http.client
+import io
 import json
 import math
 import pathlib
 import re
+import socket
+import time
 import urllib.parse
 from collections.abc import Mapping
 from typing import Any
@@ -46,6 +50,27 @@ _LENGTH = "Inference-Header-Content-Length"
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
 
 
+class _Timed(io.RawIOBase):
+    """What a server sends until a moment. A socket's own timeout would begin anew with each byte."""
+
+    def __init__(self, raw: io.RawIOBase, sock: socket.socket, until_s: float) -> None:
+        self._raw, self._socket, self._until_s = raw, sock, until_s
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left_s = self._until_s - time.monotonic()
+        if left_s <= 0.0:
+            raise TimeoutError("timed out")
+        self._socket.settimeout(left_s)
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
 class Remote:
     """One server. Its connection is kept open between requests."""
 
@@ -63,6 +88,7 @@ class Remote:
         self._path = parts.path.rstrip("/")
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._connection = kind(parts.hostname, port, timeout=timeout_s)
+        self._timeout_s = timeout_s
         self._used = False
         extensions = self.ask("GET", "/v2").get("extensions", [])
         self.binary = isinstance(extensions, list) and any(one in BINARY for one in extensions if isinstance(one, str))
@@ -95,6 +121,16 @@ class Remote:
         self._used = False
 
     def _once(self, method: str, path: str, body: bytes, headers: Mapping[str, str]) -> tuple[Any, bytes]:
+        until_s = time.monotonic() + self._timeout_s
+
+        def timed(sock: socket.socket, *words: Any, **named: Any) -> http.client.HTTPResponse:
+            answer = http.client.HTTPResponse(sock, *words, **named)
+            answer.fp = io.BufferedReader(_Timed(answer.fp.detach(), sock, until_s))
+            return answer
+
+        self._connection.response_class = timed  # type: ignore[assignment]
+        if self._connection.sock is not None:
+            self._connection.sock.settimeout(self._timeout_s)
         self._connection.request(method, self._path + path, body or None, dict(headers))
         answer = self._connection.getresponse()
         found = answer.read(MAX_BYTES + 1)
