@@ -155,12 +155,15 @@ impl Resctrl {
     }
 
     /// Puts threads into the group that no present thread of the application created: threads that were moved in, or
-    /// that started between two scans. Call this periodically.
+    /// that started between two scans. Returns threads that have left the application to the default group: in a control
+    /// group they would stay limited. Call this periodically.
     pub fn follow(&mut self, host: &MemoryHost, app: AppId, cgroup: &Cgroup) {
         let Some(members) = self.members.get_mut(&app) else {
             return;
         };
         let file = format!("{}/tasks", group(host, app));
+        // Read first: a thread that starts later is the application's, and is not returned.
+        let before = host.root.text(&file).unwrap_or_default();
         let mut now = BTreeSet::new();
         for process in host.processes(cgroup).unwrap_or_default() {
             for thread in host.root.list(&format!("/proc/{process}/task")) {
@@ -178,6 +181,13 @@ impl Resctrl {
         for thread in now.difference(members) {
             // The kernel takes one thread per write. One that has ended meanwhile is no loss.
             let _ = host.root.write(&file, &thread.to_string());
+        }
+        for thread in before.lines().filter_map(|line| line.parse::<u32>().ok()) {
+            if !now.contains(&thread) {
+                let _ = host
+                    .root
+                    .write(&format!("{RESCTRL}/tasks"), &thread.to_string());
+            }
         }
         *members = now;
     }
@@ -302,6 +312,26 @@ mod tests {
         tree.write("/sys/fs/resctrl/mon_groups/isolane-mem-7/tasks", "");
         resctrl.follow(&tree.host(), APP, &group);
         assert_eq!(last(&tree), "");
+    }
+
+    /// Also one whose number was another thread's when the number was written.
+    #[test]
+    fn a_thread_that_left_the_application_is_in_its_group_no_longer() {
+        let (tree, app) = (tree(), Cgroup::new("/app").unwrap());
+        let mut resctrl = Resctrl::default();
+        resctrl.adopt(&tree.host(), APP, &app);
+        let group = "/sys/fs/resctrl/mon_groups/isolane-mem-7/tasks";
+        tree.write(group, "70\n71\n90\n");
+        tree.write("/sys/fs/resctrl/tasks", "");
+        resctrl.follow(&tree.host(), APP, &app);
+        assert_eq!(tree.read("/sys/fs/resctrl/tasks"), "90");
+        // The last one of the application leaves too, and a new one comes.
+        tree.write(group, "70\n71\n");
+        tree.write("/sys/fs/cgroup/app/cgroup.procs", "80\n");
+        tree.write("/proc/80/task/80/comm", "x");
+        resctrl.follow(&tree.host(), APP, &app);
+        assert_eq!(tree.read("/sys/fs/resctrl/tasks"), "71", "the last write");
+        assert_eq!(tree.read(group), "80");
     }
 
     #[test]
