@@ -83,20 +83,21 @@ impl Fabric {
         let pair = (window.kind == IBV_MW_TYPE_2).then_some(number);
         let window = self.windows.get_mut(&handle).expect("just found");
         window.key = key;
-        window.bound = (!unbinds).then_some(Bound { pair, ..bound });
+        self.set_bound(handle, (!unbinds).then_some(Bound { pair, ..bound }));
         true
     }
 
     /// Invalidates the key of a window of type 2 of a pair's client; whether there was one.
     pub(crate) fn invalidate(&mut self, number: u32, key: u32) -> bool {
-        let Some(window) = self.windows.get_mut(&(key & !0xff)) else {
+        let handle = key & !0xff;
+        let Some(window) = self.windows.get(&handle) else {
             return false;
         };
         let bound = window.bound.is_some_and(|bound| bound.pair == Some(number));
         if !bound || window.key != key {
             return false;
         }
-        window.bound = None;
+        self.set_bound(handle, None);
         true
     }
 }

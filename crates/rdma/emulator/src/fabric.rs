@@ -6,12 +6,14 @@
 use crate::answer::event_pipe;
 use crate::connections::Connections;
 use crate::faults::Faults;
+use crate::held::Held;
 use crate::memory::Span;
-use crate::pair::{Pair, Receive};
+use crate::pair::{Pair, Receive, Work};
 use isolane_common_quantities::units::Instant;
 use isolane_rdma_emulated_verbs::attributes::DeviceFacts;
 use isolane_rdma_emulated_verbs::ring::{Entry, Ring};
 use isolane_rdma_emulated_verbs::wire::pack;
+use isolane_rdma_scenario::model::Transport;
 use isolane_rdma_simulator::rnic::live::{Core, LiveNics, LivePair};
 use isolane_rdma_verbs_sys::*;
 use rustix::fd::OwnedFd;
@@ -19,7 +21,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 
 /// Queue pair numbers have 24 bits; the first ones are special.
-const FIRST_PAIR: u32 = 0x100;
+pub(crate) const FIRST_PAIR: u32 = 0x100;
+/// One past the largest.
+pub(crate) const PAIRS_END: u32 = 1 << 24;
+/// Queue pairs of the model in use or kept for later: they take memory here.
+pub(crate) const LIVE_MAX: usize = 1 << 17;
 
 /// A client that opened a device.
 #[derive(Debug)]
@@ -32,6 +38,8 @@ pub(crate) struct Client {
     pub core: Core,
     /// Where its asynchronous events go.
     pub(crate) events: OwnedFd,
+    /// What it has.
+    pub(crate) held: Held,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +52,8 @@ pub(crate) struct Region {
     pub(crate) iova: u64,
     /// `ibv_access_flags`.
     pub(crate) access: u32,
+    /// Windows that are bound to it.
+    pub(crate) bound: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +86,8 @@ pub(crate) struct Completions {
     pub(crate) ring: Ring,
     pub(crate) channel: Option<u32>,
     pub(crate) overrun: bool,
+    /// Datagrams in send queues that complete here.
+    pub(crate) datagrams: u64,
 }
 
 /// A shared receive queue.
@@ -120,9 +132,15 @@ pub(crate) struct Fabric {
     pub owners: BTreeMap<LivePair, u32>,
     /// Timers by time, ps.
     pub timers: BinaryHeap<Reverse<(u64, Timer)>>,
+    /// How many objects use that of a handle, if any.
+    pub(crate) users: BTreeMap<u32, usize>,
+    /// Threads of the model whose clients are gone.
+    pub(crate) cores: Vec<Core>,
     pub(crate) next_handle: u32,
     pub(crate) next_key: u32,
     pub(crate) next_pair: u32,
+    /// Queue pairs that the model may have.
+    pub(crate) live_max: usize,
     /// Who connects to whom.
     pub(crate) connections: Connections,
     /// What goes wrong on request.
@@ -164,9 +182,12 @@ impl Fabric {
             pairs: BTreeMap::new(),
             owners: BTreeMap::new(),
             timers: BinaryHeap::new(),
+            users: BTreeMap::new(),
+            cores: Vec::new(),
             next_handle: 1,
             next_key: 1,
             next_pair: FIRST_PAIR,
+            live_max: LIVE_MAX,
             connections: Connections::default(),
             faults,
             messages: 0,
@@ -181,12 +202,13 @@ impl Fabric {
             return Err(libc::ENODEV);
         }
         let (reader, events) = event_pipe()?;
-        let core = self.nics.core();
+        let core = self.cores.pop().unwrap_or_else(|| self.nics.core());
         let state = Client {
             pid,
             host,
             core,
             events,
+            held: Held::default(),
         };
         self.clients.insert(client, state);
         Ok(reader)
@@ -208,6 +230,15 @@ impl Fabric {
         for number in pairs.map(|(number, _)| *number).collect::<Vec<_>>() {
             self.remove_pair(number);
         }
+        let handles = self.domains.iter().map(|(handle, of)| (handle, *of));
+        let handles = handles.chain(self.channels.iter().map(|(handle, of)| (handle, of.0)));
+        let queues = self.completions.iter();
+        let handles = handles.chain(queues.map(|(handle, queue)| (handle, queue.client)));
+        let shared = self.shared.iter();
+        let handles = handles.chain(shared.map(|(handle, queue)| (handle, queue.client)));
+        for (handle, _) in handles.filter(|(_, of)| *of == client) {
+            self.users.remove(handle);
+        }
         self.windows.retain(|_, window| window.client != client);
         self.regions.retain(|_, region| region.client != client);
         self.completions.retain(|_, queue| queue.client != client);
@@ -215,7 +246,8 @@ impl Fabric {
         self.shared.retain(|_, queue| queue.client != client);
         self.domains.retain(|_, owner| *owner != client);
         self.connections.close(client);
-        self.clients.remove(&client);
+        let gone = self.clients.remove(&client);
+        self.cores.extend(gone.map(|client| client.core));
     }
 
     /// Sends an asynchronous event; one that finds no room is lost.
@@ -256,3 +288,83 @@ impl Fabric {
         [timer, self.nics.next_time()].into_iter().flatten().min()
     }
 }
+
+impl Fabric {
+    pub(crate) fn held(&mut self, client: u32) -> &mut Held {
+        let client = self.clients.get_mut(&client);
+        &mut client.expect("a client outlives what it has").held
+    }
+
+    /// An object uses that of `handle`.
+    pub(crate) fn begin_use(&mut self, handle: u32) {
+        *self.users.entry(handle).or_default() += 1;
+    }
+
+    /// An object that used that of `handle` goes.
+    pub(crate) fn end_use(&mut self, handle: u32) {
+        if let Some(users) = self.users.get_mut(&handle) {
+            *users -= 1;
+            if *users == 0 {
+                self.users.remove(&handle);
+            }
+        }
+    }
+
+    /// Whether an object uses that of `handle`.
+    pub(crate) fn is_used(&self, handle: u32) -> bool {
+        self.users.contains_key(&handle)
+    }
+
+    /// Binds a window, or ends its binding.
+    pub(crate) fn set_bound(&mut self, handle: u32, bound: Option<Bound>) {
+        let Some(window) = self.windows.get_mut(&handle) else {
+            return;
+        };
+        if let Some(before) = std::mem::replace(&mut window.bound, bound) {
+            if let Some(region) = self.regions.get_mut(&before.region) {
+                region.bound -= 1;
+            }
+            if let Some(pair) = before.pair.and_then(|pair| self.pairs.get_mut(&pair)) {
+                pair.windows.remove(&handle);
+            }
+        }
+        let Some(bound) = bound else { return };
+        if let Some(region) = self.regions.get_mut(&bound.region) {
+            region.bound += 1;
+        }
+        if let Some(pair) = bound.pair.and_then(|pair| self.pairs.get_mut(&pair)) {
+            pair.windows.insert(handle);
+        }
+    }
+
+    /// Appends a work request to a pair's queue.
+    pub(crate) fn enqueue(&mut self, number: u32, work: Work) {
+        let pair = self.pairs.get_mut(&number).expect("the caller found it");
+        let is_datagram = completes_by_itself(pair.transport, &work);
+        let handle = pair.send_completions;
+        pair.work.push_back(work);
+        if is_datagram && let Some(queue) = self.completions.get_mut(&handle) {
+            queue.datagrams += 1;
+        }
+    }
+
+    /// Removes the oldest work request of a pair's queue.
+    pub(crate) fn dequeue(&mut self, number: u32) -> Option<Work> {
+        let pair = self.pairs.get_mut(&number)?;
+        let work = pair.work.pop_front()?;
+        if completes_by_itself(pair.transport, &work)
+            && let Some(queue) = self.completions.get_mut(&pair.send_completions)
+        {
+            queue.datagrams -= 1;
+        }
+        Some(work)
+    }
+}
+
+/// Whether a work request completes without a peer: a datagram with a completion.
+fn completes_by_itself(transport: Transport, work: &Work) -> bool {
+    transport == Transport::Ud && work.request.flags & IBV_SEND_SIGNALED != 0
+}
+
+#[cfg(test)]
+mod tests;

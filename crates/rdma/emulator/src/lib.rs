@@ -6,7 +6,7 @@
 //! decides when each message is delivered and completed. The model's clock is the wall clock, slowed by the dilation.
 //!
 //! * [`server`] - sockets, the loop, and the clock;
-//! * `fabric` - all objects of all clients;
+//! * `fabric` - all objects of all clients; `held` - what each client has, counted;
 //! * `requests` - what creates, changes and destroys objects;
 //! * `answer` - what requests are answered with;
 //! * `queues` - queue pairs and receive queues;
@@ -14,6 +14,7 @@
 //! * `access` - who may use which memory;
 //! * `pair` - states of queue pairs and what they hold;
 //! * `work` - work requests: from the post to the model, from the model to the completion;
+//! * `timers` - when a request is tried again;
 //! * `transfer` - what one message does to memory, with keys, bounds and permissions;
 //! * `memory` - memory of other processes;
 //! * [`faults`] - what goes wrong on request;
@@ -36,12 +37,14 @@ pub mod directory;
 mod fabric;
 pub mod facts;
 pub mod faults;
+mod held;
 mod memory;
 mod objects;
 mod pair;
 mod queues;
 mod requests;
 pub mod server;
+mod timers;
 mod transfer;
 pub mod tree;
 mod work;

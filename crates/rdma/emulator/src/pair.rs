@@ -6,7 +6,7 @@ use isolane_rdma_emulated_verbs::attributes::{Element, PairAttributes, SendReque
 use isolane_rdma_scenario::model::{Transport, Verb};
 use isolane_rdma_simulator::rnic::live::{Connection, LivePair};
 use isolane_rdma_verbs_sys::*;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 #[derive(Debug)]
 pub(crate) struct Pair {
@@ -46,6 +46,8 @@ pub(crate) struct Pair {
     pub limit: Option<BitRate>,
     /// A timer runs: the oldest work request that has not taken effect waits for its retry.
     pub waits: bool,
+    /// Handles of the windows that it alone may use.
+    pub windows: BTreeSet<u32>,
 }
 
 /// A work request of a send queue.
@@ -96,6 +98,12 @@ impl Lane {
 }
 
 impl Pair {
+    /// Handles of the objects that it uses.
+    pub(crate) fn uses(&self) -> impl Iterator<Item = u32> + use<> {
+        let always = [self.domain, self.send_completions, self.receive_completions];
+        always.into_iter().chain(self.shared)
+    }
+
     /// Whether it takes what arrives.
     pub(crate) const fn receives_packets(&self) -> bool {
         matches!(
@@ -109,6 +117,12 @@ impl Pair {
         let first = self.work.front()?.sequence;
         let index = usize::try_from(sequence.checked_sub(first)?).ok()?;
         (index < self.work.len()).then_some(index)
+    }
+
+    /// Whether a timer of work request `sequence` still counts.
+    pub(crate) fn waits_for(&self, sequence: u64) -> bool {
+        let at_hand = self.work.get(self.executed).map(|work| work.sequence);
+        self.waits && at_hand == Some(sequence)
     }
 
     /// The path MTU, bytes.

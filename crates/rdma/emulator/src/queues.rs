@@ -1,17 +1,17 @@
 //! Queue pairs and receive queues: creation, states, posted receives.
 
 use crate::answer::{Answered, known, words};
-use crate::fabric::Fabric;
+use crate::fabric::{FIRST_PAIR, Fabric, PAIRS_END};
 use crate::facts::host_at;
+use crate::held::Kind;
 use crate::pair::{Pair, Receive, change};
-use crate::requests::room;
 use isolane_common_quantities::units::BitRate;
 use isolane_rdma_emulated_verbs::attributes::{PairAttributes, SendRequest, read_elements};
 use isolane_rdma_emulated_verbs::context::DEPTH_MAX;
 use isolane_rdma_emulated_verbs::wire::Reader;
 use isolane_rdma_scenario::model::Transport;
 use isolane_rdma_verbs_sys::*;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Memory whose pages the model translates for a pair, bytes: at most. A longer region costs the model memory.
 const REGION_BYTES_MAX: u64 = 2 << 20;
@@ -53,18 +53,12 @@ impl Fabric {
         if self.own_domain(client, domain).is_err() || !complete || !small {
             return Some(Err(libc::EINVAL));
         }
-        let own = self
-            .pairs
-            .values()
-            .filter(|pair| pair.client == client)
-            .count();
-        let fits = room(own)
-            .and_then(|()| self.places(client, u64::from(depth) + u64::from(receive_depth)));
-        if fits.is_err() || self.next_pair >= 1 << 24 {
-            return Some(Err(libc::ENOMEM));
+        let places = u64::from(depth) + u64::from(receive_depth);
+        let room = self.held(client).room(Kind::Pair);
+        if let Err(errno) = room.and_then(|()| self.check_places(client, places)) {
+            return Some(Err(errno));
         }
-        let number = self.next_pair;
-        self.next_pair += 1;
+        let number = self.pair_number();
         let pair = Pair {
             client,
             host: self.client(client).host,
@@ -85,18 +79,34 @@ impl Fabric {
             lanes: BTreeMap::new(),
             limit: None,
             waits: false,
+            windows: BTreeSet::new(),
         };
+        for used in pair.uses() {
+            self.begin_use(used);
+        }
         self.pairs.insert(number, pair);
+        self.held(client).add(Kind::Pair);
+        self.held(client).places += places;
         Some(words(&[u64::from(number)]))
     }
 
+    /// A number that no pair has. The number of a pair that was destroyed comes again after all others.
+    fn pair_number(&mut self) -> u32 {
+        loop {
+            let number = self.next_pair;
+            self.next_pair = match number + 1 {
+                PAIRS_END => FIRST_PAIR,
+                next => next,
+            };
+            if !self.pairs.contains_key(&number) {
+                return number;
+            }
+        }
+    }
+
     /// Whether a client may have queues for so many more work requests and receives.
-    pub(crate) fn places(&self, client: u32, more: u64) -> Result<(), i32> {
-        let pairs = self.pairs.values().filter(|pair| pair.client == client);
-        let shared = self.shared.values().filter(|queue| queue.client == client);
-        let held = pairs.map(|pair| u64::from(pair.depth) + u64::from(pair.receive_depth));
-        let held = held.chain(shared.map(|queue| u64::from(queue.depth)));
-        match held.sum::<u64>() + more <= PLACES_MAX {
+    pub(crate) fn check_places(&mut self, client: u32, more: u64) -> Result<(), i32> {
+        match self.held(client).places + more <= PLACES_MAX {
             true => Ok(()),
             false => Err(libc::ENOMEM),
         }
@@ -153,8 +163,8 @@ impl Fabric {
     /// Forgets all that a pair had posted.
     pub(crate) fn reset_pair(&mut self, number: u32) {
         self.give_lanes_back(number);
+        while self.dequeue(number).is_some() {}
         let pair = self.pairs.get_mut(&number).expect("the caller found it");
-        pair.work.clear();
         pair.receives.clear();
         (pair.executed, pair.waits, pair.peer) = (0, false, None);
         pair.attributes = PairAttributes::default();
@@ -163,12 +173,18 @@ impl Fabric {
 
     pub(crate) fn remove_pair(&mut self, number: u32) {
         self.give_lanes_back(number);
-        self.pairs.remove(&number);
-        for window in self.windows.values_mut() {
-            if window.bound.is_some_and(|bound| bound.pair == Some(number)) {
-                window.bound = None;
-            }
+        while self.dequeue(number).is_some() {}
+        let Some(pair) = self.pairs.remove(&number) else {
+            return;
+        };
+        for &handle in &pair.windows {
+            self.set_bound(handle, None);
         }
+        for used in pair.uses() {
+            self.end_use(used);
+        }
+        self.held(pair.client).remove(Kind::Pair);
+        self.held(pair.client).places -= u64::from(pair.depth) + u64::from(pair.receive_depth);
     }
 
     /// Memory that the messages of a pair use, by its first request: a power of two, so that pairs of one program are alike.
@@ -184,9 +200,18 @@ impl Fabric {
     /// A pair no longer sends in the model.
     pub(crate) fn give_lanes_back(&mut self, number: u32) {
         let pair = self.pairs.get_mut(&number).expect("the caller found it");
+        let client = pair.client;
         for lane in std::mem::take(&mut pair.lanes).into_values() {
             self.owners.remove(&lane.pair);
             self.nics.give_back(lane.pair, &lane.connection);
+            let flying: u64 = lane
+                .flying
+                .iter()
+                .map(|(.., payload)| payload.length())
+                .sum();
+            let held = self.held(client);
+            held.lanes -= 1;
+            held.flying -= flying;
         }
     }
 

@@ -1,33 +1,24 @@
 //! Requests that wait for an answer: objects of clients are created, changed and destroyed.
 //!
-//! Each client has so many objects of a kind and so much memory of the broker; beyond that a request fails with `ENOMEM`, as
-//! on a device that is full.
+//! Each client has so many objects of a kind and so much memory of the broker ([`crate::held`]); beyond that a request fails
+//! with `ENOMEM`, as on a device that is full.
 
 use crate::answer::{Answered, event_pipe, known, words};
 use crate::fabric::{Completions, Fabric, Region, Shared, Window};
+use crate::held::Kind;
 use crate::memory::{Span, read};
-use crate::pair::{Pair, Work};
 use isolane_rdma_emulated_verbs::attributes::PairAttributes;
-use isolane_rdma_emulated_verbs::context::{DEPTH_MAX, ENTRIES_MAX, OBJECTS_MAX};
+use isolane_rdma_emulated_verbs::context::{DEPTH_MAX, ENTRIES_MAX};
 use isolane_rdma_emulated_verbs::ring::Ring;
 use isolane_rdma_emulated_verbs::wire::{Reader, Writer, op, pack};
-use isolane_rdma_scenario::model::Transport;
 use isolane_rdma_verbs_sys::*;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
 /// Completion channels that one client may have, each with a descriptor here.
 const CHANNELS_MAX: usize = 32;
 /// Completion channels of all clients.
 const CHANNELS_ALL_MAX: usize = 256;
-
-/// Whether a client that has so many objects of a kind may have one more.
-pub(crate) const fn room(held: usize) -> Result<(), i32> {
-    match held < OBJECTS_MAX as usize {
-        true => Ok(()),
-        false => Err(libc::ENOMEM),
-    }
-}
 
 impl Fabric {
     /// A handle that no object has.
@@ -88,10 +79,7 @@ impl Fabric {
                 let (domain, kind) = reader.halves()?;
                 self.alloc_window(client, domain, kind)
             }
-            op::DEALLOC_MW => {
-                let key = reader.number()?;
-                remove(&mut self.windows, key, |window| window.client == client)
-            }
+            op::DEALLOC_MW => self.dealloc_window(client, reader.number()?),
             op::CREATE_CHANNEL => self.create_channel(client),
             op::DESTROY_CHANNEL => self.destroy_channel(client, reader.number()?),
             op::CREATE_CQ => {
@@ -155,27 +143,19 @@ impl Fabric {
     }
 
     fn alloc_domain(&mut self, client: u32) -> Answered {
-        room(
-            self.domains
-                .values()
-                .filter(|owner| **owner == client)
-                .count(),
-        )?;
+        self.held(client).room(Kind::Domain)?;
         let handle = self.handle();
         self.domains.insert(handle, client);
+        self.held(client).add(Kind::Domain);
         words(&[u64::from(handle)])
     }
 
     fn dealloc_domain(&mut self, client: u32, handle: u32) -> Answered {
         self.own_domain(client, handle)?;
-        let used = self.regions.values().any(|region| region.domain == handle)
-            || self.windows.values().any(|window| window.domain == handle)
-            || self.pairs.values().any(|pair| pair.domain == handle)
-            || self.shared.values().any(|queue| queue.domain == handle);
-        match used {
-            true => Err(libc::EBUSY),
-            false => remove(&mut self.domains, handle, |owner| *owner == client),
-        }
+        self.check_unused(handle)?;
+        self.domains.remove(&handle);
+        self.held(client).remove(Kind::Domain);
+        words(&[])
     }
 
     fn register(
@@ -194,12 +174,7 @@ impl Fabric {
         if length == 0 || ends.0.is_none() || ends.1.is_none() {
             return Err(libc::EINVAL);
         }
-        room(
-            self.regions
-                .values()
-                .filter(|region| region.client == client)
-                .count(),
-        )?;
+        self.held(client).room(Kind::Region)?;
         let span = Span {
             pid: self.client(client).pid,
             addr,
@@ -221,8 +196,11 @@ impl Fabric {
             span,
             iova,
             access,
+            bound: 0,
         };
         self.regions.insert(key, region);
+        self.held(client).add(Kind::Region);
+        self.begin_use(domain);
         words(&[u64::from(key)])
     }
 
@@ -257,22 +235,24 @@ impl Fabric {
             .word()
             .and_then(|_| reader.number())
             .expect("a key follows");
-        let region = self.regions.remove(&fresh).expect("just registered");
+        let mut region = self.regions.remove(&fresh).expect("just registered");
+        region.bound = old.bound;
         self.regions.insert(key, region);
+        self.held(client).remove(Kind::Region);
+        self.end_use(old.domain);
         words(&[])
     }
 
     fn deregister(&mut self, client: u32, key: u32) -> Answered {
-        known(
-            self.regions
-                .get(&key)
-                .filter(|region| region.client == client),
-        )?;
-        let bound = |window: &Window| window.bound.is_some_and(|bound| bound.region == key);
-        match self.windows.values().any(bound) {
-            true => Err(libc::EBUSY),
-            false => remove(&mut self.regions, key, |region| region.client == client),
+        let region = self.regions.get(&key);
+        let region = *known(region.filter(|region| region.client == client))?;
+        if region.bound > 0 {
+            return Err(libc::EBUSY);
         }
+        self.regions.remove(&key);
+        self.held(client).remove(Kind::Region);
+        self.end_use(region.domain);
+        words(&[])
     }
 
     fn alloc_window(&mut self, client: u32, domain: u32, kind: u32) -> Answered {
@@ -280,12 +260,7 @@ impl Fabric {
         if !matches!(kind, IBV_MW_TYPE_1 | IBV_MW_TYPE_2) {
             return Err(libc::EINVAL);
         }
-        room(
-            self.windows
-                .values()
-                .filter(|window| window.client == client)
-                .count(),
-        )?;
+        self.held(client).room(Kind::Window)?;
         let key = self.key();
         let window = Window {
             client,
@@ -295,7 +270,19 @@ impl Fabric {
             bound: None,
         };
         self.windows.insert(key, window);
+        self.held(client).add(Kind::Window);
+        self.begin_use(domain);
         words(&[pack(key, key)])
+    }
+
+    fn dealloc_window(&mut self, client: u32, key: u32) -> Answered {
+        let window = self.windows.get(&key);
+        let domain = known(window.filter(|window| window.client == client))?.domain;
+        self.set_bound(key, None);
+        self.windows.remove(&key);
+        self.held(client).remove(Kind::Window);
+        self.end_use(domain);
+        words(&[])
     }
 
     fn create_channel(&mut self, client: u32) -> Answered {
@@ -320,11 +307,9 @@ impl Fabric {
                 .get(&handle)
                 .filter(|channel| channel.0 == client),
         )?;
-        let used = |queue: &Completions| queue.channel == Some(handle);
-        match self.completions.values().any(used) {
-            true => Err(libc::EBUSY),
-            false => remove(&mut self.channels, handle, |channel| channel.0 == client),
-        }
+        self.check_unused(handle)?;
+        self.channels.remove(&handle);
+        words(&[])
     }
 
     fn create_completions(&mut self, client: u32, entries: u32, channel: u32) -> Answered {
@@ -332,8 +317,7 @@ impl Fabric {
         if let Some(channel) = channel {
             known(self.channels.get(&channel).filter(|of| of.0 == client))?;
         }
-        let own = self.completions.values();
-        room(own.filter(|queue| queue.client == client).count())?;
+        self.held(client).room(Kind::Completions)?;
         let (ring, fd) = self.new_ring(client, entries, 0)?;
         let handle = self.handle();
         let queue = Completions {
@@ -341,21 +325,29 @@ impl Fabric {
             ring,
             channel,
             overrun: false,
+            datagrams: 0,
         };
         self.completions.insert(handle, queue);
+        self.held(client).add(Kind::Completions);
+        self.held(client).entries += u64::from(entries);
+        if let Some(channel) = channel {
+            self.begin_use(channel);
+        }
         let (answer, _) = words(&[u64::from(handle)])?;
         Ok((answer, Some(fd)))
     }
 
     /// A ring for a client whose others, but for `replaced` entries of them, stay.
-    fn new_ring(&self, client: u32, entries: u32, replaced: u64) -> Result<(Ring, OwnedFd), i32> {
+    fn new_ring(
+        &mut self,
+        client: u32,
+        entries: u32,
+        replaced: u64,
+    ) -> Result<(Ring, OwnedFd), i32> {
         if entries == 0 || entries > ENTRIES_MAX {
             return Err(libc::EINVAL);
         }
-        let own = self.completions.values();
-        let own = own.filter(|queue| queue.client == client);
-        let held: u64 = own.map(|queue| queue.ring.capacity()).sum();
-        if held - replaced + u64::from(entries) > u64::from(ENTRIES_MAX) {
+        if self.held(client).entries - replaced + u64::from(entries) > u64::from(ENTRIES_MAX) {
             return Err(libc::ENOMEM);
         }
         Ring::create(entries).map_err(|error| error.raw_os_error())
@@ -370,33 +362,26 @@ impl Fabric {
         let queue = self.completions.get_mut(&handle).expect("just found");
         // A posted datagram completes by itself, and may have completed already on a faster device: it counts as
         // complete. What needs a peer does not count before it completes, nor do receives.
-        let pairs = self
-            .pairs
-            .values()
-            .filter(|pair| pair.send_completions == handle && pair.transport == Transport::Ud);
-        let signalled = |work: &&Work| work.request.flags & IBV_SEND_SIGNALED != 0;
-        let owed = pairs.flat_map(|pair| &pair.work).filter(signalled).count();
-        let waiting = queue.ring.continue_in(&ring, owed as u64);
+        let waiting = queue.ring.continue_in(&ring, queue.datagrams);
         let waiting = waiting.ok_or(libc::EINVAL)?;
         queue.ring = ring;
+        let held = self.held(client);
+        held.entries = held.entries - replaced + u64::from(entries);
         let (answer, _) = words(&[waiting])?;
         Ok((answer, Some(fd)))
     }
 
     fn destroy_completions(&mut self, client: u32, handle: u32) -> Answered {
-        known(
-            self.completions
-                .get(&handle)
-                .filter(|queue| queue.client == client),
-        )?;
-        let used =
-            |pair: &Pair| [pair.send_completions, pair.receive_completions].contains(&handle);
-        match self.pairs.values().any(used) {
-            true => Err(libc::EBUSY),
-            false => remove(&mut self.completions, handle, |queue| {
-                queue.client == client
-            }),
+        let queue = self.completions.get(&handle);
+        known(queue.filter(|queue| queue.client == client))?;
+        self.check_unused(handle)?;
+        let queue = self.completions.remove(&handle).expect("just found");
+        self.held(client).remove(Kind::Completions);
+        self.held(client).entries -= queue.ring.capacity();
+        if let Some(channel) = queue.channel {
+            self.end_use(channel);
         }
+        words(&[])
     }
 
     fn create_shared(&mut self, client: u32, domain: u32, depth: u32) -> Answered {
@@ -404,13 +389,8 @@ impl Fabric {
         if depth == 0 || depth > DEPTH_MAX {
             return Err(libc::EINVAL);
         }
-        room(
-            self.shared
-                .values()
-                .filter(|queue| queue.client == client)
-                .count(),
-        )?;
-        self.places(client, u64::from(depth))?;
+        self.held(client).room(Kind::Shared)?;
+        self.check_places(client, u64::from(depth))?;
         let handle = self.handle();
         let queue = Shared {
             client,
@@ -420,29 +400,26 @@ impl Fabric {
             limit: 0,
         };
         self.shared.insert(handle, queue);
+        self.held(client).add(Kind::Shared);
+        self.held(client).places += u64::from(depth);
+        self.begin_use(domain);
         words(&[u64::from(handle)])
     }
 
     fn destroy_shared(&mut self, client: u32, handle: u32) -> Answered {
-        known(
-            self.shared
-                .get(&handle)
-                .filter(|queue| queue.client == client),
-        )?;
-        match self.pairs.values().any(|pair| pair.shared == Some(handle)) {
-            true => Err(libc::EBUSY),
-            false => remove(&mut self.shared, handle, |queue| queue.client == client),
-        }
+        self.own_shared(client, handle)?;
+        self.check_unused(handle)?;
+        let queue = self.shared.remove(&handle).expect("just found");
+        self.held(client).remove(Kind::Shared);
+        self.held(client).places -= u64::from(queue.depth);
+        self.end_use(queue.domain);
+        words(&[])
     }
-}
 
-/// Removes an object of the client that sent the request.
-fn remove<T>(map: &mut BTreeMap<u32, T>, key: u32, own: impl Fn(&T) -> bool) -> Answered {
-    match map.get(&key).is_some_and(own) {
-        false => Err(libc::EINVAL),
-        true => {
-            map.remove(&key);
-            words(&[])
+    fn check_unused(&self, handle: u32) -> Result<(), i32> {
+        match self.is_used(handle) {
+            true => Err(libc::EBUSY),
+            false => Ok(()),
         }
     }
 }

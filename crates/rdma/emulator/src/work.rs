@@ -5,7 +5,7 @@
 //! may arrive after its completion: its payload is read when it leaves. An error ends the queue: what comes after it is
 //! flushed.
 
-use crate::fabric::{Fabric, Timer};
+use crate::fabric::{Fabric, LIVE_MAX};
 use crate::memory::Payload;
 use crate::pair::{Lane, Pair, Work};
 use crate::transfer::Outcome;
@@ -17,26 +17,16 @@ use isolane_rdma_emulated_verbs::wire::Reader;
 use isolane_rdma_scenario::model::{Transport, Verb};
 use isolane_rdma_simulator::rnic::live::{Connection, LivePair, LiveRequest, Report};
 use isolane_rdma_verbs_sys::*;
-use std::cmp::Reverse;
 use std::collections::VecDeque;
 
-/// Retries after receiver-not-ready that mean "for ever".
-const FOR_EVER: u32 = 7;
 /// READs and atomics under way at once, at most: what the devices' attributes say.
 const READ_ATOMIC_MAX: u32 = 16;
 /// Messages of an unreliable pair that are kept until they arrive; what is older has been dropped on its way.
 const FLYING_MAX: usize = 1 << 10;
-/// Queue pairs of the model in use or kept for later: they take memory here.
-const LIVE_MAX: usize = 1 << 17;
-/// Unit of the time to an acknowledgement, ps: 4.096 us times a power of two.
-const TIMEOUT_UNIT: u64 = 4_096_000;
-/// Times of the RNR timer by code, in units of 10 us (IB specification, table of RNR NAK timer field encodings).
-const RNR_TIMES: [u64; 32] = [
-    65_536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1_024,
-    1_536, 2_048, 3_072, 4_096, 6_144, 8_192, 12_288, 16_384, 24_576, 32_768, 49_152,
-];
-/// 10 us, ps.
-const RNR_UNIT: u64 = 10_000_000;
+/// Bytes of these messages of one client: they take memory here.
+const FLYING_BYTES_MAX: u64 = 16 << 20;
+/// Queue pairs of the model that one client uses: a quarter, which is two verbs of each of its pairs.
+const LANES_MAX: usize = LIVE_MAX / 4;
 
 /// What a request is in the model; `None` for what never leaves the host.
 const fn verb(opcode: ibv_wr_opcode) -> Option<Verb> {
@@ -132,13 +122,14 @@ impl Fabric {
             pair.next += 1;
             // What has nowhere to go waits for nothing: it fails, or takes effect, at once.
             let place = verb.zip(to);
-            pair.work.push_back(Work {
+            let work = Work {
                 sequence,
                 request,
                 arrived: place.is_none(),
                 acknowledged: place.is_none(),
                 tries: 0,
-            });
+            };
+            self.enqueue(number, work);
             let Some(place) = place else { continue };
             let lane = self.lane(number, place, region_bytes)?;
             lane.under_way.push_back(sequence);
@@ -164,7 +155,7 @@ impl Fabric {
         }
     }
 
-    /// What a pair is in the model for a verb and a destination; `None` when the model has no more.
+    /// What a pair is in the model for a verb and a destination; `None` when the model, or the client, may have no more.
     fn lane(
         &mut self,
         number: u32,
@@ -173,9 +164,7 @@ impl Fabric {
     ) -> Option<&mut Lane> {
         let pair = &self.pairs[&number];
         if !pair.lanes.contains_key(&(verb, to)) {
-            if self.nics.pairs() >= LIVE_MAX {
-                return None;
-            }
+            let client = pair.client;
             let connection = Connection {
                 from: pair.host as u8,
                 to: to as u8,
@@ -186,10 +175,18 @@ impl Fabric {
                 depth: pair.depth.next_power_of_two(),
                 read_atomic_max: pair.attributes.max_rd_atomic.clamp(1, READ_ATOMIC_MAX),
                 region_bytes,
-                core: self.client(pair.client).core,
+                core: self.client(client).core,
             };
             let limit = pair.limit;
-            let (live, next) = self.nics.connect(&connection);
+            if self.held(client).lanes >= LANES_MAX {
+                return None;
+            }
+            let (live, next) = match self.nics.reuse(&connection) {
+                Some(again) => again,
+                None if self.nics.pairs() >= self.live_max => return None,
+                None => self.nics.connect(&connection),
+            };
+            self.held(client).lanes += 1;
             if limit.is_some() {
                 self.nics.limit(live, limit);
             }
@@ -219,7 +216,7 @@ impl Fabric {
             (Report::Delivered { message, .. }, true) => self.arrived(number, live, message),
             (Report::Delivered { message, .. }, false) => self.landed(now, number, live, message),
             (Report::Completed { upto, .. }, true) => self.acknowledged(number, live, upto),
-            (Report::Completed { upto, .. }, false) => self.left(number, live, upto),
+            (Report::Completed { upto, .. }, false) => self.left(now, number, live, upto),
         }
         self.advance(now, number);
     }
@@ -275,35 +272,44 @@ impl Fabric {
         }
     }
 
-    /// Messages of an unreliable pair have left: payload that has not arrived is kept.
-    fn left(&mut self, number: u32, live: LivePair, upto: u32) {
+    /// Messages of an unreliable pair have left: payload that has not arrived is kept, up to [`FLYING_BYTES_MAX`]. What is
+    /// beyond arrives at once, before the model says so.
+    fn left(&mut self, now: Instant, number: u32, live: LivePair, upto: u32) {
         for (message, sequence) in self.finished(number, live, upto) {
             let pair = &self.pairs[&number];
             let Some(index) = pair.index(sequence) else {
                 continue;
             };
             let work = &pair.work[index];
-            let (arrived, request) = (work.arrived, work.request.clone());
-            let kept = self
-                .payload(number, &request)
-                .and_then(|payload| payload.read().ok());
+            let (client, arrived, request) = (pair.client, work.arrived, work.request.clone());
+            let payload = self.payload(number, &request);
             let pair = self.pairs.get_mut(&number).expect("just found");
-            pair.work[index].acknowledged = true;
-            match kept {
-                _ if arrived => {}
-                Some(bytes) => {
-                    pair.work[index].arrived = true;
-                    let lane = self.lane_of(number, live).expect("just found");
-                    lane.flying
-                        .push_back((message, request, Payload::Bytes(bytes)));
-                    if lane.flying.len() > FLYING_MAX {
-                        lane.flying.pop_front();
-                    }
-                }
-                // The queue learns of it in order, when its turn comes.
-                None => pair.work[index].arrived = true,
+            (pair.work[index].acknowledged, pair.work[index].arrived) = (true, true);
+            // The queue learns of a wrong key in order, when its turn comes.
+            let Some(payload) = payload.filter(|_| !arrived) else {
+                continue;
+            };
+            if self.held(client).flying + payload.length() > FLYING_BYTES_MAX {
+                self.deliver_unreliable(now, number, &request, &payload);
+                continue;
+            }
+            if let Ok(bytes) = payload.read() {
+                self.fly(number, live, (message, request, Payload::Bytes(bytes)));
             }
         }
+    }
+
+    /// Keeps a message until it arrives.
+    fn fly(&mut self, number: u32, live: LivePair, message: (u32, SendRequest, Payload)) {
+        let Some(lane) = self.lane_of(number, live) else {
+            return;
+        };
+        let come = message.2.length();
+        lane.flying.push_back(message);
+        let over = (lane.flying.len() > FLYING_MAX).then(|| lane.flying.pop_front());
+        let gone = over.flatten().map_or(0, |(.., payload)| payload.length());
+        let held = self.held(self.pairs[&number].client);
+        held.flying = held.flying + come - gone;
     }
 
     /// A message of an unreliable pair is at the other end.
@@ -323,20 +329,25 @@ impl Fabric {
             }
             return;
         }
-        let Some(lane) = self.lane_of(number, live) else {
-            return;
-        };
         // What was to arrive before it has been dropped. A report may also be of the pair that the lane's served before.
-        while lane
-            .flying
-            .front()
-            .is_some_and(|(first, ..)| (message.wrapping_sub(*first) as i32) >= 0)
-        {
-            let (first, request, payload) = lane.flying.pop_front().expect("just seen");
+        while let Some((first, request, payload)) = self.landing(number, live, message) {
+            self.held(self.pairs[&number].client).flying -= payload.length();
             if first == message {
                 return self.deliver_unreliable(now, number, &request, &payload);
             }
         }
+    }
+
+    /// The oldest message on its way, if it left before `message` or is it.
+    fn landing(
+        &mut self,
+        number: u32,
+        live: LivePair,
+        message: u32,
+    ) -> Option<(u32, SendRequest, Payload)> {
+        let lane = self.lane_of(number, live)?;
+        let is_due = |first: u32| (message.wrapping_sub(first) as i32) >= 0;
+        lane.flying.pop_front_if(|(first, ..)| is_due(*first))
     }
 
     /// Lets requests take effect, and completes what is over, in order.
@@ -376,7 +387,7 @@ impl Fabric {
         self.complete_in_order(now, number);
     }
 
-    fn attempt(&mut self, now: Instant, number: u32, request: &SendRequest) -> Outcome {
+    pub(crate) fn attempt(&mut self, now: Instant, number: u32, request: &SendRequest) -> Outcome {
         if self.pairs[&number].transport == Transport::Rc || verb(request.opcode).is_none() {
             let outcome = self.execute(now, number, request);
             if outcome == Outcome::Over(IBV_WC_SUCCESS) {
@@ -401,87 +412,9 @@ impl Fabric {
         }
     }
 
-    fn wait_for_receive(&mut self, now: Instant, number: u32, tries: u32) {
-        let pair = &self.pairs[&number];
-        let limit = pair.attributes.rnr_retry;
-        if limit < FOR_EVER && tries >= limit {
-            return self.fail_pair(number, Some(IBV_WC_RNR_RETRY_EXC_ERR));
-        }
-        let other = self.pairs.get(&pair.attributes.dest_qp_num);
-        let code = other.map_or(0, |other| other.attributes.min_rnr_timer) as usize;
-        self.wait(
-            now,
-            number,
-            RNR_UNIT * RNR_TIMES[code % RNR_TIMES.len()],
-            false,
-        );
-    }
-
-    fn wait_for_answer(&mut self, now: Instant, number: u32) {
-        let attributes = &self.pairs[&number].attributes;
-        let tries = u64::from(attributes.retry_count) + 1;
-        // Code 0 waits for ever.
-        match attributes.timeout & 31 {
-            0 => self.pairs.get_mut(&number).expect("just found").waits = true,
-            code => self.wait(now, number, tries * (TIMEOUT_UNIT << code), true),
-        }
-    }
-
-    /// Tries the current request again after `time` ps.
-    fn wait(&mut self, now: Instant, number: u32, time: u64, last: bool) {
-        let pair = self.pairs.get_mut(&number).expect("the caller found it");
-        pair.waits = true;
-        let work = &mut pair.work[pair.executed];
-        work.tries += 1;
-        let timer = Timer {
-            pair: number,
-            sequence: work.sequence,
-            last,
-        };
-        self.timers.push(Reverse((now.as_ps() + time, timer)));
-    }
-
-    /// Takes the timers that are due.
-    pub(crate) fn take_timers(&mut self, now: Instant) {
-        while let Some(&Reverse((at, timer))) = self.timers.peek() {
-            if at > now.as_ps() {
-                return;
-            }
-            self.timers.pop();
-            self.timed_out(now, timer);
-        }
-    }
-
-    fn timed_out(&mut self, now: Instant, timer: Timer) {
-        let Some(pair) = self.pairs.get_mut(&timer.pair) else {
-            return;
-        };
-        let at_hand = pair.work.get(pair.executed).map(|work| work.sequence);
-        if !pair.waits || at_hand != Some(timer.sequence) {
-            return;
-        }
-        pair.waits = false;
-        if timer.last {
-            let request = pair.work[pair.executed].request.clone();
-            match self.attempt(now, timer.pair, &request) {
-                Outcome::Silent => return self.fail_pair(timer.pair, Some(IBV_WC_RETRY_EXC_ERR)),
-                Outcome::Over(IBV_WC_SUCCESS) => {
-                    let pair = self
-                        .pairs
-                        .get_mut(&timer.pair)
-                        .expect("a success keeps the pair");
-                    pair.executed += 1;
-                }
-                Outcome::Over(status) => return self.fail_pair(timer.pair, Some(status)),
-                Outcome::NotReady => {}
-            }
-        }
-        self.advance(now, timer.pair);
-    }
-
     /// Completes what is over from the front of the queue.
     fn complete_in_order(&mut self, now: Instant, number: u32) {
-        while let Some(pair) = self.pairs.get_mut(&number) {
+        while let Some(pair) = self.pairs.get(&number) {
             let Some(work) = pair.work.front() else {
                 break;
             };
@@ -489,7 +422,8 @@ impl Fabric {
             if pair.executed == 0 || signalled && !work.acknowledged {
                 break;
             }
-            let work = pair.work.pop_front().expect("just seen");
+            let work = self.dequeue(number).expect("just seen");
+            let pair = self.pairs.get_mut(&number).expect("just seen");
             pair.executed -= 1;
             if signalled {
                 let entry = sent(pair, number, &work, IBV_WC_SUCCESS, now);
@@ -524,20 +458,21 @@ impl Fabric {
         };
         pair.attributes.state = IBV_QPS_ERR;
         pair.waits = false;
+        let executed = std::mem::take(&mut pair.executed);
+        let handle = pair.send_completions;
         let now = self.nics.now();
         let mut over: Vec<(Work, ibv_wc_status)> = Vec::new();
-        for _ in 0..std::mem::take(&mut pair.executed) {
-            let work = pair.work.pop_front().expect("it was executed");
+        for _ in 0..executed {
+            let work = self.dequeue(number).expect("it was executed");
             if work.request.flags & IBV_SEND_SIGNALED != 0 {
                 over.push((work, IBV_WC_SUCCESS));
             }
         }
         if let Some(status) = status
-            && let Some(work) = pair.work.pop_front()
+            && let Some(work) = self.dequeue(number)
         {
             over.push((work, status));
         }
-        let handle = pair.send_completions;
         for (work, status) in over {
             let entry = sent(&self.pairs[&number], number, &work, status, now);
             self.complete(handle, &entry, false);
@@ -550,9 +485,8 @@ impl Fabric {
     /// Flushes the send queue of a pair in error.
     fn flush(&mut self, number: u32) {
         let now = self.nics.now();
-        while let Some(pair) = self.pairs.get_mut(&number)
-            && let Some(work) = pair.work.pop_front()
-        {
+        while let Some(work) = self.dequeue(number) {
+            let pair = self.pairs.get_mut(&number).expect("just seen");
             pair.executed = 0;
             let handle = pair.send_completions;
             let entry = sent(pair, number, &work, IBV_WC_WR_FLUSH_ERR, now);

@@ -124,9 +124,10 @@ impl Client {
         self.call_with(&Writer::of(words)).map(|(words, _)| words)
     }
 
-    /// Whether the broker still answers this client.
+    /// Whether the broker still answers this client. The request makes no object, so a test may wait by it.
     pub(crate) fn is_served(&self) -> bool {
-        self.call(&[op::ALLOC_PD]).is_ok()
+        let answer = self.call(&[op::QUERY_SRQ, u64::from(u32::MAX)]);
+        answer.unwrap_err() != Refused::Closed
     }
 }
 

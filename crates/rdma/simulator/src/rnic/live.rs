@@ -31,7 +31,7 @@ pub struct LivePair(u32);
 pub struct Core(usize);
 
 /// What a new queue pair is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Connection {
     /// The host that posts.
     pub from: u8,

@@ -9,15 +9,15 @@ use isolane_common_quantities::units::{BitRate, Bytes, Duration, Instant};
 use isolane_rdma_scenario::model::{Class, DataTraffic, Message, Scenario, Tenant, Topology, Verb};
 use isolane_rdma_scenario::profile::Profile;
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 /// RDMA NICs on one switch, or two on a cable, with work from outside.
 pub struct LiveNics {
     world: World,
     /// How far the caller let it run, ps.
     clock: u64,
-    /// Pairs that were given back, by what they are.
-    idle: Vec<(Connection, u32)>,
+    /// Pairs that were given back, by what they are; the one that was given back first is in front.
+    idle: BTreeMap<Connection, VecDeque<u32>>,
     /// Of pairs that were given back, what the device is still told of their discarded requests.
     ended: BTreeMap<u32, Ended>,
 }
@@ -64,7 +64,7 @@ impl LiveNics {
         Ok(Self {
             world,
             clock: 0,
-            idle: Vec::new(),
+            idle: BTreeMap::new(),
             ended: BTreeMap::new(),
         })
     }
@@ -79,24 +79,8 @@ impl LiveNics {
     /// Adds a queue pair, or takes one that was given back and is like it. Its messages count on from where they are:
     /// the second value is the number of its next message.
     pub fn connect(&mut self, connection: &Connection) -> (LivePair, u32) {
-        let like = |(index, (other, pair)): (usize, &(Connection, u32))| {
-            let same = Connection {
-                core: connection.core,
-                ..*other
-            };
-            (same == *connection && self.is_quiet(*pair)).then_some(index)
-        };
-        if let Some(index) = self.idle.iter().enumerate().find_map(like) {
-            let (_, pair) = self.idle.swap_remove(index);
-            self.live().core_of[pair as usize] = connection.core.0;
-            let state = &self.world.pairs[pair as usize];
-            let (host, posted) = (usize::from(state.host), state.posted);
-            // Discarded requests were to ask for the acknowledgement of those before them.
-            if state.acknowledged < posted {
-                self.world.forget_requests(host, pair, posted);
-                self.world.pairs[pair as usize].acknowledged = posted;
-            }
-            return (LivePair(pair), posted as u32);
+        if let Some(again) = self.reuse(connection) {
+            return again;
         }
         let world = &mut self.world;
         let data = traffic(connection);
@@ -117,6 +101,27 @@ impl LiveNics {
         (LivePair(pair), 0)
     }
 
+    /// Takes a pair that was given back and is like `connection`, as [`Self::connect`] does.
+    pub fn reuse(&mut self, connection: &Connection) -> Option<(LivePair, u32)> {
+        let kind = of_any_core(connection);
+        let alike = self.idle.get(&kind)?;
+        let place = alike.iter().position(|pair| self.is_quiet(*pair))?;
+        let alike = self.idle.get_mut(&kind)?;
+        let pair = alike.remove(place)?;
+        if alike.is_empty() {
+            self.idle.remove(&kind);
+        }
+        self.live().core_of[pair as usize] = connection.core.0;
+        let state = &self.world.pairs[pair as usize];
+        let (host, posted) = (usize::from(state.host), state.posted);
+        // Discarded requests were to ask for the acknowledgement of those before them.
+        if state.acknowledged < posted {
+            self.world.forget_requests(host, pair, posted);
+            self.world.pairs[pair as usize].acknowledged = posted;
+        }
+        Some((LivePair(pair), posted as u32))
+    }
+
     /// Limits the rate at which a pair sends, packet by packet and with headers, as a device with rates of single queue
     /// pairs does; `None` lifts the limit. What a pair READs is not limited.
     pub fn limit(&mut self, pair: LivePair, rate: Option<BitRate>) {
@@ -131,7 +136,8 @@ impl LiveNics {
         self.live().waiting.remove(&pair.0);
         self.discard(pair.0);
         self.limit(pair, None);
-        self.idle.push((*connection, pair.0));
+        let alike = self.idle.entry(of_any_core(connection)).or_default();
+        alike.push_back(pair.0);
     }
 
     fn discard(&mut self, pair: u32) {
@@ -353,6 +359,14 @@ impl<const RECORDS: bool> World<RECORDS> {
             0 => 0,
             spread => self.host_jitter.below(spread + 1),
         }
+    }
+}
+
+/// What pairs have in common of which one may follow another.
+const fn of_any_core(connection: &Connection) -> Connection {
+    Connection {
+        core: Core(0),
+        ..*connection
     }
 }
 
