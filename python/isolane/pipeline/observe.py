@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 import json
 import multiprocessing
 import os
@@ -31,6 +30,7 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 
 from isolane import allowed
+from isolane.pipeline import processes
 from isolane.pipeline.deployment import Deployment
 from isolane.pipeline.item import Item, decode_batch, encode_batch
 from isolane.pipeline.messages import request_json
@@ -129,8 +129,7 @@ class Probes:
     async def close(self) -> None:
         """Ends the processes."""
         for process in self._processes:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            processes.kill(process)
             await process.wait()
         self._processes = []
         shutil.rmtree(self._folder, ignore_errors=True)

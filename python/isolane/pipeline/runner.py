@@ -31,7 +31,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from isolane import allowed
-from isolane.pipeline import clock
+from isolane.pipeline import clock, processes
 from isolane.pipeline import link as links
 from isolane.pipeline.deployment import Deployment, Stage
 from isolane.pipeline.item import Item, ItemError, encode_batch
@@ -189,8 +189,7 @@ class Runner:
         except (asyncio.TimeoutError, ValueError) as error:
             said = {"error": f"no word from it in {START_S:g} s ({error})"}
         if "ready" not in said:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            processes.kill(process)
             await process.wait()
             raise RunnerError(f"operator {stage.name} on {stage.tier} cannot start: {said.get('error', said)}")
         running.data = said["ready"][-1]
@@ -217,7 +216,7 @@ class Runner:
                 self._note(name, f"not started again: {error}")
                 continue
             if running.expected_end:
-                running.process.kill()
+                processes.kill(running.process)
             self._note(name, "started again")
 
     async def _watch_health(self, running: _Running) -> None:
@@ -231,8 +230,7 @@ class Runner:
                 misses += 1
         self._note(running.stage.name, f"did not answer /healthz {HEALTH_MISSES} times; killed")
         assert running.process is not None
-        with contextlib.suppress(ProcessLookupError):
-            running.process.kill()
+        processes.kill(running.process)
 
     def _note(self, operator: str, what: str) -> None:
         self.events.append(Event(clock.now(), operator, what))
@@ -367,8 +365,7 @@ class Runner:
             try:
                 await asyncio.wait_for(process.wait(), 2.0)
             except asyncio.TimeoutError:
-                with contextlib.suppress(ProcessLookupError):
-                    process.kill()
+                processes.kill(process)
                 await process.wait()
         if running.guard is not None:
             await asyncio.wait([running.guard])
@@ -448,9 +445,8 @@ class Runner:
         await self.settle()
         for running in [*self._running, *self._old]:
             running.expected_end = True
-            if running.process is not None and running.process.returncode is None:
-                with contextlib.suppress(ProcessLookupError):
-                    running.process.kill()
+            if running.process is not None:
+                processes.kill(running.process)
                 await running.process.wait()
         guards = [one.guard for one in [*self._running, *self._old] if one.guard is not None]
         if guards:

@@ -26,6 +26,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from isolane.pipeline import processes
 from isolane.pipeline.relay import MTU
 
 _PREFIX = "isot"
@@ -208,8 +209,7 @@ class Spaces:
     async def close(self) -> None:
         """Removes everything."""
         if self._relay is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._relay.kill()
+            processes.kill(self._relay)
             await self._relay.wait()
             self._relay = None
         for tier in self.tiers:
