@@ -97,8 +97,10 @@ fn every_service_raises_its_soft_limit_of_open_files() {
         let shell = format!("ulimit -S -n {FEW_FILES}; exec \"$@\"");
         let running = start(service.role, &shell, folder.path());
         let Subject { target, honest } = (service.subject)(&running);
-        let limit = soft_limit(&running);
         let role = service.role;
+        // A service that listens may not serve yet; one that answers has raised its limit.
+        honest().unwrap_or_else(|wrong| panic!("{role}: {wrong}"));
+        let limit = soft_limit(&running);
         assert!(
             limit >= target.descriptors_max as u64,
             "{role}: {limit} files"
