@@ -290,7 +290,10 @@ func (k *kubelet) kill() {
 func dial(t *testing.T, socket string) *grpc.ClientConn {
 	t.Helper()
 	// The driver may not listen yet. gRPC's own first delay is a second.
-	retry := grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1, MaxDelay: 5 * time.Millisecond}})
+	retry := grpc.WithConnectParams(grpc.ConnectParams{
+		Backoff:           backoff.Config{BaseDelay: 5 * time.Millisecond, Multiplier: 1, MaxDelay: 5 * time.Millisecond},
+		MinConnectTimeout: patience,
+	})
 	connection, err := grpc.NewClient("unix:"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()), retry)
 	if err != nil {
 		t.Fatal(err)
