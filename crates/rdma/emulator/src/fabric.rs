@@ -38,7 +38,7 @@ pub(crate) struct Client {
     pub core: Core,
     /// Where its asynchronous events go.
     pub(crate) events: OwnedFd,
-    /// What it has.
+    /// Counts of its objects and bytes, for its limits.
     pub(crate) held: Held,
 }
 

@@ -56,7 +56,7 @@ impl Agreement {
         *self == Self::default()
     }
 
-    /// For people.
+    /// One line of text with counts and percentages.
     pub(crate) fn text(&self) -> String {
         let percent = |part: u32| f64::from(part) / f64::from(self.published.max(1)) * 100.0;
         format!(
