@@ -17,6 +17,7 @@ use isolane_common_linux::Root;
 use isolane_rdma_inventory::counters;
 use isolane_rdma_inventory::counters::{Snapshot, Window};
 use isolane_rdma_inventory::environment::environment;
+use isolane_rdma_traffic::nodes::Nodes;
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -262,7 +263,7 @@ impl Server<'_> {
                     self.session.say(&Event::Welcome {
                         version: VERSION,
                         program: env!("CARGO_PKG_VERSION").to_owned(),
-                        devices: self.options.root.list("/sys/class/infiniband"),
+                        devices: self.devices(),
                     });
                 }
                 (false, Request::Hello { version, .. }) => {
@@ -278,6 +279,15 @@ impl Server<'_> {
                 }
             }
         }
+    }
+
+    /// The machine's RDMA devices, with the NUMA nodes as workers see them.
+    fn devices(&self) -> BTreeMap<String, Nodes> {
+        let root = &self.options.root;
+        let names = root.list("/sys/class/infiniband").into_iter();
+        names
+            .map(|name| (name.clone(), Nodes::read(root, &name)))
+            .collect()
     }
 
     fn serve(&mut self, request: Request) -> Result<(), String> {

@@ -4,6 +4,7 @@ use crate::error::VerbsError;
 use crate::link::{Arrival, Link, Reach};
 use crate::message::{Event, Request, VERSION};
 use crate::target::{Machine, Target};
+use isolane_rdma_traffic::nodes::Nodes;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -28,6 +29,8 @@ pub(crate) struct Post {
     pub(crate) port: u8,
     /// Entry of the port's GID table, where one is named.
     pub(crate) gid_index: Option<u8>,
+    /// NUMA nodes of its machine.
+    pub(crate) nodes: Nodes,
     /// For messages: `r0 of this machine`.
     pub(crate) words: String,
 }
@@ -68,6 +71,7 @@ impl Fleet {
                 device: place.device.clone(),
                 port: place.device_port,
                 gid_index: place.gid_index,
+                nodes: Nodes::default(),
                 words: format!("{} of {}", place.device, links[link].machine),
             });
         }
@@ -97,7 +101,7 @@ impl Fleet {
                 Arrival::Event(Event::Welcome {
                     version, devices, ..
                 }) if version == VERSION => {
-                    self.check_devices(index, &devices)?;
+                    self.take_devices(index, &devices)?;
                     greeted[index] = true;
                 }
                 Arrival::Event(Event::Welcome {
@@ -123,21 +127,32 @@ impl Fleet {
         Ok(())
     }
 
-    fn check_devices(&self, link: usize, devices: &[String]) -> Result<(), VerbsError> {
+    /// Takes the nodes of the posts' devices on session `link`. Fails if a device is not there.
+    fn take_devices(
+        &mut self,
+        link: usize,
+        devices: &BTreeMap<String, Nodes>,
+    ) -> Result<(), VerbsError> {
         let machine = &self.links[link].machine;
-        let mut posts = self.posts.iter().filter(|post| post.link == link);
-        let unknown = posts.find(|post| !devices.contains(&post.device));
-        match unknown {
-            None => Ok(()),
-            Some(_) if devices.is_empty() => Err(VerbsError::NoDevice {
-                machine: machine.clone(),
-            }),
-            Some(post) => Err(VerbsError::UnknownDevice {
-                machine: machine.clone(),
-                device: post.device.clone(),
-                known: devices.join(", "),
-            }),
+        for post in self.posts.iter_mut().filter(|post| post.link == link) {
+            match devices.get(&post.device) {
+                Some(nodes) => post.nodes = nodes.clone(),
+                None if devices.is_empty() => {
+                    return Err(VerbsError::NoDevice {
+                        machine: machine.clone(),
+                    });
+                }
+                None => {
+                    let known: Vec<&str> = devices.keys().map(String::as_str).collect();
+                    return Err(VerbsError::UnknownDevice {
+                        machine: machine.clone(),
+                        device: post.device.clone(),
+                        known: known.join(", "),
+                    });
+                }
+            }
         }
+        Ok(())
     }
 
     /// Firmware, driver, kernel and settings of every post's device and machine, in the order of the posts.

@@ -12,11 +12,12 @@
 //! Limits: a line has at most [`LINE_MAX`] bytes; unknown fields and kinds are errors, since both ends must be of one
 //! release ([`VERSION`]). Decoding never panics and allocates no more than the line times a small factor.
 
+use isolane_rdma_traffic::nodes::Nodes;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
 /// Version of the protocol; raised with every change.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Longest line in either direction, bytes: a report with 100,000 points of two series fits.
 pub const LINE_MAX: usize = 4 << 20;
@@ -122,8 +123,8 @@ pub enum Event {
         version: u32,
         /// The program's release, for people.
         program: String,
-        /// The RDMA devices of the machine.
-        devices: Vec<String>,
+        /// The RDMA devices of the machine, each with the NUMA nodes of its buffers.
+        devices: BTreeMap<String, Nodes>,
     },
     /// A worker wrote a line.
     Said {

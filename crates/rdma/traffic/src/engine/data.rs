@@ -1,5 +1,6 @@
 //! A data end: creates its objects and connects its queue pairs.
 
+use super::buffers::{self, Regions};
 use super::error::EndError;
 use super::pace;
 use super::pattern::{self, Stamp};
@@ -133,17 +134,21 @@ impl DataEnd {
         if work.operation.is_atomic() {
             access |= IBV_ACCESS_REMOTE_ATOMIC;
         }
-        let make = |wanted: bool, count: u32, bytes: u64, access| {
-            (0..if wanted { count } else { 0 })
-                .map(|_| Ok(MemoryRegion::new(&domain, bytes, access)?))
-                .collect::<Result<Vec<_>, EndError>>()
+        let group = |wanted: bool, count: u32, bytes: u64, access| Regions {
+            count: if wanted { count } else { 0 },
+            bytes,
+            access,
         };
         let local = IBV_ACCESS_LOCAL_WRITE;
-        let own = make(requests(&work), work.memory_regions, own_bytes, local)?;
-        let open = make(is_target(&work), work.memory_regions, open_bytes, access)?;
         let reads_back = job.check && requests(&work) && reads_back(&work);
         let back_bytes = pairs * u64::from(work.depth) * largest.max(1);
-        let read_back = make(reads_back, 1, back_bytes, local)?.pop();
+        let groups = [
+            group(requests(&work), work.memory_regions, own_bytes, local),
+            group(is_target(&work), work.memory_regions, open_bytes, access),
+            group(reads_back, 1, back_bytes, local),
+        ];
+        let [own, open, mut read_back] = buffers::regions(&domain, work.memory, groups)?;
+        let read_back = read_back.pop();
         let queue_pairs = queue_pairs(&domain, [&sends, &receives], &work, job, access)?;
         let mut numbers = Stream::indexed(job.seed, "packet-sequence", u64::from(end.id));
         let packet_sequences = (0..work.queue_pairs)

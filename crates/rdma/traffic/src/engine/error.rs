@@ -1,5 +1,6 @@
 //! Why an end stops.
 
+use crate::nodes::NoNode;
 use crate::worker::{Failure, FailureKind};
 use isolane_rdma_verbs_sys::safe::VerbsError;
 
@@ -17,6 +18,17 @@ pub(crate) enum EndError {
         value: String,
         remedy: &'static str,
     },
+    #[error(transparent)]
+    NoNode(#[from] NoNode),
+    #[error(
+        "buffers of {device} need {needed} bytes on NUMA node {node}, and {room} are free there; use fewer or smaller regions"
+    )]
+    NoRoom {
+        device: String,
+        node: u32,
+        needed: u64,
+        room: u64,
+    },
     #[error("{device}: {what}; {remedy}")]
     Device {
         device: String,
@@ -30,6 +42,7 @@ impl EndError {
     pub(crate) fn failure(&self) -> Failure {
         let kind = match self {
             Self::Verbs(_) | Self::Device { .. } => FailureKind::Machine,
+            Self::NoNode(_) | Self::NoRoom { .. } => FailureKind::Job,
             Self::Peer { .. } => FailureKind::Traffic,
         };
         Failure {

@@ -96,6 +96,7 @@ impl Pace {
 mod tests {
     use super::*;
     use crate::worker::Side;
+    use isolane_rdma_scenario::model::MemoryPlace;
 
     fn work(operation: Operation, side: Side, arrival: Arrival) -> DataWork {
         DataWork {
@@ -116,6 +117,7 @@ mod tests {
             mtu: 4_096,
             memory_regions: 1,
             region_bytes: 65_536,
+            memory: MemoryPlace::Local,
             arrival,
             bidirectional: false,
             iterations: None,

@@ -1,6 +1,6 @@
 //! The job of a worker.
 
-use isolane_rdma_scenario::model::{ControlObject, Message, Transport};
+use isolane_rdma_scenario::model::{ControlObject, MemoryPlace, Message, Transport};
 use serde::{Deserialize, Serialize};
 
 /// One tenant's part on one host.
@@ -126,7 +126,7 @@ impl Operation {
     }
 }
 
-/// Data traffic of one end; both ends of a connection get the same values except `side`.
+/// Data traffic of one end; both ends of a connection get the same values except `side` and `memory`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct DataWork {
     /// Side of this end.
@@ -163,6 +163,8 @@ pub struct DataWork {
     pub memory_regions: u32,
     /// Length of each region, bytes.
     pub region_bytes: u64,
+    /// Where this end's buffers are, seen from its device.
+    pub memory: MemoryPlace,
     /// When work arrives.
     pub arrival: Arrival,
     /// Whether both ends post.

@@ -49,7 +49,7 @@ pub use message::{
 pub use plan::{Options, Plan, PlanError, connect, plan};
 
 /// Version of these messages; a worker rejects a job of another version.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The peer of end `id`.
 pub fn peer_of(id: u32) -> u32 {

@@ -33,6 +33,18 @@ pub struct Plan {
     pub jobs: BTreeMap<Host, Job>,
 }
 
+impl Plan {
+    /// The hosts with buffers on another socket than their device's.
+    pub fn far_memory(&self) -> impl Iterator<Item = Host> {
+        let jobs = self.jobs.iter().filter(|(_, job)| {
+            job.ends.iter().any(|end| {
+                matches!(&end.work, Work::Data(data) if data.memory == MemoryPlace::RemoteSocket)
+            })
+        });
+        jobs.map(|(host, _)| *host)
+    }
+}
+
 /// Why a tenant cannot run on devices.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "each message says it")]
@@ -168,10 +180,9 @@ fn ends(
         )]),
         Traffic::Data(traffic) => {
             let places = [traffic.memory, traffic.remote_memory];
-            if places.iter().any(|place| *place != MemoryPlace::Local) {
-                let remedy =
-                    "leave `memory` and `remote_memory` out, and bind the process with numactl";
-                return Err(unsupported("memory of another socket or of a GPU", remedy));
+            if places.contains(&MemoryPlace::Gpu) {
+                let remedy = "use `memory` and `remote_memory` \"local\" or \"remote-socket\"";
+                return Err(unsupported("memory of a GPU", remedy));
             }
             Ok(vec![
                 (workload.from, id, Work::Data(data(traffic, Side::From))),
@@ -210,6 +221,10 @@ fn data(traffic: &DataTraffic, side: Side) -> DataWork {
         mtu: traffic.mtu,
         memory_regions: traffic.memory_regions,
         region_bytes: traffic.region_bytes.get(),
+        memory: match side {
+            Side::From => traffic.memory,
+            Side::To => traffic.remote_memory,
+        },
         arrival: match &traffic.arrival {
             model::Arrival::Closed { think } => Arrival::Closed {
                 think_ns: nanoseconds(*think),
@@ -285,6 +300,28 @@ mod tests {
         assert_eq!(ids(Host::B), [1, 3]);
         assert!(plan.jobs[&Host::A].posts());
         assert!(!plan.jobs[&Host::B].posts());
+    }
+
+    #[test]
+    fn each_end_has_the_memory_of_its_own_host() {
+        let text = TWO_PROCESSES.replace("processes = 2", "remote_memory = \"remote-socket\"");
+        let scenario = scenario(&text);
+        let plan = plan(&scenario, &scenario.tenants[0], &options()).expect("a plan");
+        let memory = |host| match &plan.jobs[&host].ends[0].work {
+            Work::Data(data) => data.memory,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(memory(Host::A), MemoryPlace::Local);
+        assert_eq!(memory(Host::B), MemoryPlace::RemoteSocket);
+        assert_eq!(plan.far_memory().collect::<Vec<_>>(), [Host::B]);
+    }
+
+    #[test]
+    fn memory_of_a_gpu_is_refused_by_name() {
+        let text = TWO_PROCESSES.replace("processes = 2", "memory = \"gpu\"");
+        let scenario = scenario(&text);
+        let error = plan(&scenario, &scenario.tenants[0], &options()).expect_err("no GPU");
+        assert!(error.to_string().contains("memory of a GPU"), "{error}");
     }
 
     #[test]

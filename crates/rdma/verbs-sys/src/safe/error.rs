@@ -1,5 +1,6 @@
 //! Why a verb failed.
 
+use super::pages::Unbound;
 use crate::LibraryError;
 use std::io;
 
@@ -24,6 +25,29 @@ pub enum VerbsError {
         error: io::Error,
         /// What usually helps; empty or beginning with a semicolon.
         remedy: &'static str,
+    },
+    #[error("{call} of a buffer for {device} to NUMA node {node}: {error}{remedy}")]
+    Binding {
+        call: &'static str,
+        device: String,
+        node: u32,
+        error: io::Error,
+        /// What usually helps; empty or beginning with a semicolon.
+        remedy: &'static str,
+    },
+    #[error(
+        "{wrong} of {pages} pages of a buffer for {device} are not on NUMA node {node} (the first: {first}); \
+         free memory on that node, or use fewer or smaller regions"
+    )]
+    Elsewhere {
+        device: String,
+        node: u32,
+        /// Pages on another node, or on none.
+        wrong: usize,
+        /// All pages of the buffer.
+        pages: usize,
+        /// The first page's node or error, for people.
+        first: String,
     },
     #[error(
         "an element of {length} bytes at {offset} does not fit region {region} of {region_bytes} bytes"
@@ -51,6 +75,49 @@ impl VerbsError {
             -1 => Self::last(verb, device),
             code => Self::of(verb, device, io::Error::from_raw_os_error(code.abs())),
         }
+    }
+
+    /// The error of a buffer that is not on `node`.
+    pub(super) fn unbound(device: &str, node: u32, why: Unbound) -> Self {
+        let device = device.to_owned();
+        match why {
+            Unbound::Call(call, error) => Self::Binding {
+                call,
+                device,
+                node,
+                remedy: match error.raw_os_error() {
+                    Some(libc::EPERM | libc::ENOSYS) => {
+                        "; a container needs CAP_SYS_NICE to bind memory (docker run --cap-add SYS_NICE)"
+                    }
+                    Some(libc::EINVAL) => {
+                        "; the node does not exist, has no memory, or is not one of this process \
+                         (Mems_allowed_list in /proc/self/status)"
+                    }
+                    _ => "",
+                },
+                error,
+            },
+            Unbound::Elsewhere {
+                wrong,
+                pages,
+                status,
+            } => Self::Elsewhere {
+                device,
+                node,
+                wrong,
+                pages,
+                first: match u32::try_from(status) {
+                    Ok(node) => format!("node {node}"),
+                    Err(_) => io::Error::from_raw_os_error(status.saturating_neg()).to_string(),
+                },
+            },
+        }
+    }
+
+    /// Whether the kernel permits no memory of this process to be bound.
+    pub fn forbids_binding(&self) -> bool {
+        let codes = [libc::EPERM, libc::ENOSYS].map(Some);
+        matches!(self, Self::Binding { error, .. } if codes.contains(&error.raw_os_error()))
     }
 
     fn of(verb: &'static str, device: &str, error: io::Error) -> Self {

@@ -1,9 +1,9 @@
 //! Protection domains, and memory that a device may read and write.
 
+use super::pages::Pages;
 use super::{Context, VerbsError};
 use crate::*;
 use std::ffi::c_void;
-use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
@@ -46,34 +46,6 @@ impl Drop for ProtectionDomain {
     }
 }
 
-/// Pages of this process, zero at first.
-#[derive(Debug)]
-struct Pages {
-    start: NonNull<u8>,
-    length: usize,
-}
-
-impl Pages {
-    fn new(length: usize) -> std::io::Result<Self> {
-        let length = length.max(1);
-        let protection = libc::PROT_READ | libc::PROT_WRITE;
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
-        // SAFETY: a new mapping at an address of the kernel's choice.
-        let start = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, -1, 0) };
-        match NonNull::new(start.cast::<u8>()) {
-            Some(start) if start.as_ptr().cast() != libc::MAP_FAILED => Ok(Self { start, length }),
-            _ => Err(std::io::Error::last_os_error()),
-        }
-    }
-}
-
-impl Drop for Pages {
-    fn drop(&mut self) {
-        // SAFETY: this mapping, made above, no longer registered.
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.length) };
-    }
-}
-
 /// Registered memory. The device may write it at any time, hence no references to it exist: bytes are copied in and
 /// out, single words are atomic.
 #[derive(Debug)]
@@ -96,6 +68,17 @@ impl MemoryRegion {
         length: u64,
         access: ibv_access_flags,
     ) -> Result<Arc<Self>, VerbsError> {
+        Self::on_node(domain, length, access, None)
+    }
+
+    /// As [`MemoryRegion::new`], with every page on NUMA node `node`, if one is given. Fails with
+    /// [`VerbsError::Binding`] or [`VerbsError::Elsewhere`] if a page is not there.
+    pub fn on_node(
+        domain: &Arc<ProtectionDomain>,
+        length: u64,
+        access: ibv_access_flags,
+        node: Option<u32>,
+    ) -> Result<Arc<Self>, VerbsError> {
         let device = &domain.context.device;
         let length = usize::try_from(length).unwrap_or(usize::MAX);
         let pages = Pages::new(length).map_err(|error| VerbsError::Call {
@@ -104,6 +87,11 @@ impl MemoryRegion {
             error,
             remedy: "; use smaller regions",
         })?;
+        if let Some(node) = node {
+            pages
+                .bind(node)
+                .map_err(|error| VerbsError::unbound(device, node, error))?;
+        }
         let address = pages.start.as_ptr().cast::<c_void>();
         let access = access.cast_signed();
         // SAFETY: mapped memory of this length that stays mapped until after deregistration (Drop below).

@@ -6,6 +6,7 @@
 //! A device checks every access against the keys of registered memory, and these are only such regions; therefore no
 //! work request, however wrong, can touch other memory of this process. Inline data is read by the processor: there
 //! the lists of requests hold their regions ([`SendList`]).
+//! Memory can be bound to a NUMA node ([`MemoryRegion::on_node`]).
 //! Units: bytes. Errors: [`VerbsError`], with the name of the verb and what usually helps.
 //! Limits: RC, UC and UD; one port; no shared receive queues.
 
@@ -13,6 +14,7 @@ mod completion;
 mod device;
 mod error;
 mod memory;
+mod pages;
 mod post;
 mod queue_pair;
 

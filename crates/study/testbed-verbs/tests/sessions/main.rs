@@ -13,7 +13,7 @@ use place::Place;
 
 use isolane_common_linux::Root;
 use isolane_rdma_scenario::library::Library;
-use isolane_rdma_scenario::model::Scenario;
+use isolane_rdma_scenario::model::{Scenario, Traffic};
 use isolane_study_testbed::{Testbed, TestbedError};
 use isolane_study_testbed_verbs::VerbsTestbed;
 use isolane_study_testbed_verbs::agent::{AgentOptions, serve};
@@ -34,6 +34,10 @@ const TESTS: &[Test] = &[
     (
         "an_unknown_device_is_named_with_those_there_are",
         an_unknown_device_is_named_with_those_there_are,
+    ),
+    (
+        "memory_of_another_socket_needs_one",
+        memory_of_another_socket_needs_one,
     ),
     (
         "a_machine_without_devices_gets_a_remedy",
@@ -230,6 +234,45 @@ fn an_unknown_device_is_named_with_those_there_are(place: &Place) {
         .unwrap_err();
     message(&error, &["this machine", "\"mlx5_7\"", "fake0, fake1"]);
     assert!(matches!(error, TestbedError::Declined { .. }));
+    place.all_gone();
+}
+
+/// The agent reports the machine's nodes: one at first, then two for a new session.
+fn memory_of_another_socket_needs_one(place: &Place) {
+    let far = |memory: &str| {
+        let mut tenant = scenario("quick", "none").tenants[0].clone();
+        let Traffic::Data(data) = &mut tenant.workloads[0].traffic else {
+            panic!("data");
+        };
+        data.remote_memory = serde_json::from_str(memory).unwrap();
+        tenant
+    };
+    let nodes = |list: &str| {
+        for file in ["has_memory", "has_cpu"] {
+            let folder = place.root.join("tree/sys/devices/system/node");
+            fs::create_dir_all(&folder).unwrap();
+            fs::write(folder.join(file), list).unwrap();
+        }
+    };
+    let own = place
+        .root
+        .join("tree/sys/class/infiniband/fake1/device/numa_node");
+    fs::create_dir_all(own.parent().unwrap()).unwrap();
+    fs::write(&own, "0\n").unwrap();
+    nodes("0\n");
+    let (testbed, _) = place.testbed("verbs:fake0,fake1", |_| {});
+    assert_eq!(testbed.runs_tenant(&far("\"local\"")), Ok(()));
+    let refused = testbed.runs_tenant(&far("\"remote-socket\"")).unwrap_err();
+    for part in ["fake1 of this machine", "remote-socket", "node 0 only"] {
+        assert!(refused.contains(part), "{part:?} is not in: {refused}");
+    }
+    let refused = testbed.runs_tenant(&far("\"gpu\"")).unwrap_err();
+    assert!(refused.contains("memory of a GPU"), "{refused}");
+    drop(testbed);
+    nodes("0-1\n");
+    let (testbed, _) = place.testbed("verbs:fake0,fake1", |_| {});
+    assert_eq!(testbed.runs_tenant(&far("\"remote-socket\"")), Ok(()));
+    drop(testbed);
     place.all_gone();
 }
 

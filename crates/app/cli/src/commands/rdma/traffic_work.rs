@@ -6,7 +6,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use isolane_common_quantities::units::{BitRate, Bytes, Duration};
 use isolane_common_toml_input::quantity;
 use isolane_rdma_scenario::Overrides;
-use isolane_rdma_scenario::model::{ControlObject, Host, Message, Tenant, Transport};
+use isolane_rdma_scenario::model::{ControlObject, Host, MemoryPlace, Message, Tenant, Transport};
 use isolane_rdma_traffic::worker::{
     self, Arrival, ControlPhase, ControlWork, DataWork, EndJob, FaultWork, Job, Operation, Options,
     Plan, Side, Warmup, Work,
@@ -74,6 +74,12 @@ pub(crate) struct Traffic {
     /// Length of each region; the largest message unless given
     #[arg(long, value_name = "SIZE", value_parser = size)]
     region: Option<Bytes>,
+    /// NUMA node of the own buffers, seen from the device
+    #[arg(long, default_value = "local", value_parser = choice(PLACES))]
+    memory: MemoryPlace,
+    /// NUMA node of the peer's buffers, seen from its device
+    #[arg(long, default_value = "local", value_parser = choice(PLACES))]
+    peer_memory: MemoryPlace,
     /// Receives posted per queue pair
     #[arg(long, default_value_t = 512, value_name = "N")]
     receive_depth: u32,
@@ -181,6 +187,11 @@ const TRANSPORTS: [(&str, Transport); 3] = [
     ("rc", Transport::Rc),
     ("uc", Transport::Uc),
     ("ud", Transport::Ud),
+];
+
+const PLACES: [(&str, MemoryPlace); 2] = [
+    ("local", MemoryPlace::Local),
+    ("remote-socket", MemoryPlace::RemoteSocket),
 ];
 
 const OBJECTS: [(&str, ControlObject); 3] = [
@@ -338,6 +349,10 @@ impl Traffic {
             inline_bytes: self.inline,
             mtu: self.mtu,
             memory_regions: self.mrs,
+            memory: match side {
+                Side::From => self.memory,
+                Side::To => self.peer_memory,
+            },
             region_bytes: self
                 .region
                 .map_or(largest.unwrap_or(0).max(4_096), Bytes::get),
