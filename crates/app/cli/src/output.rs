@@ -145,14 +145,25 @@ fn no_file_in_place_of(path: &Path) -> Result<()> {
 /// Makes a file in `directory`, and removes it.
 fn probe(directory: &Path) -> io::Result<()> {
     let path = directory.join(format!(".isolane-{}.part", std::process::id()));
-    fs::File::create(&path)?;
+    create_new(&path)?;
     fs::remove_file(&path)
 }
 
-/// True of a pipe or a device, like /dev/null: written to as it is, for a rename would put a file in its place.
+/// True of a pipe or a device, like /dev/null: written to as it is, for a rename would put a file in its place. A link to a device
+/// counts in /dev alone, where only root makes links: elsewhere another user can have put it there.
 fn is_stream(path: &Path) -> bool {
-    path.metadata()
-        .is_ok_and(|found| !found.is_file() && !found.is_dir())
+    let link = path.is_symlink() && !path.starts_with("/dev");
+    let stream = |found: fs::Metadata| !found.is_file() && !found.is_dir();
+    !link && path.metadata().is_ok_and(stream)
+}
+
+/// Makes a file in place of an old one of this name. Whatever another user puts there meanwhile, a link above all, is an
+/// error and is not written to.
+fn create_new(path: &Path) -> io::Result<fs::File> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => fs::File::create_new(path),
+    }
 }
 
 fn no_place(path: &Path) -> String {
@@ -167,15 +178,26 @@ pub(crate) fn write_file(path: &Path, text: &str) -> Result<()> {
     if is_stream(path) {
         return fs::write(path, text).with_context(|| no_place(path));
     }
+    replace(path, |file| file.write_all(text.as_bytes())).with_context(|| no_place(path))
+}
+
+/// Puts a new file at `path` when `fill` has written all of it. Neither a link at `path` nor one at its name while it is
+/// written is followed.
+pub(crate) fn replace(
+    path: &Path,
+    fill: impl FnOnce(&mut fs::File) -> io::Result<()>,
+) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".part");
     let part = path.with_file_name(name);
-    let written = fs::write(&part, text).and_then(|()| fs::rename(&part, path));
+    let written = create_new(&part)
+        .and_then(|mut file| fill(&mut file))
+        .and_then(|()| fs::rename(&part, path));
     if written.is_err() {
         // Best effort: on a full disk the partial file is what fills it.
         let _ = fs::remove_file(&part);
     }
-    written.with_context(|| no_place(path))
+    written
 }
 
 /// `error` with its causes on one line; a cause that the text before it has said already is left out.
@@ -193,6 +215,26 @@ pub(crate) fn error_line(error: &anyhow::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_planted_link_is_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("precious"), "kept").unwrap();
+        for link in ["out", "out.part"] {
+            symlink(at("precious"), at(link)).unwrap();
+        }
+        symlink("/dev/full", at("device")).unwrap();
+        write_file(&at("out"), "new").unwrap();
+        write_file(&at("device"), "new").unwrap();
+        check_file(&at("device")).unwrap();
+        assert_eq!(fs::read_to_string(at("precious")).unwrap(), "kept");
+        for name in ["out", "device"] {
+            assert!(at(name).symlink_metadata().unwrap().is_file(), "{name}");
+            assert_eq!(fs::read_to_string(at(name)).unwrap(), "new");
+        }
+    }
 
     #[test]
     fn places_that_cannot_be_written_are_known_before() {

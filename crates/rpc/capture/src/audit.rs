@@ -189,7 +189,14 @@ impl Audit<'_> {
             } else {
                 segment.from
             });
-            connection.orders[side].begin(segment.sequence.wrapping_add(1));
+            let order = &mut connection.orders[side];
+            let before = order.bytes();
+            order.begin(segment.sequence.wrapping_add(1));
+            // Another number begins the side anew: what waited there belongs to no call.
+            let dropped = before - order.bytes();
+            self.waiting -= dropped;
+            self.tally.unread_bytes += dropped as u64;
+            self.tally.unjudged_bytes += dropped as u64;
         } else if bytes > 0 {
             self.bytes(&mut connection, side, segment);
         }
@@ -373,7 +380,10 @@ impl Http2 {
             Event::Bytes { stream, bytes } => match streams.class(stream) {
                 Some(class) => tally.add(key(class), piece.dscp, 0, bytes),
                 None if request => *early.entry(stream).or_default() += bytes,
-                None => tally.unread_bytes += bytes,
+                None => {
+                    tally.unread_bytes += bytes;
+                    tally.unjudged_bytes += if options.responses { bytes } else { 0 };
+                }
             },
             Event::Call { stream, class } => {
                 let found = class.and_then(|name| {
@@ -397,7 +407,13 @@ impl Http2 {
         };
         frames.read(&[], piece.lost, &mut heard);
         let unread = frames.read(piece.payload, piece.missing, &mut heard);
-        tally.unread_bytes += unread + early.values().sum::<u64>();
+        let unread = unread + early.values().sum::<u64>();
+        tally.unread_bytes += unread;
+        tally.unjudged_bytes += if request || options.responses {
+            unread
+        } else {
+            0
+        };
         *broken |= frames.is_lost();
     }
 }

@@ -42,8 +42,12 @@ pub(crate) struct Piece<'a> {
 }
 
 impl Order {
-    /// The handshake: the first byte has number `first`.
+    /// The handshake: the first byte has number `first`. A repeated one changes nothing.
     pub(crate) fn begin(&mut self, first: u32) {
+        let begun = |next: u32| next.wrapping_sub(self.position as u32) == first;
+        if self.next.is_some_and(begun) {
+            return;
+        }
         *self = Self {
             next: Some(first),
             ..Self::default()

@@ -30,7 +30,8 @@ pub enum Verdict {
     Aligned,
     /// Some do not.
     Misaligned,
-    /// No call and no connection declares a class.
+    /// No call and no connection declares a class; or those that do are aligned, and of others it is unknown: calls name a class
+    /// that no settings have, or more bytes than the tolerance belong to calls that were not read.
     Undecided,
 }
 
@@ -134,6 +135,8 @@ pub(crate) struct Tally {
     pub(crate) unread_bytes: u64,
     pub(crate) unlisted_bytes: u64,
     pub(crate) cut_off: bool,
+    /// Bytes of the judged directions whose call is unknown.
+    pub(crate) unjudged_bytes: u64,
     unknown: Vec<String>,
 }
 
@@ -161,6 +164,7 @@ impl Tally {
     }
 
     pub(crate) fn report(self, options: &Options) -> Report {
+        let unjudged_bytes = self.unjudged_bytes + self.unlisted_bytes;
         let rows: Vec<Row> = self
             .rows
             .into_iter()
@@ -168,7 +172,15 @@ impl Tally {
             .collect();
         Report {
             version: 1,
-            verdict: verdict(&rows, options.tolerance),
+            verdict: match verdict(&rows, options.tolerance) {
+                Verdict::Aligned
+                    if hides(&rows, unjudged_bytes, options.tolerance)
+                        || !self.unknown.is_empty() =>
+                {
+                    Verdict::Undecided
+                }
+                verdict => verdict,
+            },
             packets: self.packets,
             segments: self.segments,
             connections: self.connections,
@@ -221,4 +233,14 @@ fn verdict(rows: &[Row], tolerance: f64) -> Verdict {
         true => Verdict::Misaligned,
         false => Verdict::Aligned,
     }
+}
+
+/// Whether so many bytes may be misaligned beside those of aligned rows that a row of them would be misaligned.
+fn hides(rows: &[Row], unjudged_bytes: u64, tolerance: f64) -> bool {
+    let judged: u64 = rows
+        .iter()
+        .filter(|row| row.judged)
+        .map(|row| row.bytes)
+        .sum();
+    unjudged_bytes as f64 > tolerance * (judged + unjudged_bytes) as f64
 }

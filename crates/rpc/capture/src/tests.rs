@@ -350,6 +350,70 @@ fn a_header_block_that_ends_within_a_number_is_not_readable() {
     assert_eq!(report.verdict, Verdict::Undecided);
 }
 
+/// One bad header block hides all later calls of the connection.
+#[test]
+fn aligned_calls_before_calls_that_were_not_read_decide_nothing() {
+    let mut wire = Wire::new();
+    connection(&mut wire, &[(Some("high"), 46, 3_000)]);
+    assert_eq!(report(&wire, &options()).verdict, Verdict::Aligned);
+    let block = http2_frame(1, 0x4, 3, &[0x3f, 0xff]);
+    wire.put(true, 46, "A", &block);
+    wire.put(true, 0, "A", &http2_frame(0, 0x1, 3, &[0; 1_300]));
+    let mut options = options();
+    let hidden = report(&wire, &options);
+    assert!(hidden.unread_bytes >= 1_300, "{hidden:?}");
+    assert_eq!(hidden.verdict, Verdict::Undecided);
+    options.tolerance = 0.9;
+    assert_eq!(report(&wire, &options).verdict, Verdict::Aligned);
+}
+
+#[test]
+fn a_call_of_an_unknown_class_beside_an_aligned_one_decides_nothing() {
+    let mut wire = Wire::new();
+    connection(&mut wire, &[(Some("high"), 46, 10), (Some("hihg"), 0, 10)]);
+    assert_eq!(report(&wire, &options()).verdict, Verdict::Undecided);
+}
+
+/// A connection with one request; the server's bytes arrive behind a hole, then `handshakes`, then the hole's bytes.
+fn response_around(handshakes: &[u32]) -> Report {
+    let mut wire = Wire::new();
+    wire.open();
+    let call = request(&mut Encoder::new(), 1, Some("high"), 10);
+    wire.put(true, 46, "A", &[PREFACE, &call].concat());
+    let bytes = http2_frame(0, 0, 1, &[7; 5_000]);
+    let begin = wire.sent[1];
+    let (first, rest) = bytes.split_at(700);
+    let mut frames = vec![wire.segment(false, 46, begin + 700, "A", rest)];
+    for &number in handshakes {
+        frames.push(wire.segment(false, 46, number, "SA", &[]));
+    }
+    frames.push(wire.segment(false, 46, begin, "A", first));
+    for frame in frames {
+        wire.frame(&frame);
+    }
+    let mut options = options();
+    options.responses = true;
+    report(&wire, &options)
+}
+
+#[test]
+fn a_repeated_handshake_drops_no_waiting_bytes() {
+    let as_it_was = response_around(&[]);
+    assert_eq!(as_it_was.unread_bytes, 0, "{as_it_was:?}");
+    let repeated = response_around(&[9_000]);
+    assert_eq!(repeated.rows, as_it_was.rows);
+    assert_eq!(
+        (repeated.unread_bytes, repeated.verdict),
+        (0, as_it_was.verdict)
+    );
+}
+
+#[test]
+fn bytes_that_another_handshake_drops_are_unread() {
+    let dropped = response_around(&[77_000, 88_000]);
+    assert!(dropped.unread_bytes >= 4_300, "{dropped:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 

@@ -47,7 +47,12 @@ impl Place {
     /// Takes `directory`, which exists, for the audit that `rerun` repeats.
     pub fn claim(directory: &Path, rerun: &str, intent: Intent) -> Result<Self, AuditError> {
         let path = directory.join(LOCK_NAME);
-        let lock = File::create(&path).map_err(|source| write_error(&path, source))?;
+        // Not truncated: another user may have put a link to a file there.
+        let mut options = File::options();
+        options.write(true).create(true).truncate(false);
+        let lock = options
+            .open(&path)
+            .map_err(|source| write_error(&path, source))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {

@@ -6,8 +6,8 @@ use crate::output;
 use crate::status::Status;
 use anyhow::{Context, Result, anyhow};
 use serde_json::{Value, json};
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 /// Vendor and class of the device; its full name is `isolane.dev/rdma=paced`.
 const KIND: &str = "isolane.dev/rdma";
@@ -71,12 +71,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
 
 /// Copies a library so that a program that loads it sees all of it or the old one.
 fn copy(from: &Path, to: &Path) -> Result<()> {
-    let part = to.with_extension(format!("{}.part", std::process::id()));
     let copied = to
         .parent()
         .map_or(Ok(()), fs::create_dir_all)
-        .and_then(|()| fs::copy(from, &part))
-        .and_then(|_| fs::rename(&part, to));
+        .and_then(|()| fs::File::open(from))
+        .and_then(|mut from| {
+            output::replace(to, |copy| {
+                copy.set_permissions(from.metadata()?.permissions())?;
+                io::copy(&mut from, copy).map(|_| ())
+            })
+        });
     copied.with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))
 }
 

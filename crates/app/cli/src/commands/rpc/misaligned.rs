@@ -175,6 +175,10 @@ fn render(report: &Report, options: &Options) -> String {
             "MISALIGNED: {} of {judged} of a client, server and class have another code point",
             counted(report.rows.iter().filter(off).count() as u64, "row")
         ),
+        Verdict::Undecided if judged > 0 => writeln!(
+            text,
+            "?  what was read is aligned, and not all of it was read: see the remarks below the table"
+        ),
         Verdict::Undecided => writeln!(
             text,
             "?  no call declares a class: capture gRPC in plain text from the connection's first packet on, or give --port or --connections"
@@ -246,8 +250,14 @@ fn remarks(report: &Report) -> String {
     if all.broken > 0 {
         let _ = writeln!(
             text,
-            "The reading of {} ended early: packets are missing, or the frames are invalid. {} bytes belong to unknown calls.",
+            "The reading of {} ended early: packets are missing, or the frames are invalid.",
             counted(all.broken, "connection"),
+        );
+    }
+    if report.unread_bytes > 0 {
+        let _ = writeln!(
+            text,
+            "{} bytes belong to unknown calls.",
             report.unread_bytes
         );
     }
