@@ -118,6 +118,16 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_a_planted_link_leads_to_keeps_its_bytes() {
+        let directory = tempfile::tempdir().unwrap();
+        let precious = directory.path().join("precious");
+        std::fs::write(&precious, "kept").unwrap();
+        std::os::unix::fs::symlink(&precious, directory.path().join(LOCK_NAME)).unwrap();
+        claim(directory.path(), "audit", Intent::Repeat).unwrap();
+        assert_eq!(std::fs::read_to_string(&precious).unwrap(), "kept");
+    }
+
+    #[test]
     fn another_audits_result_is_replaced_only_on_demand() {
         let directory = tempfile::tempdir().unwrap();
         let result = directory.path().join(RESULT_NAME);
