@@ -72,12 +72,11 @@ func open(listen string) (net.Listener, error) {
 			return nil, err
 		}
 	}
-	listener, err := net.Listen("unix", path)
-	if err != nil {
-		return nil, err
-	}
-	// Envoy runs as another user of the same group.
-	return listener, os.Chmod(path, 0o660)
+	// Envoy runs as another user of the same group. The kernel makes the socket with mode 0660: a later change by the path
+	// would follow a link that another user put there. The umask belongs to the process, which makes no other file meanwhile.
+	before := syscall.Umask(0o117)
+	defer syscall.Umask(before)
+	return net.Listen("unix", path)
 }
 
 func run(listen, settings string, config isolane.Config) error {

@@ -8,12 +8,14 @@ use super::seal::{self, End, Seals};
 use isolane_common_linux::key::Key;
 use isolane_common_linux::listener::Connection;
 use isolane_common_linux::pool::{Entry, Refused};
+use isolane_common_linux::socket::listen_at;
 use isolane_common_linux::stream::{Stream, Timed};
 use rustix::net::sockopt::set_tcp_nodelay;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -289,12 +291,16 @@ impl Line {
     }
 }
 
+/// Connections that wait to be accepted: as many as the standard library allows.
+const BACKLOG: i32 = 128;
+
 fn is_socket(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|data| data.file_type().is_socket())
 }
 
-/// Listens at `address`. Replaces a Unix socket without a server, and no other file. Its permissions become `mode`. Fails
-/// if another server or a file that is not a socket has the address, or the permissions cannot be set.
+/// Listens at `address`. Replaces a Unix socket without a server, and no other file. The socket has the permissions
+/// `mode` before it has its name. Fails if another server or a file that is not a socket has the address, or the
+/// permissions cannot be set.
 pub fn listen(address: &Address, mode: Option<u32>) -> io::Result<OwnedFd> {
     match address {
         Address::Tcp(address) => Ok(TcpListener::bind(address)?.into()),
@@ -305,11 +311,13 @@ pub fn listen(address: &Address, mode: Option<u32>) -> io::Result<OwnedFd> {
             {
                 std::fs::remove_file(path)?;
             }
-            let listener = UnixListener::bind(path)?;
-            if let Some(mode) = mode {
-                std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
-            }
-            Ok(listener.into())
+            let Some(mode) = mode else {
+                return Ok(UnixListener::bind(path)?.into());
+            };
+            let flags = SocketFlags::CLOEXEC;
+            let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+            listen_at(&socket, path, mode, BACKLOG)?;
+            Ok(socket)
         }
     }
 }
@@ -319,6 +327,8 @@ mod tests {
     use super::*;
     use isolane_common_linux::listener::Listener;
     use isolane_common_linux::pool::{Pool, PoolLimits};
+    use rustix::fs::inotify;
+    use std::os::unix::fs::PermissionsExt;
 
     fn serving(socket: OwnedFd) -> Listener {
         let limits = PoolLimits {
@@ -356,6 +366,31 @@ mod tests {
         let second = listen(&socket, Some(0o640));
         assert!(second.is_ok(), "left over");
         let path = folder.path().join("socket");
+        let mode = std::fs::metadata(path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+    }
+
+    /// Another user of the folder may put a link at the name; its target must keep its mode. Method: the kernel reports
+    /// what happened to the name.
+    #[test]
+    fn a_socket_that_has_its_name_gets_no_other_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let events = inotify::init(inotify::CreateFlags::NONBLOCK).unwrap();
+        let watched = inotify::WatchFlags::ATTRIB
+            | inotify::WatchFlags::CREATE
+            | inotify::WatchFlags::MOVED_TO;
+        inotify::add_watch(&events, folder.path(), watched).unwrap();
+        let path = folder.path().join("socket");
+        let _socket = listen(&Address::Unix(path.clone()), Some(0o640)).unwrap();
+        let mut buffer = [std::mem::MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(&events, &mut buffer);
+        let mut seen = Vec::new();
+        while let Ok(event) = reader.next() {
+            if event.file_name() == Some(c"socket") {
+                seen.push(event.events());
+            }
+        }
+        assert_eq!(seen, [inotify::ReadFlags::MOVED_TO]);
         let mode = std::fs::metadata(path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o640);
     }
