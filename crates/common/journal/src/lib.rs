@@ -10,6 +10,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
@@ -43,7 +44,19 @@ impl Journal {
     /// Opens a journal for appending, and returns its whole lines, each with its end. The file is unchanged. Fails with
     /// [`ErrorKind::NotFound`] or the kernel's error, also for a symbolic link at `path`.
     pub fn open(path: &Path) -> io::Result<(Self, Vec<u8>)> {
-        let mut file = options().read(true).write(true).open(path)?;
+        Self::read(options().read(true).write(true).open(path)?)
+    }
+
+    /// Opens a journal as [`Journal::open`] does, and excludes other writers as [`Journal::lock`] does before it reads.
+    /// The lines are therefore those of the last writer. Fails as these two do. The file may have lost its name before
+    /// the lock: compare the two.
+    pub fn open_locked(path: &Path) -> io::Result<(Self, Vec<u8>)> {
+        let journal = Self::of(options().read(true).write(true).open(path)?, 0);
+        journal.lock()?;
+        Self::read(journal.file)
+    }
+
+    fn read(mut file: File) -> io::Result<(Self, Vec<u8>)> {
         let mut lines = Vec::new();
         file.read_to_end(&mut lines)?;
         let end = lines.iter().rposition(|&byte| byte == b'\n');
@@ -128,6 +141,12 @@ impl Journal {
             self.torn = false;
         }
         Ok(())
+    }
+}
+
+impl AsFd for Journal {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
     }
 }
 
@@ -230,6 +249,8 @@ mod tests {
         first.lock().unwrap();
         let (second, _) = Journal::open(&path).unwrap();
         assert_eq!(second.lock().unwrap_err().kind(), ErrorKind::WouldBlock);
+        let locked = Journal::open_locked(&path).unwrap_err();
+        assert_eq!(locked.kind(), ErrorKind::WouldBlock);
         drop(first);
         second.lock().unwrap();
     }

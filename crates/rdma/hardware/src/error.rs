@@ -44,6 +44,16 @@ pub enum HardwareError {
 }
 
 impl HardwareError {
+    /// The error of a journal that is opened and locked: [`Self::Busy`] where another process has the lock.
+    pub(crate) fn locked(path: &Path, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::WouldBlock => Self::Busy {
+                path: path.to_owned(),
+            },
+            _ => Self::journal(path, source),
+        }
+    }
+
     pub(crate) fn journal(path: &Path, source: io::Error) -> Self {
         Self::Journal {
             path: path.to_owned(),

@@ -3,7 +3,8 @@
 //! Problem: the program may be killed at any time, and the previous values must still be restorable. Method: one file of
 //! JSON lines per device. `change` has the previous value and is appended before the write; `made` is appended after the
 //! value was read back; `undone` after the previous value was read back; `complete` after the last setting of a plan. Of
-//! several changes of one object the first previous value and the last new value count. A journal of another boot is
+//! several changes of one object the first previous value and the last new value count. A journal is read, written and
+//! removed under its lock, while its name refers to it. A journal of another boot is
 //! void: the kernel keeps none of these settings over a boot. The directory is the superuser's alone, and no link in it
 //! is followed. Limits: one journal per device and network namespace of the caller; a device that is renamed while a plan is
 //! in force keeps its journal under the old name.
@@ -80,9 +81,26 @@ pub enum Found {
     /// No journal: nothing is changed.
     Nothing,
     /// A journal of an earlier boot, whose changes are gone.
-    OtherBoot,
+    OtherBoot(Void),
     /// Changes of this boot.
     Record(Record),
+}
+
+/// A locked journal without a change of this boot.
+#[derive(Debug)]
+pub struct Void {
+    path: PathBuf,
+    /// Keeps the lock until the file is removed.
+    journal: Journal,
+}
+
+impl Void {
+    /// Removes the file. Fails if it cannot be removed.
+    pub fn remove(self) -> Result<(), HardwareError> {
+        let removed = remove(&self.path);
+        drop(self.journal);
+        removed
+    }
 }
 
 impl Record {
@@ -90,19 +108,23 @@ impl Record {
     /// [`HardwareError::Journal`] or [`HardwareError::Damaged`].
     pub fn find(directory: &Path, device: &str) -> Result<Found, HardwareError> {
         let path = path(directory, device);
-        match PrivateDirectory::open(directory) {
+        let private = match PrivateDirectory::open(directory) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
             Err(error) => return Err(HardwareError::journal(directory, error)),
-            Ok(_) => {}
-        }
-        let (journal, bytes) = match Journal::open(&path) {
-            Ok(found) => found,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
-            Err(error) => return Err(HardwareError::journal(&path, error)),
+            Ok(private) => private,
         };
-        lock(&journal, &path)?;
+        let (journal, bytes) = loop {
+            let found = match Journal::open_locked(&path) {
+                Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Found::Nothing),
+                found => found.map_err(|error| HardwareError::locked(&path, error))?,
+            };
+            // The previous holder may have removed the file between the opening and the lock.
+            if private.names_file(&name(device), &found.0) {
+                break found;
+            }
+        };
         match Changes::parse(&bytes, &boot()) {
-            Ok(None) => Ok(Found::OtherBoot),
+            Ok(None) => Ok(Found::OtherBoot(Void { path, journal })),
             Ok(Some(changes)) => Ok(Found::Record(Self {
                 path,
                 journal,
@@ -114,19 +136,26 @@ impl Record {
 
     /// The journal of `device`; makes an empty one if there is none of this boot.
     pub fn open_or_make(directory: &Path, device: &str) -> Result<Self, HardwareError> {
-        PrivateDirectory::open_or_make(directory)
+        let private = PrivateDirectory::open_or_make(directory)
             .map_err(|error| HardwareError::journal(directory, error))?;
-        match Self::find(directory, device)? {
-            Found::Record(record) => return Ok(record),
-            Found::OtherBoot => remove(&path(directory, device))?,
-            Found::Nothing => {}
-        }
         let path = path(directory, device);
-        let mut journal = Journal::create_new(&path).map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists => HardwareError::Busy { path: path.clone() },
-            _ => HardwareError::journal(&path, error),
-        })?;
-        lock(&journal, &path)?;
+        let mut journal = loop {
+            match Self::find(directory, device)? {
+                Found::Record(record) => return Ok(record),
+                Found::OtherBoot(void) => void.remove()?,
+                Found::Nothing => {}
+            }
+            let journal = match Journal::create_new(&path) {
+                Err(error) if error.kind() == ErrorKind::AlreadyExists => continue,
+                made => made.map_err(|error| HardwareError::journal(&path, error))?,
+            };
+            let locked = journal.lock();
+            locked.map_err(|error| HardwareError::locked(&path, error))?;
+            // Another process may have taken the empty file for a void one, and removed it.
+            if private.names_file(&name(device), &journal) {
+                break journal;
+            }
+        };
         append(
             &mut journal,
             &path,
@@ -283,26 +312,16 @@ fn append(journal: &mut Journal, path: &Path, line: &Line) -> Result<(), Hardwar
     appended.map_err(|error| HardwareError::journal(path, error))
 }
 
-fn lock(journal: &Journal, path: &Path) -> Result<(), HardwareError> {
-    journal.lock().map_err(|error| match error.kind() {
-        ErrorKind::WouldBlock => HardwareError::Busy {
-            path: path.to_owned(),
-        },
-        _ => HardwareError::journal(path, error),
-    })
-}
-
-/// Removes the journal of an earlier boot. Fails if the file cannot be removed.
-pub fn remove_void(directory: &Path, device: &str) -> Result<(), HardwareError> {
-    remove(&path(directory, device))
-}
-
 fn remove(path: &Path) -> Result<(), HardwareError> {
     std::fs::remove_file(path).map_err(|error| HardwareError::journal(path, error))
 }
 
 fn path(directory: &Path, device: &str) -> PathBuf {
-    directory.join(format!("{device}{SUFFIX}"))
+    directory.join(name(device))
+}
+
+fn name(device: &str) -> String {
+    format!("{device}{SUFFIX}")
 }
 
 /// The kernel's number of this boot.
@@ -311,3 +330,6 @@ fn boot() -> String {
         .text("/proc/sys/kernel/random/boot_id")
         .unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

@@ -374,7 +374,7 @@ fn a_journal_of_another_boot_or_with_foreign_lines_is_not_used() {
     .unwrap();
     assert!(matches!(
         Record::find(&directory, "device").unwrap(),
-        Found::OtherBoot
+        Found::OtherBoot(_)
     ));
     std::fs::write(&path, format!("{written}{{\"write\":1}}\n")).unwrap();
     let error = Record::find(&directory, "device").unwrap_err();

@@ -7,7 +7,7 @@ use crate::text::counted;
 use anyhow::Result;
 use isolane_rdma_hardware::apply::{Comparison, Foreign, RolledBack, restore};
 use isolane_rdma_hardware::kernel::Kernel;
-use isolane_rdma_hardware::record::{self, Found, Record};
+use isolane_rdma_hardware::record::{Found, Record};
 use serde::Serialize;
 
 /// What the help of the command ends with.
@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     for device in devices {
         match Record::find(directory, &device)? {
             Found::Nothing => {}
-            Found::OtherBoot => record::remove_void(directory, &device)?,
+            Found::OtherBoot(void) => void.remove()?,
             Found::Record(mut record) => {
                 let done = restore(&mut Kernel::open()?, &mut record, foreign)?;
                 if done.foreign.is_empty() {
