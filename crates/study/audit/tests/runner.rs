@@ -287,12 +287,7 @@ fn the_matrix_in_text() {
 /// Goal: a matrix wider than the terminal continues below with the same marks. Method: both forms, row by row.
 #[test]
 fn a_matrix_folds_to_the_width_of_the_terminal() {
-    let three = plan(
-        profile(),
-        "large_bw_ib_write_bw,small_tput_ib_write_bw,lat_ib_write_16",
-        "BW-1MB_ib_write_bw,PU-RNR_UC-RNR,PU-request_faa_forward",
-    );
-    let result = audit(&three, 2, None, false, u64::MAX).unwrap();
+    let result = audit(&small(), 2, None, false, u64::MAX).unwrap();
     let matrix = |width| -> Vec<String> {
         let style = Style {
             width,

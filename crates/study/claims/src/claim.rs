@@ -516,4 +516,4 @@ impl Reader<'_> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -102,13 +102,11 @@ impl HuntNumbers {
 mod tests {
     use super::*;
     use crate::claim::Claim;
+    use crate::claim::tests::parsed;
 
     fn parse(metric: &str, rest: &str, run: &str) -> Result<Claim, String> {
-        let text = format!(
-            "id = \"a\"\nsystem = \"collie\"\npaper = \"p\"\nstatement = \"s\"\nkind = \"prediction\"\nunit = \"count\"\n\
-             published = 13\nmetric = \"{metric}\"\n{rest}\n[[run]]\nlabel = \"r\"\n{run}\n"
-        );
-        Claim::parse(&text, "claims/collie/a.toml").map_err(|error| error.to_string())
+        let system = ("collie", "unit = \"count\"\npublished = 13");
+        parsed(system, metric, rest, run)
     }
 
     const HERE: &str = "testbed = \"hunt\"";

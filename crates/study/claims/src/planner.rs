@@ -116,14 +116,11 @@ impl PlannerRun {
 #[cfg(test)]
 mod tests {
     use crate::claim::Claim;
+    use crate::claim::tests::parsed;
     use expect_test::expect;
 
     fn parse(unit: &str, metric: &str, rest: &str, run: &str) -> Result<Claim, String> {
-        let text = format!(
-            "id = \"a\"\nsystem = \"vulcan\"\npaper = \"p\"\nstatement = \"s\"\nkind = \"prediction\"\n{unit}\n\
-             metric = \"{metric}\"\n{rest}\n[[run]]\nlabel = \"r\"\n{run}\n"
-        );
-        Claim::parse(&text, "claims/vulcan/a.toml").map_err(|error| error.to_string())
+        parsed(("vulcan", unit), metric, rest, run)
     }
 
     const RATIO: &str = "unit = \"x\"\npublished = 1.0";

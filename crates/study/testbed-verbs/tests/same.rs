@@ -146,23 +146,13 @@ fn writes_do_not_exceed_the_link_and_figures_agree() {
                 65_536.0
             };
             let by_messages = tenant.message_rate_per_s * bytes * 8.0 / 1e9;
-            let apart = (by_messages - tenant.goodput_gbps).abs() / tenant.goodput_gbps;
-            assert!(
-                apart < 0.05,
-                "{}: {by_messages} {}",
-                tenant.name,
-                tenant.goodput_gbps
-            );
+            let (name, goodput) = (&tenant.name, tenant.goodput_gbps);
+            let apart = |other: f64| (other - goodput).abs() / goodput;
+            assert!(apart(by_messages) < 0.05, "{name}: {by_messages} {goodput}");
             let points = &tenant.goodput_series_gbps;
             let mean = points.iter().sum::<f64>() / points.len() as f64;
             // Messages on their way at either end of the time may fall to either side.
-            let apart = (mean - tenant.goodput_gbps).abs() / tenant.goodput_gbps;
-            assert!(
-                apart < 0.2,
-                "{}: {mean} {}",
-                tenant.name,
-                tenant.goodput_gbps
-            );
+            assert!(apart(mean) < 0.2, "{name}: {mean} {goodput}");
             assert_eq!(tenant.errors, 0);
             assert!(tenant.wire_gbps >= tenant.goodput_gbps);
         }

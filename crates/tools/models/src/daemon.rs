@@ -46,36 +46,21 @@ pub enum Defect {
     LosesLimits,
 }
 
-/// What happened in a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+crate::counts! {
     /// Steps.
-    pub steps: u64,
+    steps,
     /// Sessions.
-    pub sessions: u64,
+    sessions,
     /// Kills of the daemon and of processes.
-    pub kills: u64,
+    kills,
     /// Times that the daemon stopped.
-    pub stops: u64,
+    stops,
     /// Readings of active leases.
-    pub leases: u64,
+    leases,
     /// Enforcers.
-    pub enforcers: u64,
+    enforcers,
     /// Readings of leases under an enforcer's limit.
-    pub limited: u64,
-}
-
-impl Report {
-    /// Adds the numbers of another run.
-    pub fn add(&mut self, other: &Self) {
-        self.steps += other.steps;
-        self.sessions += other.sessions;
-        self.kills += other.kills;
-        self.stops += other.stops;
-        self.leases += other.leases;
-        self.enforcers += other.enforcers;
-        self.limited += other.limited;
-    }
+    limited,
 }
 
 const MS: u64 = 1_000_000;

@@ -37,33 +37,19 @@ pub enum Defect {
     RecordsEarly,
 }
 
-/// What happened in a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+crate::counts! {
     /// Steps.
-    pub steps: u64,
+    steps,
     /// Listeners that were kept.
-    pub kept: u64,
+    kept,
     /// Listeners that were rejected.
-    pub rejected: u64,
+    rejected,
     /// Calls.
-    pub calls: u64,
+    calls,
     /// Kills of enforcers.
-    pub kills: u64,
+    kills,
     /// Calls that an enforcer had taken when it was killed.
-    pub orphans: u64,
-}
-
-impl Report {
-    /// Adds the numbers of another run.
-    pub fn add(&mut self, other: &Self) {
-        self.steps += other.steps;
-        self.kept += other.kept;
-        self.rejected += other.rejected;
-        self.calls += other.calls;
-        self.kills += other.kills;
-        self.orphans += other.orphans;
-    }
+    orphans,
 }
 
 /// Longest time of a step.

@@ -75,36 +75,21 @@ pub struct Place<'a> {
     pub clocks: Clocks,
 }
 
-/// What happened in a run, in numbers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+crate::counts! {
     /// Servers that took the store over.
-    pub starts: u64,
+    starts,
     /// Kills of servers and of etcd.
-    pub kills: u64,
+    kills,
     /// Stops of servers and of etcd that ended again.
-    pub stops: u64,
+    stops,
     /// Faults of links.
-    pub partitions: u64,
+    partitions,
     /// Jumps of the servers' wall clock.
-    pub jumps: u64,
+    jumps,
     /// Uses of leases.
-    pub leases: u64,
+    leases,
     /// Acknowledged changes of terms.
-    pub changes: u64,
-}
-
-impl Report {
-    /// Adds the numbers of another run.
-    pub fn add(&mut self, other: &Self) {
-        self.starts += other.starts;
-        self.kills += other.kills;
-        self.stops += other.stops;
-        self.partitions += other.partitions;
-        self.jumps += other.jumps;
-        self.leases += other.leases;
-        self.changes += other.changes;
-    }
+    changes,
 }
 
 /// Why a run has no good end.

@@ -12,6 +12,25 @@
 //! server are the ledger's own tests.
 #![forbid(unsafe_code)]
 
+/// What happened in a run, and its sum over runs.
+macro_rules! counts {
+    ($($(#[$about:meta])+ $name:ident,)+) => {
+        /// What happened in a run.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Report {
+            $($(#[$about])+ pub $name: u64,)+
+        }
+
+        impl Report {
+            /// Adds the numbers of another run.
+            pub fn add(&mut self, other: &Self) {
+                $(self.$name += other.$name;)+
+            }
+        }
+    };
+}
+use counts;
+
 pub mod daemon;
 pub mod guardian;
 pub mod histories;
@@ -23,7 +42,7 @@ pub mod vopr;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{service}, seed {seed}, {place}: {what}")]
 pub struct Broken {
-    /// What was simulated.
+    /// The simulated service.
     pub service: &'static str,
     /// Seed of the run.
     pub seed: u64,

@@ -38,27 +38,15 @@ pub enum Defect {
     KeepsLimits,
 }
 
-/// What happened in a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+crate::counts! {
     /// Events.
-    pub events: u64,
+    events,
     /// Applications that were admitted.
-    pub admitted: u64,
+    admitted,
     /// Kills of the service.
-    pub kills: u64,
+    kills,
     /// Cgroups with limits, over all events.
-    pub limited: u64,
-}
-
-impl Report {
-    /// Adds the numbers of another run.
-    pub fn add(&mut self, other: &Self) {
-        self.events += other.events;
-        self.admitted += other.admitted;
-        self.kills += other.kills;
-        self.limited += other.limited;
-    }
+    limited,
 }
 
 const EVENTS: u64 = 80;

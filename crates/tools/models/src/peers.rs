@@ -29,30 +29,17 @@ pub enum Defect {
     KeepsLinks,
 }
 
-/// What happened in a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+crate::counts! {
     /// Events.
-    pub events: u64,
+    events,
     /// Links that were connected.
-    pub links: u64,
+    links,
     /// Links that broke.
-    pub breaks: u64,
+    breaks,
     /// Kills of daemons.
-    pub kills: u64,
+    kills,
     /// Reports that arrived.
-    pub reports: u64,
-}
-
-impl Report {
-    /// Adds the numbers of another run.
-    pub fn add(&mut self, other: &Self) {
-        self.events += other.events;
-        self.links += other.links;
-        self.breaks += other.breaks;
-        self.kills += other.kills;
-        self.reports += other.reports;
-    }
+    reports,
 }
 
 const DAEMONS: usize = 4;

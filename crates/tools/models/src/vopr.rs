@@ -35,27 +35,15 @@ pub enum Defect {
     NamesAnother,
 }
 
-/// What happened in a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
+crate::counts! {
     /// Events.
-    pub events: u64,
+    events,
     /// Kills of the server.
-    pub kills: u64,
+    kills,
     /// Crashes of its machine.
-    pub crashes: u64,
+    crashes,
     /// Answers with leases that clients received.
-    pub leases: u64,
-}
-
-impl Report {
-    /// Adds the numbers of another run.
-    pub fn add(&mut self, other: &Self) {
-        self.events += other.events;
-        self.kills += other.kills;
-        self.crashes += other.crashes;
-        self.leases += other.leases;
-    }
+    leases,
 }
 
 /// Time with faults, and without at the end.

@@ -27,7 +27,7 @@ pub const PORTS_MAX: usize = 32;
 const VERSION: u32 = 2;
 
 /// One end of a queue pair to connect.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Endpoint {
     /// Random, new at every start of a daemon: it prevents counting one daemon's reports twice.
     pub daemon: [u8; 16],

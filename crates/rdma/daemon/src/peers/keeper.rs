@@ -302,14 +302,10 @@ mod tests {
             daemon: [1; 16],
             device: "here".to_owned(),
             wanted: "there".to_owned(),
-            gid: [0; 16],
-            lid: 0,
             queue_pair: 1,
             packet_sequence: 1,
             mtu: 1_024,
-            address: 0,
-            remote_key: 0,
-            addresses: Vec::new(),
+            ..Endpoint::default()
         };
         let mut stream = TcpStream::connect(address).unwrap();
         // The peer is authenticated; only the device is missing.

@@ -54,18 +54,10 @@ fn add(inventory: &mut Inventory, device: &str, line: &str) -> Option<()> {
         "qp" => {
             let kind = QueuePairKind::from(u8::try_from(small()?).ok()?);
             let state = QueuePairState::from(u8::try_from(small()?).ok()?);
+            let remote_number = small();
             inventory.queue_pairs.push(QueuePair {
-                device,
-                port: Some(1),
-                number,
-                remote_number: small(),
-                kind,
-                state,
-                send_sequence: None,
-                receive_sequence: None,
-                path_migration: None,
-                protection_domain: None,
-                holder,
+                remote_number,
+                ..QueuePair::of((device, number), kind, state, holder)
             });
         }
         "cq" => inventory.completion_queues.push(CompletionQueue {
@@ -80,10 +72,8 @@ fn add(inventory: &mut Inventory, device: &str, line: &str) -> Option<()> {
             device,
             number: Some(number),
             length_bytes: next()?,
-            local_key: None,
-            remote_key: None,
-            protection_domain: None,
             holder,
+            ..MemoryRegion::default()
         }),
         "pd" => inventory.protection_domains.push(ProtectionDomain {
             device,

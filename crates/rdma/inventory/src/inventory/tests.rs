@@ -5,30 +5,16 @@ use crate::rdma::QueuePairKind;
 use std::fs;
 
 fn queue_pair(device: &str, number: u32, state: u8, holder: Holder) -> QueuePair {
-    QueuePair {
-        device: device.to_owned(),
-        port: Some(1),
-        number,
-        remote_number: None,
-        kind: QueuePairKind::ReliableConnection,
-        state: state.into(),
-        send_sequence: None,
-        receive_sequence: None,
-        path_migration: None,
-        protection_domain: None,
-        holder,
-    }
+    let kind = QueuePairKind::ReliableConnection;
+    QueuePair::of((device.to_owned(), number), kind, state.into(), holder)
 }
 
 fn region(device: &str, length_bytes: u64, holder: Holder) -> MemoryRegion {
     MemoryRegion {
         device: device.to_owned(),
-        number: None,
         length_bytes,
-        local_key: None,
-        remote_key: None,
-        protection_domain: None,
         holder,
+        ..MemoryRegion::default()
     }
 }
 
@@ -164,7 +150,7 @@ fn groups_add_up_to_the_processes() {
     let processes = inventory().by_process(&root);
     let all = by_tenant(&processes, |_| Some("all".into()));
     assert_eq!(all["all"].devices["r0"].queue_pairs, 3);
-    let cgroups = by_cgroup(&processes);
+    let cgroups = by_tenant(&processes, |process| process.cgroup.clone());
     let total: u32 = cgroups
         .values()
         .map(|group| group.devices["r0"].queue_pairs)
@@ -184,5 +170,8 @@ fn a_process_that_ended_keeps_its_resources() {
             ..Process::default()
         }
     );
-    assert_eq!(by_cgroup(&processes)[""].processes, [8]);
+    assert_eq!(
+        by_tenant(&processes, |process| process.cgroup.clone()).len(),
+        1
+    );
 }

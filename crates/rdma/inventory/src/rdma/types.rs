@@ -89,6 +89,30 @@ pub struct QueuePair {
     pub holder: Holder,
 }
 
+impl QueuePair {
+    /// A queue pair at port 1 of which nothing else is known.
+    pub fn of(
+        (device, number): (String, u32),
+        kind: QueuePairKind,
+        state: QueuePairState,
+        holder: Holder,
+    ) -> Self {
+        Self {
+            device,
+            port: Some(1),
+            number,
+            remote_number: None,
+            kind,
+            state,
+            send_sequence: None,
+            receive_sequence: None,
+            path_migration: None,
+            protection_domain: None,
+            holder,
+        }
+    }
+}
+
 /// A completion queue.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CompletionQueue {
@@ -107,7 +131,7 @@ pub struct CompletionQueue {
 }
 
 /// A memory region.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct MemoryRegion {
     /// Name of the device.
     pub device: String,

@@ -29,21 +29,27 @@ fn an_event_of_ours_alone_is_not_seen() {
     );
 }
 
+/// A rig after three writes; there is credit for the first one.
+fn with_three_writes(extended: bool, from: &[u8], to: &[u8]) -> Rig {
+    let shape = Shape {
+        extended,
+        ..Shape::default()
+    };
+    let rig = Rig::new(shape, &lease(SLOW, 8, CHUNK));
+    for id in 1..=3 {
+        write(&rig, id, from, to);
+    }
+    rig
+}
+
 /// Goal: a program that sleeps until its completion channel has an event learns of a request that was rejected late.
 /// Method: the provider rejects the second and the third request after their posts have returned.
 #[test]
 fn a_refusal_after_the_post_wakes_who_waits_for_an_event() {
     let _serial = serial();
     for (extended, solicited_only) in [(false, 0), (false, 1), (true, 0), (true, 1)] {
-        let shape = Shape {
-            extended,
-            ..Shape::default()
-        };
-        let rig = Rig::new(shape, &lease(SLOW, 8, CHUNK));
         let (from, to) = (bytes(8), vec![0u8; 8]);
-        for id in 1..=3 {
-            write(&rig, id, &from, &to);
-        }
+        let rig = with_three_writes(extended, &from, &to);
         assert_eq!(rig.step(rig.qp(), 8), 1, "the others wait for credit");
         assert_eq!(take(&rig), [(1, IBV_WC_SUCCESS)]);
         assert_eq!(unsafe { ibv_req_notify_cq(rig.send_cq, solicited_only) }, 0);
@@ -69,15 +75,8 @@ fn a_refusal_after_the_post_wakes_who_waits_for_an_event() {
 fn a_refusal_behind_a_message_on_its_way_wakes_who_waits_for_solicited_events() {
     let _serial = serial();
     for (extended, early) in [(false, false), (false, true), (true, false), (true, true)] {
-        let shape = Shape {
-            extended,
-            ..Shape::default()
-        };
-        let rig = Rig::new(shape, &lease(SLOW, 8, CHUNK));
         let (from, to) = (bytes(8), vec![0u8; 8]);
-        for id in 1..=3 {
-            write(&rig, id, &from, &to);
-        }
+        let rig = with_three_writes(extended, &from, &to);
         let arm = || assert_eq!(unsafe { ibv_req_notify_cq(rig.send_cq, 1) }, 0);
         if early {
             arm();

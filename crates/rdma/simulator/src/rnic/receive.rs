@@ -520,7 +520,7 @@ impl<const RECORDS: bool> World<RECORDS> {
         let access = || Access::of(pair, end, Object::Memory, offset, payload);
         let mut free = self.pcie_out(host, at, bytes, access);
         if place != MemoryPlace::Local {
-            free = self.path_write(host, free, payload, place);
+            free = self.over_path(host, free, payload, place, false);
         }
         free.max(ready)
     }

@@ -457,7 +457,7 @@ impl<const RECORDS: bool> World<RECORDS> {
     ) -> u64 {
         self.pcie_out(host, at, requests, || Access { bytes: 0, ..access });
         self.read_again(host, at, bytes, access);
-        let there = self.path_read(host, at, access.bytes, place);
+        let there = self.over_path(host, at, access.bytes, place, true);
         self.pcie_in(host, at, bytes, || access).max(there)
             + self.read_latency()
             + self.distance(place)

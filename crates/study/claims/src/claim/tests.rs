@@ -6,6 +6,20 @@ use proptest::prelude::*;
 
 const HEAD: &str = "id = \"x\"\nsystem = \"justitia\"\npaper = \"Justitia 3.1\"\nstatement = \"One thing.\"\nkind = \"prediction\"\n";
 
+/// A claim of `system` with one run, `r`; `published` has the unit too.
+pub(crate) fn parsed(
+    (system, published): (&str, &str),
+    metric: &str,
+    rest: &str,
+    run: &str,
+) -> Result<Claim, String> {
+    let text = format!(
+        "id = \"a\"\nsystem = \"{system}\"\npaper = \"p\"\nstatement = \"s\"\nkind = \"prediction\"\n{published}\n\
+         metric = \"{metric}\"\n{rest}\n[[run]]\nlabel = \"r\"\n{run}\n"
+    );
+    Claim::parse(&text, &format!("claims/{system}/a.toml")).map_err(|error| error.to_string())
+}
+
 fn check(rest: &str, expected: Expect) {
     let outcome = match Claim::parse(&format!("{HEAD}{rest}"), "claims/justitia/x.toml") {
         Ok(claim) => format!(

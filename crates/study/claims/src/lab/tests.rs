@@ -2,14 +2,12 @@
 
 use super::*;
 use crate::claim::Claim;
+use crate::claim::tests::parsed;
 use crate::report::{ClaimReport, devices};
 
 fn parse(metric: &str, rest: &str, run: &str) -> Result<Claim, String> {
-    let text = format!(
-        "id = \"a\"\nsystem = \"justitia\"\npaper = \"p\"\nstatement = \"s\"\nkind = \"prediction\"\nunit = \"x\"\n\
-         published = 4\nmetric = \"{metric}\"\n{rest}\n[[run]]\nlabel = \"r\"\n{run}\n"
-    );
-    Claim::parse(&text, "claims/justitia/a.toml").map_err(|error| error.to_string())
+    let system = ("justitia", "unit = \"x\"\npublished = 4");
+    parsed(system, metric, rest, run)
 }
 
 const HERE: &str = "testbed = \"lab\"";

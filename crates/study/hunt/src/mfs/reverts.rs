@@ -313,6 +313,15 @@ mod tests {
     use super::*;
     use crate::synthetic::{Synthetic, bench, fault, space};
 
+    fn start<'a>(point: &'a Point, mild: &'a Point) -> Start<'a> {
+        Start {
+            point,
+            symptom: Symptom::PauseFrames,
+            mild,
+            known: &[],
+        }
+    }
+
     /// SENDs with long lists beside many queue pairs of READs; what else both have is taken back.
     #[test]
     fn conditions_on_both_kinds_of_traffic_are_kept() {
@@ -339,13 +348,7 @@ mod tests {
             })
         };
         let mut bench = bench(&target, u64::MAX, 1);
-        let start = Start {
-            point: &point,
-            symptom: Symptom::PauseFrames,
-            mild: &mild,
-            known: &[],
-        };
-        let set = reverts(&mut bench, &space, &start).unwrap();
+        let set = reverts(&mut bench, &space, &start(&point, &mild)).unwrap();
         let expected = Point {
             post_list: 64,
             ..mild.beside(&Point {
@@ -383,13 +386,7 @@ mod tests {
             ..mild.clone()
         };
         let mut bench = bench(&target, u64::MAX, 1);
-        let start = Start {
-            point: &point,
-            symptom: Symptom::PauseFrames,
-            mild: &mild,
-            known: &[],
-        };
-        let set = reverts(&mut bench, &space, &start).unwrap();
+        let set = reverts(&mut bench, &space, &start(&point, &mild)).unwrap();
         let expected = Point {
             queue_pairs: 1_024,
             post_list: 64,

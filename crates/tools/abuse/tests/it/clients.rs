@@ -147,14 +147,10 @@ pub(crate) fn peer_is_answered(address: SocketAddr, key: &Key) -> Result<(), Str
         daemon: [1; 16],
         device: "here".to_owned(),
         wanted: "there".to_owned(),
-        gid: [0; 16],
-        lid: 0,
         queue_pair: 1,
         packet_sequence: 1,
         mtu: 1_024,
-        address: 0,
-        remote_key: 0,
-        addresses: Vec::new(),
+        ..Endpoint::default()
     };
     let mut stream =
         TcpStream::connect_timeout(&address, PATIENCE).map_err(|error| error.to_string())?;

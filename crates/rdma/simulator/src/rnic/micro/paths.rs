@@ -88,33 +88,14 @@ impl<const RECORDS: bool> World<RECORDS> {
         self.device.micro.paths[index].map(|time| (index, time))
     }
 
-    /// Reads `bytes` from `place` over the path to it; when they have passed.
-    pub(crate) fn path_read(
+    /// Reads or writes `bytes` at `place` over the path to it; when they have passed. A write goes behind what is read.
+    pub(crate) fn over_path(
         &mut self,
         host: usize,
         at: u64,
         bytes: u64,
         place: MemoryPlace,
-    ) -> u64 {
-        let Some((index, time)) = self.path(place) else {
-            return at;
-        };
-        let nic = &mut self.nics[host];
-        let (reads, all) = &mut nic.micro.paths[index];
-        let time = time.of(bytes);
-        nic.count.paths_busy[index] += time;
-        *reads = at.max(*reads) + time;
-        *all = (*all).max(at) + time;
-        *reads
-    }
-
-    /// Writes `bytes` to `place` behind what is read from there; when they have passed.
-    pub(crate) fn path_write(
-        &mut self,
-        host: usize,
-        at: u64,
-        bytes: u64,
-        place: MemoryPlace,
+        reads: bool,
     ) -> u64 {
         let Some((index, time)) = self.path(place) else {
             return at;
@@ -122,9 +103,13 @@ impl<const RECORDS: bool> World<RECORDS> {
         let nic = &mut self.nics[host];
         let time = time.of(bytes);
         nic.count.paths_busy[index] += time;
-        let all = &mut nic.micro.paths[index].1;
+        let (read, all) = &mut nic.micro.paths[index];
         *all = (*all).max(at) + time;
-        *all
+        if !reads {
+            return *all;
+        }
+        *read = at.max(*read) + time;
+        *read
     }
 
     /// A gathering read that changes between short and long elements: on a host that keeps the order of everything, writes

@@ -270,6 +270,14 @@ fn a_restart_with_a_shorter_term_and_without_a_tenant_counts_what_was_promised()
     assert_eq!(get(&last, 66_000), [1_000]);
 }
 
+/// What an empty store loads.
+fn nothing() -> Loaded {
+    Loaded {
+        complete: true,
+        ..Loaded::default()
+    }
+}
+
 /// A store whose first write has no answer. It reports the terms that it is settled with.
 struct Unsure {
     unsure: Option<bool>,
@@ -278,10 +286,7 @@ struct Unsure {
 
 impl Store for Unsure {
     fn load(&mut self) -> Result<Loaded, StoreError> {
-        Ok(Loaded {
-            complete: true,
-            ..Loaded::default()
-        })
+        Ok(nothing())
     }
 
     fn append(&mut self, _: &[Record]) -> Result<(), StoreError> {
@@ -350,10 +355,7 @@ struct Slow {
 
 impl Store for Slow {
     fn load(&mut self) -> Result<Loaded, StoreError> {
-        Ok(Loaded {
-            complete: true,
-            ..Loaded::default()
-        })
+        Ok(nothing())
     }
 
     fn append(&mut self, records: &[Record]) -> Result<(), StoreError> {

@@ -218,30 +218,15 @@ mod tests {
     use isolane_rdma_inventory::watch::User;
 
     fn pair(kind: QueuePairKind, state: QueuePairState) -> QueuePair {
-        QueuePair {
-            device: "rnic0".to_owned(),
-            port: Some(1),
-            number: 17,
-            remote_number: None,
-            kind,
-            state,
-            send_sequence: None,
-            receive_sequence: None,
-            path_migration: None,
-            protection_domain: None,
-            holder: Holder::Process(7),
-        }
+        QueuePair::of(("rnic0".to_owned(), 17), kind, state, Holder::Process(7))
     }
 
     fn region(length_bytes: u64, holder: Holder) -> MemoryRegion {
         MemoryRegion {
             device: "rnic0".to_owned(),
-            number: None,
             length_bytes,
-            local_key: None,
-            remote_key: None,
-            protection_domain: None,
             holder,
+            ..MemoryRegion::default()
         }
     }
 
