@@ -69,11 +69,6 @@ impl HostError {
             detail: detail.into(),
         }
     }
-
-    /// True when the machine has no RDMA at all, as opposed to a failure of one device.
-    pub fn is_no_rdma(&self) -> bool {
-        matches!(self, Self::NoRdmaSubsystem(_))
-    }
 }
 
 #[cfg(test)]

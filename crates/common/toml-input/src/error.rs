@@ -21,9 +21,6 @@ pub struct InputError {
     pub problem: Box<Problem>,
 }
 
-/// A mistake in a scenario or a catalogue.
-pub type ScenarioError = InputError;
-
 /// A mistake in a device profile.
 pub type ProfileError = InputError;
 

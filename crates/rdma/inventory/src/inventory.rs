@@ -271,13 +271,6 @@ impl Inventory {
     }
 }
 
-/// Objects of each cgroup. Processes with an unknown cgroup are under the empty name.
-pub fn by_cgroup(processes: &[ProcessHoldings]) -> BTreeMap<String, GroupHoldings> {
-    by_tenant(processes, |process| {
-        Some(process.cgroup.clone().unwrap_or_default())
-    })
-}
-
 /// Objects of each tenant; `tenant` returns the tenant of a process, and processes without one are left out.
 pub fn by_tenant(
     processes: &[ProcessHoldings],

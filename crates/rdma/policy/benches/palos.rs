@@ -26,7 +26,6 @@ fn main() {
         palos
             .modify_queue_pair(pair, 3, Label::None)
             .expect("it exists");
-        palos.set_group(GroupId(1), 2).expect("it exists");
         serve(&mut palos, Instant::ZERO, LARGE)
     });
     let (mut palos, _) = scheduler(1_024, Label::None);

@@ -30,7 +30,6 @@ fn turns_and_changes_of_weight_allocate_nothing() {
         palos
             .modify_queue_pair(QueuePairId(round % 24), 1 + round % 9, Label::Latency)
             .unwrap();
-        palos.set_group(GroupId(round % 8), 1 + round % 5).unwrap();
         let turn = palos.next(now).expect("one has just been activated");
         let message = Message {
             size,

@@ -26,7 +26,7 @@ fn library() -> Library {
     library
 }
 
-fn read(text: &str) -> Result<Scenario, isolane_common_toml_input::error::ScenarioError> {
+fn read(text: &str) -> Result<Scenario, isolane_common_toml_input::error::InputError> {
     parse(text, "x.toml", &library())
 }
 

@@ -42,7 +42,10 @@ fn accounting_mapping_and_polling_allocate_nothing() {
                 direction: BusDirection::ToNic,
             },
         );
-        bytes = monitor.poll(1).work_request_bytes();
+        bytes = monitor
+            .poll(1)
+            .of(ObjectKind::SendQueue, BusDirection::ToNic)
+            .bytes;
     }
     assert!(bytes > 0);
     assert_eq!(dhat::HeapStats::get().total_blocks, before);

@@ -141,7 +141,7 @@ pub struct Usage {
 /// now.add(ObjectKind::SendQueue, BusDirection::ToNic, 2, 128);
 /// let interval = now.since(&before);
 /// assert_eq!(interval.of(ObjectKind::SendQueue, BusDirection::ToNic).transactions, 2);
-/// assert_eq!(interval.work_request_bytes(), 128);
+/// assert_eq!(interval.total().bytes, 128);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TenantStatistics {
@@ -213,33 +213,10 @@ impl TenantStatistics {
         self.sum(|kind, _| kind.is_metadata())
     }
 
-    /// Payload that this host's WRITE and SEND requests took out of private regions, bytes.
-    pub fn outgoing_bytes(&self) -> u64 {
-        self.of(ObjectKind::PrivateMemory, BusDirection::ToNic)
-            .bytes
-    }
-
-    /// Payload that other hosts' WRITEs put here, bytes.
-    pub fn remote_write_bytes(&self) -> u64 {
-        self.of(ObjectKind::RemoteWriteMemory, BusDirection::ToHost)
-            .bytes
-    }
-
-    /// Payload that other hosts' READs took from here, bytes.
-    pub fn remote_read_bytes(&self) -> u64 {
-        self.of(ObjectKind::RemoteReadMemory, BusDirection::ToNic)
-            .bytes
-    }
-
     /// Atomics served here: each reads its operand once.
     pub fn atomics(&self) -> u64 {
         self.of(ObjectKind::AtomicMemory, BusDirection::ToNic)
             .transactions
-    }
-
-    /// Work requests fetched from send queues, bytes; divide by the size of one for their number.
-    pub fn work_request_bytes(&self) -> u64 {
-        self.of(ObjectKind::SendQueue, BusDirection::ToNic).bytes
     }
 
     /// Receives fetched, bytes.
@@ -251,12 +228,6 @@ impl TenantStatistics {
     pub fn doorbells(&self) -> u64 {
         self.of(ObjectKind::Doorbell, BusDirection::ToNic)
             .transactions
-    }
-
-    /// Completion entries written, bytes.
-    pub fn completion_bytes(&self) -> u64 {
-        self.of(ObjectKind::CompletionQueue, BusDirection::ToHost)
-            .bytes
     }
 
     fn sum(&self, counts: impl Fn(ObjectKind, BusDirection) -> bool) -> Usage {
@@ -353,8 +324,8 @@ mod tests {
                 statistics.add(kind, direction, 1, bytes);
             }
             (
-                statistics.remote_write_bytes(),
-                statistics.remote_read_bytes(),
+                statistics.of(ObjectKind::RemoteWriteMemory, ToHost).bytes,
+                statistics.of(ObjectKind::RemoteReadMemory, ToNic).bytes,
                 statistics.atomics(),
                 statistics.receive_bytes(),
             )

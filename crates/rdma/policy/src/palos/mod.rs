@@ -211,15 +211,6 @@ impl Palos {
         Ok(GroupId(group))
     }
 
-    /// Changes a group's weight. Fails for a weight outside 1 to [`WEIGHT_MAX`], and for a group that does not exist.
-    pub fn set_group(&mut self, group: GroupId, weight: u32) -> Result<(), PalosError> {
-        self.tables.set_group(group.0, weight)?;
-        if let Some(guard) = &mut self.guard {
-            guard.divide(&self.tables);
-        }
-        Ok(())
-    }
-
     /// A new queue pair in `group`. Fails for a weight outside 1 to [`WEIGHT_MAX`], for a group that does not exist,
     /// and when there are [`OBJECTS_MAX`] queue pairs.
     pub fn create_queue_pair(
@@ -257,15 +248,6 @@ impl Palos {
         Ok(())
     }
 
-    /// Removes a queue pair; what it has waiting is dropped. Its number is not used again. Fails for a queue pair that
-    /// does not exist.
-    pub fn destroy_queue_pair(&mut self, pair: QueuePairId) -> Result<(), PalosError> {
-        self.tables.remove_pair(pair.0)?;
-        self.set_label(pair.0, Label::None);
-        self.pairs[pair.0 as usize].ready = false;
-        Ok(())
-    }
-
     /// What one round gives `group` while all queue pairs there are have work, rounded down: equation 2 summed over
     /// its members. Fails for a group that does not exist or has no queue pairs.
     pub fn planned_round(&self, group: GroupId) -> Result<Bytes, PalosError> {
@@ -287,7 +269,7 @@ impl Palos {
     pub fn activate(&mut self, now: Instant, pair: QueuePairId, head: Bytes) {
         let entry = &self.pairs[pair.0 as usize];
         let waits = entry.ready || entry.waits_first || entry.serving != Serving::No;
-        if waits || !self.tables.is_alive(pair.0) {
+        if waits {
             return;
         }
         self.place(now, pair.0, head.get());
@@ -305,11 +287,6 @@ impl Palos {
     /// Whether a queue pair waits for a priority turn.
     pub fn has_priority_work(&self) -> bool {
         !self.first_groups.is_empty(0)
-    }
-
-    /// Whether a queue pair may wait for a normal turn.
-    pub fn has_normal_work(&self) -> bool {
-        !self.normal.is_empty(0)
     }
 
     /// The next turn, with priority if there is one.
@@ -335,9 +312,6 @@ impl Palos {
                 self.first_groups.push(0, group);
             }
             self.pairs[pair as usize].waits_first = false;
-            if !self.tables.is_alive(pair) {
-                continue;
-            }
             let head = self.pairs[pair as usize].head;
             if !self.honours(now, pair, head) {
                 skipped += 1;
@@ -448,7 +422,6 @@ impl Palos {
     /// Ends the queue pair's turn. Panics if it is not its turn.
     #[inline]
     pub fn finish(&mut self, now: Instant, pair: QueuePairId, rest: Rest) {
-        let alive = self.tables.is_alive(pair.0);
         let entry = &mut self.pairs[pair.0 as usize];
         match std::mem::replace(&mut entry.serving, Serving::No) {
             Serving::No => panic!("queue pair {} finishes a turn it does not have", pair.0),
@@ -468,9 +441,8 @@ impl Palos {
                 self.normal.push(0, pair.0);
             }
         }
-        match rest {
-            Rest::Ready(head) if alive => self.place(now, pair.0, head.get()),
-            _ => {}
+        if let Rest::Ready(head) = rest {
+            self.place(now, pair.0, head.get());
         }
     }
 

@@ -55,7 +55,6 @@ struct PairEntry {
     group: u32,
     weight: u32,
     active: bool,
-    alive: bool,
 }
 
 /// Weights and what follows from them.
@@ -108,19 +107,6 @@ impl Tables {
         Ok(group)
     }
 
-    pub(super) fn set_group(&mut self, group: u32, weight: u32) -> Result<(), PalosError> {
-        self.check_group(group)?;
-        check_weight(Object::Group(group), weight)?;
-        let entry = &mut self.groups[group as usize];
-        let old = std::mem::replace(&mut entry.weight, weight);
-        if entry.active > 0 {
-            self.active_group_weight =
-                self.active_group_weight - u64::from(old) + u64::from(weight);
-            self.version += 1;
-        }
-        Ok(())
-    }
-
     pub(super) fn add_pair(&mut self, group: u32, weight: u32) -> Result<u32, PalosError> {
         let pair = self.pairs.len() as u32;
         check_room(Object::QueuePair(pair), pair)?;
@@ -130,7 +116,6 @@ impl Tables {
             group,
             weight,
             active: false,
-            alive: true,
         });
         self.writes.weights += 1;
         let entry = &mut self.groups[group as usize];
@@ -151,17 +136,6 @@ impl Tables {
             group.active_weight = group.active_weight - u64::from(old) + u64::from(weight);
             group.version = 0;
         }
-        Ok(())
-    }
-
-    /// The queue pair is no member any more; it leaves the round by [`Tables::leave`].
-    pub(super) fn remove_pair(&mut self, pair: u32) -> Result<(), PalosError> {
-        self.check_pair(pair)?;
-        let entry = &mut self.pairs[pair as usize];
-        entry.alive = false;
-        let group = &mut self.groups[entry.group as usize];
-        group.members -= 1;
-        group.member_weight -= u64::from(entry.weight);
         Ok(())
     }
 
@@ -244,17 +218,8 @@ impl Tables {
         self.groups[group as usize].weight
     }
 
-    #[inline]
-    pub(super) fn is_alive(&self, pair: u32) -> bool {
-        self.pairs[pair as usize].alive
-    }
-
     pub(super) fn check_pair(&self, pair: u32) -> Result<(), PalosError> {
-        let alive = self
-            .pairs
-            .get(pair as usize)
-            .is_some_and(|entry| entry.alive);
-        if alive {
+        if (pair as usize) < self.pairs.len() {
             return Ok(());
         }
         Err(PalosError::Unknown {

@@ -188,11 +188,6 @@ impl Monitor {
         &self.store
     }
 
-    /// The search engines of one direction and their counts.
-    pub const fn analyser(&self, direction: BusDirection) -> &Analyser {
-        &self.analysers[direction as usize]
-    }
-
     /// Searches made, and the cycles they took.
     pub const fn searches(&self) -> (u64, u64) {
         let [one, other] = &self.analysers;

@@ -46,7 +46,13 @@ fn bytes_go_to_the_tenant_whose_page_it_is() {
         .poll(1)
         .of(ObjectKind::RemoteWriteMemory, BusDirection::ToHost);
     assert_eq!((first.transactions, first.bytes), (32, 4096));
-    assert_eq!(monitor.poll(2).completion_bytes(), 64);
+    assert_eq!(
+        monitor
+            .poll(2)
+            .of(ObjectKind::CompletionQueue, BusDirection::ToHost)
+            .bytes,
+        64
+    );
     assert_eq!(monitor.poll(0), TenantStatistics::default());
     assert_eq!(monitor.poll(9), TenantStatistics::default());
 }

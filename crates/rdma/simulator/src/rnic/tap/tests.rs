@@ -109,11 +109,36 @@ fn each_verb_leaves_its_own_trace() {
     let statistics = |host: usize, tenant: u16| monitor(&world, host).poll(tenant);
     let (bulk, reads, sends, adds) = (0, 1, 2, 3);
     // Host 0 asks, host 1 answers.
-    assert!(statistics(0, bulk).outgoing_bytes() > 0);
-    assert!(statistics(1, bulk).remote_write_bytes() > 0);
-    assert_eq!(statistics(1, bulk).remote_read_bytes(), 0);
-    assert!(statistics(1, reads).remote_read_bytes() > 0);
-    assert_eq!(statistics(1, reads).remote_write_bytes(), 0);
+    assert!(
+        statistics(0, bulk)
+            .of(ObjectKind::PrivateMemory, BusDirection::ToNic)
+            .bytes
+            > 0
+    );
+    assert!(
+        statistics(1, bulk)
+            .of(ObjectKind::RemoteWriteMemory, BusDirection::ToHost)
+            .bytes
+            > 0
+    );
+    assert_eq!(
+        statistics(1, bulk)
+            .of(ObjectKind::RemoteReadMemory, BusDirection::ToNic)
+            .bytes,
+        0
+    );
+    assert!(
+        statistics(1, reads)
+            .of(ObjectKind::RemoteReadMemory, BusDirection::ToNic)
+            .bytes
+            > 0
+    );
+    assert_eq!(
+        statistics(1, reads)
+            .of(ObjectKind::RemoteWriteMemory, BusDirection::ToHost)
+            .bytes,
+        0
+    );
     let landed = statistics(0, reads).of(ObjectKind::PrivateMemory, BusDirection::ToHost);
     assert!(landed.bytes > 0);
     assert!(statistics(1, adds).atomics() > 0);
@@ -124,8 +149,18 @@ fn each_verb_leaves_its_own_trace() {
     for tenant in [bulk, reads, adds] {
         assert_eq!(statistics(1, tenant).receive_bytes(), 0);
         assert!(statistics(0, tenant).doorbells() > 0);
-        assert!(statistics(0, tenant).work_request_bytes() > 0);
-        assert!(statistics(0, tenant).completion_bytes() > 0);
+        assert!(
+            statistics(0, tenant)
+                .of(ObjectKind::SendQueue, BusDirection::ToNic)
+                .bytes
+                > 0
+        );
+        assert!(
+            statistics(0, tenant)
+                .of(ObjectKind::CompletionQueue, BusDirection::ToHost)
+                .bytes
+                > 0
+        );
     }
 }
 
