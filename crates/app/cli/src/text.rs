@@ -9,14 +9,15 @@ pub(crate) fn fitted(table: &Table) -> String {
     table.render_within(output::width(), false)
 }
 
-/// `value` with about four significant digits, without an exponent.
+/// `value` with about four significant digits; an exponent only below 0.0001.
 pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         v if v >= 1000.0 => format!("{value:.0}"),
         v if v >= 100.0 => format!("{value:.1}"),
         v if v >= 1.0 => format!("{value:.2}"),
-        _ => format!("{value:.4}"),
+        v if v >= 1e-4 => format!("{value:.4}"),
+        _ => format!("{value:.0e}"),
     }
 }
 
@@ -31,7 +32,7 @@ mod tests {
 
     #[test]
     fn numbers_have_about_four_digits() {
-        let said = [0.0, 0.0123, 1.0, 96.64, 123.45, 12_345.6].map(number);
-        assert_eq!(said.join(" "), "0 0.0123 1.00 96.64 123.5 12346");
+        let said = [0.0, 1e-9, 0.0123, 1.0, 96.64, 123.45, 12_345.6].map(number);
+        assert_eq!(said.join(" "), "0 1e-9 0.0123 1.00 96.64 123.5 12346");
     }
 }

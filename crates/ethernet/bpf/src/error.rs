@@ -10,7 +10,7 @@ pub enum EbpfError {
     #[error("{0}")]
     BadInput(String),
     #[error(
-        "the kernel refuses BPF programs: {reason}; run as root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON) on Linux 6.0 or newer with BTF"
+        "the kernel rejects BPF programs: {reason}; run as root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON) on Linux 6.0 or newer with BTF"
     )]
     Refused { reason: String },
     #[error("{} holds programs already: detach them first, or open them", path.display())]

@@ -272,7 +272,7 @@ fn capacity(
             allowed: most as f64,
             action: match capped {
                 true => "capped in all by the rdma controller",
-                false => "reported; set cap.objects to refuse more",
+                false => "reported; set cap.objects to reject more",
             },
         })
     })

@@ -20,7 +20,7 @@ pub enum AgentError {
         remedy: &'static str,
     },
     #[error(
-        "the kernel refuses BPF programs: {reason}; run as root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON) on Linux 6.0 or newer with BTF"
+        "the kernel rejects BPF programs: {reason}; run as root (CAP_BPF, CAP_NET_ADMIN, CAP_PERFMON) on Linux 6.0 or newer with BTF"
     )]
     Refused { reason: String },
     #[error(

@@ -100,7 +100,7 @@ fn notes(results: &[MemResult], remarks: &[Vec<String>]) -> String {
                 continue;
             };
             let verdict = match app.is_refused() {
-                true => "refuses",
+                true => "rejects",
                 false => "admits on best effort",
             };
             lines.push(format!(

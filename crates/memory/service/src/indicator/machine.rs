@@ -250,7 +250,7 @@ impl Sensors for MachineSensors {
             found.iter_mut().find(|info| info.name == "perf"),
         ) {
             perf.works = false;
-            perf.seen = format!("the kernel refused the counters: {why}");
+            perf.seen = format!("the kernel rejected the counters: {why}");
         }
         let resctrl = self.resctrl.as_ref();
         if let (Some(why), Some(info)) = (

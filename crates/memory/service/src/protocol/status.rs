@@ -29,7 +29,7 @@ pub struct Status {
     pub changes: u64,
     /// Applications that were refused since then.
     pub refused: u64,
-    /// Writes that the kernel refused since then.
+    /// Writes that the kernel rejected since then.
     pub refused_writes: u64,
     /// The backend's reports since then.
     #[serde(default)]

@@ -56,7 +56,7 @@ fn service(text: &mut Families, status: &Status) {
         (
             "isolane_memory_refused_writes",
             status.refused_writes,
-            "Writes that the kernel refused",
+            "Writes that the kernel rejected",
         ),
     ] {
         text.family(Kind::Counter, name, help).sample(&[], value);

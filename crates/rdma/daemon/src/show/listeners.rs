@@ -35,7 +35,7 @@ pub(super) fn families(services: &BTreeMap<&'static str, Figures>) -> String {
         }
     }
     let name = "isolane_listener_refused";
-    let help = "Connections and requests refused because no session or no memory was free";
+    let help = "Connections and requests rejected because no session or no memory was free";
     let mut family = text.family(Kind::Counter, name, help);
     for (service, figures) in services {
         for (reason, count) in Refusal::ALL.into_iter().zip(figures.refused_total) {

@@ -124,7 +124,7 @@ fn change(app: &ApplicationStatus) -> String {
         return "-".to_owned();
     };
     let refused = match &change.refused {
-        Some(_) => ", refused: see below",
+        Some(_) => ", rejected: see below",
         None => "",
     };
     format!(

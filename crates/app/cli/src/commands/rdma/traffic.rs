@@ -67,7 +67,7 @@ struct Server {
     /// Address to listen on; any peer that can connect can make this machine send
     #[arg(long, default_value = "::", value_name = "ADDRESS")]
     bind: String,
-    /// Refuse clients that need more memory
+    /// Reject clients that need more memory
     #[arg(long, default_value = "8GiB", value_name = "SIZE", value_parser = quantity::size)]
     memory_max: Bytes,
     /// Answer one client, then end with its status
