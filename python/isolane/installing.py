@@ -5,7 +5,11 @@ Neither this package nor its native module is in a public package index, so a me
 
 from __future__ import annotations
 
-__all__ = ["NATIVE", "extra"]
+import importlib
+import sys
+from collections.abc import Callable
+
+__all__ = ["NATIVE", "command", "extra"]
 
 #: How to install the module `isolane_native`.
 NATIVE = (
@@ -26,3 +30,17 @@ def extra(name: str) -> str:
         f"run `pip install './python[{name}]'` in a checkout of the repository, or `pip install 'WHEEL[{name}]'` with the "
         "wheel isolane-*.whl"
     )
+
+
+def command(module: str) -> Callable[[], int]:
+    """`main` of `module`. Ends the process where a package of the extra `plan` is missing."""
+    try:
+        main: Callable[[], int] = importlib.import_module(module).main
+    except ImportError as error:
+        print(f"isolane: {error}; {extra('plan')}", file=sys.stderr)
+        sys.exit(3)
+    except KeyboardInterrupt:
+        # During the imports, which take a second. Later `main` says it.
+        print("isolane: ended by SIGINT", file=sys.stderr)
+        sys.exit(130)
+    return main

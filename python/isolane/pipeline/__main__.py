@@ -4,17 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from isolane.installing import extra
+from isolane.installing import command
 
-try:
-    from isolane.pipeline.cli import main
-except ImportError as error:
-    print(f"isolane: {error}; {extra('plan')}", file=sys.stderr)
-    sys.exit(3)
-except KeyboardInterrupt:
-    # During the imports, which take a second. Later `main` says it.
-    print("isolane: ended by SIGINT", file=sys.stderr)
-    sys.exit(130)
+main = command("isolane.pipeline.cli")
 
 if __name__ == "__main__":
     sys.exit(main())
