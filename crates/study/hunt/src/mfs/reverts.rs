@@ -136,7 +136,7 @@ impl Reverts<'_, '_> {
         }
         self.mild = self.space.mild_beside(&self.mild, &self.witness);
         let (space, mild) = (self.space.swapped(), self.mild.swapped());
-        for factor in OF_A_KIND {
+        for &factor in OF_A_KIND {
             let exchanged = self.witness.swapped();
             if !factor.deviates(&exchanged, &mild) {
                 continue;

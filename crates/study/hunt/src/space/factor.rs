@@ -62,18 +62,8 @@ const OF_ATTACKERS: [Factor; 2] = [
 /// The second kind of traffic, which comes and goes as a whole.
 pub(crate) const SECOND: Factor = Factor::One(Feature::Second);
 
-/// What a second kind varies by itself.
-pub(crate) const OF_A_KIND: [Factor; 9] = [
-    Factor::One(Feature::Mtu),
-    Factor::One(Feature::QueuePairs),
-    Factor::Lists,
-    Factor::Queues,
-    Factor::One(Feature::PostList),
-    Factor::One(Feature::ReceiveBatch),
-    Factor::One(Feature::Depth),
-    Factor::One(Feature::ReceiveDepth),
-    Factor::Pattern,
-];
+/// What a second kind varies by itself: all but what both kinds share.
+pub(crate) const OF_A_KIND: &[Factor] = REVERTED.split_at(8).1;
 /// Factors of a new second kind that deviate at most.
 const SECOND_FACTORS_MAX: u64 = 3;
 
