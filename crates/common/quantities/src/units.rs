@@ -103,6 +103,19 @@ impl Duration {
         self.0
     }
 
+    /// As a whole number of the largest unit that gives one, like `332us`: nothing is rounded.
+    pub fn exact(self) -> String {
+        let units = [
+            (PS_PER_SEC, "s"),
+            (1_000_000_000, "ms"),
+            (1_000_000, "us"),
+            (1_000, "ns"),
+        ];
+        let whole = |&&(scale, _): &&(u64, &str)| self.0 > 0 && self.0.is_multiple_of(scale);
+        let &(scale, unit) = units.iter().find(whole).unwrap_or(&(1, "ps"));
+        format!("{}{unit}", self.0 / scale)
+    }
+
     /// Nanoseconds.
     pub fn as_ns_f64(self) -> f64 {
         self.0 as f64 / 1e3
@@ -408,6 +421,21 @@ impl Ratio {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn an_exact_duration_is_a_whole_number_of_the_largest_unit() {
+        let of = |ps| Duration::from_ps(ps).exact();
+        let all = [
+            0,
+            1,
+            332_000_000,
+            3_000_000_000,
+            2 * PS_PER_SEC,
+            PS_PER_SEC + 1,
+        ]
+        .map(of);
+        assert_eq!(all, ["0ps", "1ps", "332us", "3ms", "2s", "1000000000001ps"]);
+    }
 
     #[test]
     fn one_byte_at_100_gbps_lasts_80_ps() {

@@ -130,7 +130,7 @@ pub const MECHANISMS: [Mechanism; 14] = [
     },
     Mechanism {
         name: "remote-socket",
-        remedy: "buffers and threads on the NIC's own NUMA node (numactl --cpunodebind --membind)",
+        remedy: "buffers and threads on the RNIC's own NUMA node (numactl --cpunodebind --membind)",
         uses: &["remote_socket_utilisation"],
         removal: &[("microarchitecture", "remote_socket_gbps", AMPLE)],
     },

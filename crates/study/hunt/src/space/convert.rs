@@ -224,7 +224,6 @@ pub fn scenario_text(
     times: Times,
 ) -> String {
     let scenario = scenario(point, name, profile, seed, times);
-    let ps = |duration: Duration| format!("{}ps", duration.as_ps());
     let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
     let mut text = format!(
         "name = {}\ndescription = {}\nprofile = {}\ntopology = \"switch\"\nwarmup = \"{}\"\nduration = \"{}\"\n\
@@ -232,9 +231,9 @@ pub fn scenario_text(
         quoted(name),
         quoted(description),
         quoted(profile),
-        ps(scenario.warmup),
-        ps(scenario.duration),
-        ps(scenario.sample_interval),
+        scenario.warmup.exact(),
+        scenario.duration.exact(),
+        scenario.sample_interval.exact(),
     );
     for (part, name) in point.parts().iter().zip(TENANTS) {
         let head = format!("\n[[tenant]]\nname = \"{name}\"\nclass = \"bandwidth\"\n");

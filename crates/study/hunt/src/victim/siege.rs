@@ -149,7 +149,7 @@ impl<'a> Siege<'a> {
     ) -> Result<String, String> {
         let mut file: toml::Table = victim.parse().map_err(|error| format!("{error}"))?;
         let scenario = scenario(&self.options, Some(point), seed, EXTENSIONS.min(1));
-        let ps = |duration: Duration| toml::Value::String(format!("{}ps", duration.as_ps()));
+        let time = |duration: Duration| toml::Value::String(duration.exact());
         let text = |text: &str| toml::Value::String(text.to_owned());
         let mut policy = toml::Table::new();
         policy.insert("name".to_owned(), text(&self.options.policy.name));
@@ -161,8 +161,8 @@ impl<'a> Siege<'a> {
             ("description", text(description)),
             ("profile", text(&self.options.profile.name)),
             ("topology", text("switch")),
-            ("warmup", ps(scenario.warmup)),
-            ("duration", ps(scenario.duration)),
+            ("warmup", time(scenario.warmup)),
+            ("duration", time(scenario.duration)),
             ("seed", toml::Value::Integer(seed as i64)),
             ("policy", toml::Value::Table(policy)),
         ] {
