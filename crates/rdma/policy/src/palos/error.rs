@@ -25,9 +25,7 @@ impl fmt::Display for Object {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[allow(missing_docs, reason = "each message says it")]
 pub enum PalosError {
-    #[error(
-        "{object}: weight {weight} is not 1 to {WEIGHT_MAX}: choose one, or destroy what shall send nothing"
-    )]
+    #[error("{object}: weight {weight} is not 1 to {WEIGHT_MAX}: choose a weight in this range")]
     Weight { object: Object, weight: u32 },
     #[error("{object} does not exist (numbers so far are below {numbers}): create it first")]
     Unknown { object: Object, numbers: u32 },

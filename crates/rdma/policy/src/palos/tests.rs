@@ -363,6 +363,7 @@ fn bad_input_is_refused_with_object_value_and_remedy() {
     let mut messages = String::new();
     for error in [
         palos.create_group(0).unwrap_err(),
+        palos.create_group(WEIGHT_MAX + 1).unwrap_err(),
         palos
             .create_queue_pair(GroupId(4), 1, Label::None)
             .unwrap_err(),
@@ -375,10 +376,10 @@ fn bad_input_is_refused_with_object_value_and_remedy() {
         messages += &format!("{error}\n");
     }
     expect![[r#"
-        group 1: weight 0 is not 1 to 1048576: choose one, or destroy what shall send nothing
-        group 0: weight 1048577 is not 1 to 1048576: choose one, or destroy what shall send nothing
+        group 1: weight 0 is not 1 to 1048576: choose a weight in this range
+        group 1: weight 1048577 is not 1 to 1048576: choose a weight in this range
         group 4 does not exist (numbers so far are below 1): create it first
-        queue pair 0: weight 0 is not 1 to 1048576: choose one, or destroy what shall send nothing
+        queue pair 0: weight 0 is not 1 to 1048576: choose a weight in this range
         queue pair 0 does not exist (numbers so far are below 0): create it first
         group 0 has no queue pairs, so no chunk size: create a queue pair in it first
     "#]]
