@@ -4,6 +4,7 @@
 
 use crate::support::{check, has_all, refuses};
 use serde_json::Value;
+use std::os::unix::fs::DirBuilderExt;
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../examples/hardware");
 
@@ -159,6 +160,36 @@ fn without_an_applied_policy_there_is_nothing_to_restore() {
     assert_eq!(restored, "nothing to restore: no policy is applied\n");
     let (json, _) = check(&["rdma", "status", "--json", "--journals", journals], 0);
     assert_eq!(json, "[]\n");
+}
+
+/// A folder of journals that no other user can write to.
+fn journals(folder: &tempfile::TempDir, files: &[(&str, &str)]) -> String {
+    let journals = folder.path().join("journals");
+    std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&journals)
+        .unwrap();
+    for (device, lines) in files {
+        std::fs::write(journals.join(format!("{device}.journal")), lines).unwrap();
+    }
+    journals.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_damaged_journal_does_not_stop_the_restoration_of_other_devices() {
+    let folder = tempfile::tempdir().unwrap();
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let begin = format!(
+        "{}\n",
+        serde_json::json!({"begin": {"version": 1, "boot": boot.trim()}})
+    );
+    let files = [("a", "no journal\n"), ("b", &begin), ("c", "{}\n")];
+    let journals = journals(&folder, &files);
+    let (text, stderr) = check(&["rdma", "rollback", "--journals", &journals], 3);
+    assert_eq!(text, "b: 0 settings restored\n");
+    has_all(&stderr, &["a.journal, line 1", "c.journal, line 1"]);
+    let left = |device: &str| std::fs::exists(format!("{journals}/{device}.journal")).unwrap();
+    assert_eq!(["a", "b", "c"].map(left), [true, false, true]);
 }
 
 #[test]

@@ -9,6 +9,7 @@ use isolane_rdma_hardware::apply::{Comparison, Foreign, RolledBack, restore};
 use isolane_rdma_hardware::kernel::Kernel;
 use isolane_rdma_hardware::record::{Found, Record};
 use serde::Serialize;
+use std::path::Path;
 
 /// What the help of the command ends with.
 const EXIT_CODES: &str = "\
@@ -16,7 +17,7 @@ Exit codes:
   0  every object has its previous value, or nothing was changed
   1  another program changed an object since; the object and its journal entry stay
   2  a mistake on the command line
-  3  no privilege, a damaged journal, or a value that cannot be restored";
+  3  no privilege, a damaged journal, or a value that cannot be restored; all other devices are restored";
 
 /// Arguments of `isolane rdma rollback`.
 #[derive(Debug, clap::Args)]
@@ -54,32 +55,47 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         false => Foreign::Leave,
     };
     let mut outcomes = Vec::new();
+    let mut first = None;
     for device in devices {
-        match Record::find(directory, &device)? {
-            Found::Nothing => {}
-            Found::OtherBoot(void) => void.remove()?,
-            Found::Record(mut record) => {
-                let done = restore(&mut Kernel::open()?, &mut record, foreign)?;
-                if done.foreign.is_empty() {
-                    record.remove()?;
-                }
-                outcomes.push(Outcome { device, done });
-            }
+        match one(directory, &device, foreign) {
+            Ok(outcome) => outcomes.extend(outcome),
+            Err(error) if first.is_none() => first = Some(error),
+            // The first error ends the program.
+            Err(error) => output::note(&format!("isolane: {device}: {error:#}")),
         }
     }
-    match arguments.json {
-        true => output::print_json(&outcomes)?,
-        false => output::print(&text(&outcomes))?,
+    if !outcomes.is_empty() || first.is_none() {
+        match arguments.json {
+            true => output::print_json(&outcomes)?,
+            false => output::print(&text(&outcomes))?,
+        }
     }
-    Ok(
-        match outcomes
-            .iter()
-            .any(|outcome| !outcome.done.foreign.is_empty())
-        {
-            true => Status::No,
-            false => Status::Done,
-        },
-    )
+    if let Some(error) = first {
+        return Err(error);
+    }
+    let is_foreign = |outcome: &Outcome| !outcome.done.foreign.is_empty();
+    Ok(match outcomes.iter().any(is_foreign) {
+        true => Status::No,
+        false => Status::Done,
+    })
+}
+
+/// Restores one device; nothing where it has no journal of this boot.
+fn one(directory: &Path, device: &str, foreign: Foreign) -> Result<Option<Outcome>> {
+    let mut record = match Record::find(directory, device)? {
+        Found::Nothing => return Ok(None),
+        Found::OtherBoot(void) => {
+            void.remove()?;
+            return Ok(None);
+        }
+        Found::Record(record) => record,
+    };
+    let done = restore(&mut Kernel::open()?, &mut record, foreign)?;
+    if done.foreign.is_empty() {
+        record.remove()?;
+    }
+    let device = device.to_owned();
+    Ok(Some(Outcome { device, done }))
 }
 
 fn text(outcomes: &[Outcome]) -> String {
