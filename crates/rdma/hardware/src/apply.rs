@@ -35,6 +35,11 @@ pub struct Applied {
     pub kept: Vec<Target>,
     /// Objects of an earlier plan that have their previous value again.
     pub restored: Vec<Target>,
+    /// Objects of an earlier plan that no longer exist.
+    pub gone: Vec<Target>,
+    /// Objects of an earlier plan that another program changed; they are as that program left them, and stay in the
+    /// journal.
+    pub foreign: Vec<Comparison>,
 }
 
 /// What a restoration did.
@@ -89,7 +94,7 @@ fn make(
     record: &mut Record,
     plan: &Plan,
 ) -> Result<Applied, HardwareError> {
-    let mut done = Applied::default();
+    let mut earlier = RolledBack::default();
     let is_planned = |target: &Target| {
         plan.settings
             .iter()
@@ -97,10 +102,14 @@ fn make(
     };
     let dropped: Vec<Entry> = record.entries().iter().rev().cloned().collect();
     for entry in dropped.iter().filter(|entry| !is_planned(&entry.target)) {
-        let mut outcome = RolledBack::default();
-        restore_one(backend, record, entry, Foreign::Leave, &mut outcome)?;
-        done.restored.extend(outcome.restored);
+        restore_one(backend, record, entry, Foreign::Leave, &mut earlier)?;
     }
+    let mut done = Applied {
+        restored: earlier.restored,
+        gone: earlier.gone,
+        foreign: earlier.foreign,
+        ..Applied::default()
+    };
     for setting in &plan.settings {
         let (target, wanted) = (&setting.target, &setting.value);
         let present = backend.read(target)?;

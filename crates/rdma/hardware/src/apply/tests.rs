@@ -271,6 +271,30 @@ fn a_second_plan_after_a_kill_restores_to_the_first_state_too() {
 }
 
 #[test]
+fn a_new_plan_names_what_it_could_not_restore() {
+    let first = plan("legacy.json");
+    let second = second(&first);
+    let folder = tempfile::tempdir().unwrap();
+    let mut backend = Memory::of(&first);
+    let mut record = open(&folder.path().join("j"));
+    apply(&mut backend, &mut record, &first).unwrap();
+    let [changed, removed] = [0, 1].map(|number: usize| first.settings[number].target.clone());
+    let theirs = Value::FunctionRate {
+        share_mbps: 77,
+        max_mbps: 0,
+    };
+    backend.values.insert(changed.clone(), theirs.clone());
+    backend.values.remove(&removed);
+    let done = apply(&mut backend, &mut record, &second).unwrap();
+    let foreign: Vec<&Target> = done.foreign.iter().map(|one| &one.target).collect();
+    assert_eq!((foreign, &done.gone), (vec![&changed], &vec![removed]));
+    assert_eq!(done.restored.len(), 2);
+    assert_eq!(backend.values[&changed], theirs);
+    let kept = record.entries().iter().any(|entry| entry.target == changed);
+    assert!(kept, "rollback --force restores it");
+}
+
+#[test]
 fn a_rejected_setting_restores_everything() {
     let plan = plan("switchdev.json");
     for setting in &plan.settings {

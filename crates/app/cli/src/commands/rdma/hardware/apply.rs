@@ -1,12 +1,12 @@
 //! `isolane rdma apply`: makes the settings of a policy's plan.
 
-use super::{JournalArguments, PolicyArguments, compiled_here};
+use super::{JournalArguments, PolicyArguments, compiled_here, table};
 use crate::output;
 use crate::status::Status;
 use crate::text::counted;
 use anyhow::Result;
 use isolane_common_linux::HostError;
-use isolane_rdma_hardware::apply::apply;
+use isolane_rdma_hardware::apply::{Comparison, apply};
 use isolane_rdma_hardware::error::HardwareError;
 use isolane_rdma_hardware::kernel::Kernel;
 use isolane_rdma_hardware::record::Record;
@@ -18,7 +18,8 @@ previous values are restored. `isolane rdma rollback` restores them later, also 
 
 Exit codes:
   0  every setting is made
-  1  a setting failed, and every object has its previous value
+  1  a setting failed, and every object has its previous value; or every setting is made, and another program changed an
+     object of an earlier policy since: the object and its journal entry stay
   2  a mistake in the policy or on the command line, or a policy that does not fit the device
   3  no device, no privilege, another apply, or a restoration that failed";
 
@@ -61,12 +62,24 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
                 counted(count as u64, "setting")
             ),
         };
+        let gone = match done.gone.len() {
+            0 => String::new(),
+            count => format!("; {count} of an earlier policy no longer there"),
+        };
         output::print(&format!(
-            "{}: {} changed, {} already so{restored}\n",
+            "{}: {} changed, {} already so{restored}{gone}\n",
             plan.device,
             counted(done.changed.len() as u64, "setting"),
             done.kept.len(),
         ))?;
+        if !done.foreign.is_empty() {
+            let foreign: Vec<&Comparison> = done.foreign.iter().collect();
+            output::print(&format!(
+                "Of an earlier policy, changed by another program since, and left as they are (`isolane rdma rollback \
+                 --force` restores them):\n{}",
+                table(&foreign, "before")
+            ))?;
+        }
     }
     if !plan.remaining.is_empty() {
         let count = counted(plan.remaining.len() as u64, "need");
@@ -74,5 +87,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             "isolane: the device cannot do {count} of the policy; `isolane rdma plan` lists each with its reason"
         ));
     }
-    Ok(Status::Done)
+    Ok(match done.foreign.is_empty() {
+        true => Status::Done,
+        false => Status::No,
+    })
 }
