@@ -14,6 +14,7 @@
 //! * [`stream`] - streams of sockets, with a deadline;
 //! * [`tally`] - counters of each service;
 //! * [`private`] - a directory of journals that only its owner may write to;
+//! * [`network_namespace`] - the network namespace of the calling thread, as a journal keeps it;
 //! * [`notify`] - messages to the service manager;
 //! * [`open_files`] - the limit of open files;
 //! * [`socket`] - files of Unix sockets and their folders;
@@ -35,6 +36,7 @@ pub mod key;
 pub mod listener;
 pub mod namespaces;
 pub mod netlink;
+pub mod network_namespace;
 pub mod notify;
 pub mod open_files;
 pub mod peer;

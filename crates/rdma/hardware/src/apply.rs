@@ -40,6 +40,17 @@ pub struct Applied {
     /// Objects of an earlier plan that another program changed; they are as that program left them, and stay in the
     /// journal.
     pub foreign: Vec<Comparison>,
+    /// Objects of an earlier plan that were not found although they may exist; they stay in the journal.
+    pub unreached: Vec<Unreached>,
+}
+
+/// An object that a restoration did not find, although its device may exist.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, schemars::JsonSchema)]
+pub struct Unreached {
+    /// The object.
+    pub target: Target,
+    /// Why, and what to do.
+    pub reason: String,
 }
 
 /// What a restoration did.
@@ -47,10 +58,19 @@ pub struct Applied {
 pub struct RolledBack {
     /// Objects that have their previous value again.
     pub restored: Vec<Target>,
-    /// Objects that no longer exist.
+    /// Objects that this network namespace no longer has.
     pub gone: Vec<Target>,
     /// Objects that another program changed; they are as that program left them.
     pub foreign: Vec<Comparison>,
+    /// Objects that were not found although they may exist; they stay in the journal.
+    pub unreached: Vec<Unreached>,
+}
+
+impl RolledBack {
+    /// Whether the journal has no entry that stays.
+    pub fn is_all(&self) -> bool {
+        self.foreign.is_empty() && self.unreached.is_empty()
+    }
 }
 
 /// Whether a restoration overwrites the values of other programs.
@@ -62,6 +82,11 @@ pub enum Foreign {
     Overwrite,
 }
 
+/// Of an object of a journal of version 1.
+const UNKNOWN_DEVICE: &str = "no device here has this name, and the journal of an earlier release does not say whether the \
+    device was renamed or is in another network namespace; rename it back or run the command there, or remove the journal \
+    if the device is gone";
+
 /// Makes every setting of `plan`. A setting that fails is [`HardwareError::Restored`], or [`HardwareError::Left`] if
 /// the restoration failed too.
 pub fn apply(
@@ -72,10 +97,14 @@ pub fn apply(
     let failed = |record: &mut Record, backend: &mut dyn Backend, cause: HardwareError| {
         let cause = Box::new(cause);
         match restore(backend, record, Foreign::Leave) {
-            Ok(done) if done.foreign.is_empty() => HardwareError::Restored { cause },
+            Ok(done) if done.is_all() => HardwareError::Restored { cause },
             Ok(done) => HardwareError::Left {
                 cause,
-                restoration: format!("another program changed the {}", done.foreign[0].target),
+                restoration: match (done.foreign.first(), done.unreached.first()) {
+                    (Some(one), _) => format!("another program changed the {}", one.target),
+                    (None, Some(one)) => format!("the {}: {}", one.target, one.reason),
+                    (None, None) => unreachable!("one of the lists has an entry"),
+                },
             },
             Err(error) => HardwareError::Left {
                 cause,
@@ -108,6 +137,7 @@ fn make(
         restored: earlier.restored,
         gone: earlier.gone,
         foreign: earlier.foreign,
+        unreached: earlier.unreached,
         ..Applied::default()
     };
     for setting in &plan.settings {
@@ -118,8 +148,13 @@ fn make(
                 target: Box::new(target.clone()),
             });
         }
+        let number = match target.renamable() {
+            Some(device) => backend.number(device)?,
+            None => None,
+        };
+        end_entry_of_former_device(backend, record, target)?;
         // Recorded also where nothing has to change, so that `status` sees a later change.
-        record.change(target, &present, wanted)?;
+        record.change(target, number, &present, wanted)?;
         match present == *wanted {
             true => done.kept.push(target.clone()),
             false => {
@@ -132,6 +167,50 @@ fn make(
     }
     record.finish()?;
     Ok(done)
+}
+
+/// Where the device of an entry is.
+enum Whereabouts {
+    /// It has the name of the entry, as far as the journal says.
+    Here,
+    /// This network namespace has it no more.
+    Gone,
+    /// It has another name; the text says which, and what to do.
+    Renamed(String),
+}
+
+fn whereabouts(backend: &mut dyn Backend, entry: &Entry) -> Result<Whereabouts, HardwareError> {
+    let (Some(device), Some(number)) = (entry.target.renamable(), entry.number) else {
+        return Ok(Whereabouts::Here);
+    };
+    Ok(match backend.name(device, number)? {
+        None => Whereabouts::Gone,
+        Some(name) if name == device.name() => Whereabouts::Here,
+        Some(name) => Whereabouts::Renamed(format!(
+            "its device is called {name} now; rename it to {} and run `isolane rdma rollback` again",
+            device.name()
+        )),
+    })
+}
+
+/// The previous value of a device that is gone is not that of another device with its name.
+fn end_entry_of_former_device(
+    backend: &mut dyn Backend,
+    record: &mut Record,
+    target: &Target,
+) -> Result<(), HardwareError> {
+    let mut entries = record.entries().iter();
+    let Some(entry) = entries.find(|entry| entry.target == *target).cloned() else {
+        return Ok(());
+    };
+    match whereabouts(backend, &entry)? {
+        Whereabouts::Here => Ok(()),
+        Whereabouts::Gone => record.undone(target),
+        Whereabouts::Renamed(reason) => Err(HardwareError::OtherDevice {
+            target: Box::new(target.clone()),
+            reason,
+        }),
+    }
 }
 
 fn verify(backend: &mut dyn Backend, target: &Target, wanted: &Value) -> Result<(), HardwareError> {
@@ -175,8 +254,23 @@ fn restore_one(
     done: &mut RolledBack,
 ) -> Result<(), HardwareError> {
     let (target, before) = (&entry.target, &entry.before);
-    let present = backend.read(target)?;
+    let mut unreached = |reason: String| {
+        let target = target.clone();
+        done.unreached.push(Unreached { target, reason });
+    };
+    let present = match whereabouts(backend, entry)? {
+        Whereabouts::Renamed(reason) => {
+            unreached(reason);
+            return Ok(());
+        }
+        Whereabouts::Gone => Value::Absent,
+        Whereabouts::Here => backend.read(target)?,
+    };
     if present == Value::Absent && !matches!(target, Target::RateNode { .. }) {
+        if !record.knows_device(entry) {
+            unreached(UNKNOWN_DEVICE.to_owned());
+            return Ok(());
+        }
         record.undone(target)?;
         done.gone.push(target.clone());
         return Ok(());

@@ -25,6 +25,19 @@ pub enum HardwareError {
     },
     #[error("another process changes this device now (it has the journal {}); wait until it ends", .path.display())]
     Busy { path: PathBuf },
+    #[error("the journal {} is of network namespace {of}, and this is {here}; run the command in that namespace (`lsns -t net` and `nsenter`), or remove the journal if that namespace has ended", .path.display())]
+    OtherNamespace {
+        path: PathBuf,
+        /// Inode number of the journal's namespace.
+        of: u64,
+        here: u64,
+    },
+    #[error("the {target}, which an earlier plan changed: {reason}")]
+    OtherDevice {
+        target: Box<Target>,
+        /// Where the device is, and what to do.
+        reason: String,
+    },
     #[error("the {target} does not exist; run `isolane rdma plan` again")]
     Gone { target: Box<Target> },
     #[error("the {target}: wrote {wanted}, and the driver has {found}; this device cannot do it")]

@@ -6,13 +6,15 @@
 //! several changes of one object the first previous value and the last new value count. A journal is read, written and
 //! removed under its lock, while its name refers to it. A journal of another boot is
 //! void: the kernel keeps none of these settings over a boot. The directory is the superuser's alone, and no link in it
-//! is followed. Limits: one journal per device and network namespace of the caller; a device that is renamed while a plan is
-//! in force keeps its journal under the old name.
+//! is followed. It has the network namespace and the kernel's number of each
+//! device, because names repeat across namespaces and change. Limits: one journal per name of a device on a host: a second
+//! namespace with a device of the same name is refused.
 
 use crate::error::HardwareError;
 use crate::setting::{Target, Value};
 use isolane_common_journal::Journal;
 use isolane_common_linux::Root;
+use isolane_common_linux::network_namespace::NetworkNamespace;
 use isolane_common_linux::private::PrivateDirectory;
 use serde::{Deserialize, Serialize};
 use std::io::ErrorKind;
@@ -21,7 +23,9 @@ use std::path::{Path, PathBuf};
 /// Directory of journals.
 pub const DIRECTORY: &str = "/run/isolane/hardware";
 /// Version of the file's format.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// An earlier version, without namespace and numbers of devices.
+const VERSION_WITHOUT_PLACE: u32 = 1;
 const SUFFIX: &str = ".journal";
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,9 +34,13 @@ enum Line {
     Begin {
         version: u32,
         boot: String,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        namespace: Option<NetworkNamespace>,
     },
     Change {
         target: Target,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        number: Option<u64>,
         before: Value,
         after: Value,
     },
@@ -50,6 +58,9 @@ enum Line {
 pub struct Entry {
     /// The object.
     pub target: Target,
+    /// The kernel's number of its device; absent in a journal of version 1, and for an object without a device that can be
+    /// renamed.
+    pub number: Option<u64>,
     /// Its value before the first change.
     pub before: Value,
     /// Its value after the last change.
@@ -65,6 +76,8 @@ pub struct Changes {
     pub entries: Vec<Entry>,
     /// Whether the last plan was made to its end.
     pub complete: bool,
+    /// The network namespace of the changes; absent in a journal of version 1.
+    pub namespace: Option<NetworkNamespace>,
 }
 
 /// An open journal and its content.
@@ -125,6 +138,14 @@ impl Record {
         };
         match Changes::parse(&bytes, &boot()) {
             Ok(None) => Ok(Found::OtherBoot(Void { path, journal })),
+            Ok(Some(Changes {
+                namespace: Some(of),
+                ..
+            })) if !of.is(NetworkNamespace::here()) => Err(HardwareError::OtherNamespace {
+                path,
+                of: of.inode,
+                here: NetworkNamespace::here().inode,
+            }),
             Ok(Some(changes)) => Ok(Found::Record(Self {
                 path,
                 journal,
@@ -156,18 +177,23 @@ impl Record {
                 break journal;
             }
         };
+        let namespace = Some(NetworkNamespace::here());
         append(
             &mut journal,
             &path,
             &Line::Begin {
                 version: VERSION,
                 boot: boot(),
+                namespace,
             },
         )?;
         Ok(Self {
             path,
             journal,
-            changes: Changes::default(),
+            changes: Changes {
+                namespace,
+                ..Changes::default()
+            },
         })
     }
 
@@ -192,16 +218,24 @@ impl Record {
         self.changes.complete
     }
 
-    /// Records that `target` is about to get `after`. Fails if the journal cannot be written; then nothing may be
+    /// Whether the journal says of which device the entry is.
+    pub fn knows_device(&self, entry: &Entry) -> bool {
+        let has_number = entry.target.renamable().is_none() || entry.number.is_some();
+        self.changes.namespace.is_some() && has_number
+    }
+
+    /// Records that `target`, of the device with this number, is about to get `after`. Fails if the journal cannot be written; then nothing may be
     /// changed.
     pub fn change(
         &mut self,
         target: &Target,
+        number: Option<u64>,
         before: &Value,
         after: &Value,
     ) -> Result<(), HardwareError> {
         self.line(Line::Change {
             target: target.clone(),
+            number,
             before: before.clone(),
             after: after.clone(),
         })
@@ -254,7 +288,9 @@ impl Changes {
         match lines.first() {
             // Killed between making the file and its first line: nothing was changed.
             None => return Ok(None),
-            Some(Line::Begin { version, .. }) if *version != VERSION => {
+            Some(Line::Begin { version, .. })
+                if ![VERSION_WITHOUT_PLACE, VERSION].contains(version) =>
+            {
                 return Err((
                     1,
                     format!("version {version}; this program reads {VERSION}"),
@@ -271,9 +307,10 @@ impl Changes {
 
     fn take(&mut self, line: Line) {
         match line {
-            Line::Begin { .. } => {}
+            Line::Begin { namespace, .. } => self.namespace = namespace,
             Line::Change {
                 target,
+                number,
                 before,
                 after,
             } => {
@@ -285,6 +322,7 @@ impl Changes {
                     }
                     None => self.entries.push(Entry {
                         target,
+                        number,
                         before,
                         after,
                         made: false,

@@ -164,6 +164,39 @@ impl Value {
     }
 }
 
+/// A device that can be renamed, by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Renamable<'a> {
+    /// A network device.
+    Network(&'a str),
+    /// An RDMA device.
+    Rdma(&'a str),
+}
+
+impl Renamable<'_> {
+    /// The name.
+    pub const fn name(&self) -> &str {
+        match self {
+            Self::Network(name) | Self::Rdma(name) => name,
+        }
+    }
+}
+
+impl Target {
+    /// The device that it names; `None` for devlink's handles, which are addresses of a bus.
+    pub fn renamable(&self) -> Option<Renamable<'_>> {
+        match self {
+            Self::RateNode { .. } | Self::RateLeaf { .. } => None,
+            Self::FunctionRate { network_device, .. }
+            | Self::Classes { network_device }
+            | Self::Dscp { network_device, .. }
+            | Self::FlowControl { network_device }
+            | Self::Buffers { network_device } => Some(Renamable::Network(network_device)),
+            Self::Objects { device, .. } => Some(Renamable::Rdma(device)),
+        }
+    }
+}
+
 impl fmt::Display for Target {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {

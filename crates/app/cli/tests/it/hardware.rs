@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::support::{check, has_all, refuses};
+use isolane_common_linux::network_namespace::NetworkNamespace;
 use serde_json::Value;
 use std::os::unix::fs::DirBuilderExt;
 
@@ -190,6 +191,53 @@ fn a_damaged_journal_does_not_stop_the_restoration_of_other_devices() {
     has_all(&stderr, &["a.journal, line 1", "c.journal, line 1"]);
     let left = |device: &str| std::fs::exists(format!("{journals}/{device}.journal")).unwrap();
     assert_eq!(["a", "b", "c"].map(left), [true, false, true]);
+}
+
+/// Goal: only a change of a device that this network namespace has no more is forgotten. Method: journals of this boot
+/// for `mlx5_0`, which does not exist; number 1 is the loopback device.
+#[test]
+fn a_renamed_device_or_another_namespace_keeps_its_journal() {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let here = serde_json::to_value(NetworkNamespace::here()).unwrap();
+    let other = serde_json::json!({"inode": 1, "cookie": 1});
+    let cases = [
+        (None, None, 1, "rename it back"),
+        (
+            Some(&here),
+            Some(1),
+            1,
+            "is called lo now; rename it to mlx5_0",
+        ),
+        (Some(&other), Some(1), 1, "is of network namespace 1,"),
+        (
+            Some(&here),
+            Some(2_000_000_000),
+            0,
+            "1 gone from this network",
+        ),
+    ];
+    for (namespace, number, status, words) in cases {
+        let folder = tempfile::tempdir().unwrap();
+        let mut begin = serde_json::json!({"begin": {"version": 2, "boot": boot.trim()}});
+        let mut change = serde_json::json!({"change": {
+            "target": {"kind": "flow_control", "network_device": "mlx5_0"},
+            "before": {"kind": "flow_control", "enabled": 0},
+            "after": {"kind": "flow_control", "enabled": 8},
+        }});
+        match (namespace, number) {
+            (Some(namespace), Some(number)) => {
+                begin["begin"]["namespace"] = namespace.clone();
+                change["change"]["number"] = number.into();
+            }
+            _ => begin["begin"]["version"] = 1.into(),
+        }
+        let lines = format!("{begin}\n{change}\n");
+        let journals = journals(&folder, &[("mlx5_0", &lines)]);
+        let (text, stderr) = check(&["rdma", "rollback", "--journals", &journals], status);
+        has_all(&(text + &stderr), &[words]);
+        let is_left = std::fs::exists(format!("{journals}/mlx5_0.journal")).unwrap();
+        assert_eq!(is_left, status == 1, "{words}");
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use crate::compile::compile;
 use crate::host::Host;
 use crate::policy;
 use crate::record::Found;
-use crate::setting::{Classes, Rate};
+use crate::setting::{Classes, Rate, Renamable};
 use isolane_common_linux::{HostError, Root};
 use std::collections::BTreeMap;
 use std::io;
@@ -22,6 +22,8 @@ pub(super) struct Memory {
     rounds: Option<Target>,
     /// An object whose writes are rejected.
     rejects: Option<Target>,
+    /// The name of every device, where it is another than the plan's; an empty one of devices that are gone.
+    renamed: Option<String>,
     /// Records what a kill at each step would leave.
     pub(super) film: Option<Film>,
 }
@@ -62,6 +64,7 @@ impl Memory {
             left: None,
             rounds: None,
             rejects: None,
+            renamed: None,
             film: None,
         }
     }
@@ -101,6 +104,16 @@ impl Backend for Memory {
     fn read(&mut self, target: &Target) -> Result<Value, HostError> {
         self.step()?;
         Ok(self.values.get(target).cloned().unwrap_or(Value::Absent))
+    }
+
+    fn number(&mut self, _device: Renamable<'_>) -> Result<Option<u64>, HostError> {
+        Ok(Some(7))
+    }
+
+    fn name(&mut self, device: Renamable<'_>, number: u64) -> Result<Option<String>, HostError> {
+        let renamed = self.renamed.clone();
+        let name = renamed.unwrap_or_else(|| device.name().to_owned());
+        Ok(Some(name).filter(|name| number == 7 && !name.is_empty()))
     }
 
     fn write(&mut self, target: &Target, value: &Value) -> Result<(), HostError> {
@@ -358,6 +371,57 @@ fn a_device_that_is_gone_does_not_stop_the_restoration() {
     let done = restore(&mut backend, &mut record, Foreign::Leave).unwrap();
     assert_eq!(done.gone, [target]);
     record.remove().unwrap();
+}
+
+/// Goal: the previous values of a renamed device stay in the journal, and another device with its name is not written.
+#[test]
+fn a_renamed_device_keeps_its_journal() {
+    let plan = plan("legacy.json");
+    let folder = tempfile::tempdir().unwrap();
+    let before = Memory::of(&plan);
+    let mut backend = before.clone();
+    let mut record = open(&folder.path().join("j"));
+    apply(&mut backend, &mut record, &plan).unwrap();
+    let applied = backend.values.clone();
+    backend.renamed = Some("wan0".to_owned());
+    let done = restore(&mut backend, &mut record, Foreign::Overwrite).unwrap();
+    assert_eq!(
+        (done.unreached.len(), done.gone.len()),
+        (plan.settings.len(), 0)
+    );
+    let reason = &done.unreached[0].reason;
+    assert!(reason.contains("wan0 now; rename it to"), "{reason}");
+    assert!(!done.is_all() && backend.values == applied);
+    let error = apply(&mut backend, &mut record, &plan).unwrap_err();
+    assert!(matches!(error, HardwareError::Left { .. }), "{error}");
+    assert_eq!(
+        (record.entries().len(), &backend.values),
+        (plan.settings.len(), &applied)
+    );
+    backend.renamed = None;
+    assert!(
+        restore(&mut backend, &mut record, Foreign::Leave)
+            .unwrap()
+            .is_all()
+    );
+    assert_eq!(backend.values, before.values);
+}
+
+#[test]
+fn a_device_with_the_name_of_a_removed_one_is_not_written() {
+    let plan = plan("legacy.json");
+    let folder = tempfile::tempdir().unwrap();
+    let mut backend = Memory::of(&plan);
+    let mut record = open(&folder.path().join("j"));
+    apply(&mut backend, &mut record, &plan).unwrap();
+    let applied = backend.values.clone();
+    backend.renamed = Some(String::new());
+    let done = restore(&mut backend, &mut record, Foreign::Overwrite).unwrap();
+    assert_eq!(
+        (done.gone.len(), record.entries().len()),
+        (plan.settings.len(), 0)
+    );
+    assert_eq!(backend.values, applied);
 }
 
 #[test]

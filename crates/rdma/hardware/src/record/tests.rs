@@ -28,7 +28,7 @@ fn one_caller_at_a_time_has_the_journal_although_each_removes_it() {
                     };
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
                     assert_eq!(record.entries(), [], "the last holder undid its change");
-                    record.change(&target, &value(0), &value(8)).unwrap();
+                    record.change(&target, None, &value(0), &value(8)).unwrap();
                     std::thread::yield_now();
                     record.undone(&target).unwrap();
                     inside.fetch_sub(1, Ordering::SeqCst);

@@ -1,6 +1,6 @@
 //! `isolane rdma apply`: makes the settings of a policy's plan.
 
-use super::{JournalArguments, PolicyArguments, compiled_here, table};
+use super::{JournalArguments, PolicyArguments, compiled_here, table, unreached};
 use crate::output;
 use crate::status::Status;
 use crate::text::counted;
@@ -19,7 +19,7 @@ previous values are restored. `isolane rdma rollback` restores them later, also 
 Exit codes:
   0  every setting is made
   1  a setting failed, and every object has its previous value; or every setting is made, and another program changed an
-     object of an earlier policy since: the object and its journal entry stay
+     object of an earlier policy since, or its device was renamed: the object and its journal entry stay
   2  a mistake in the policy or on the command line, or a policy that does not fit the device
   3  no device, no privilege, another apply, or a restoration that failed";
 
@@ -72,6 +72,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             counted(done.changed.len() as u64, "setting"),
             done.kept.len(),
         ))?;
+        output::print(&unreached(&done.unreached))?;
         if !done.foreign.is_empty() {
             let foreign: Vec<&Comparison> = done.foreign.iter().collect();
             output::print(&format!(
@@ -87,7 +88,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             "isolane: the device cannot do {count} of the policy; `isolane rdma plan` lists each with its reason"
         ));
     }
-    Ok(match done.foreign.is_empty() {
+    Ok(match done.foreign.is_empty() && done.unreached.is_empty() {
         true => Status::Done,
         false => Status::No,
     })

@@ -8,15 +8,18 @@ pub(super) mod status;
 
 use crate::inputs;
 use crate::output;
+use crate::text::counted;
 use anyhow::Result;
 use isolane_common_text_output::Table;
-use isolane_rdma_hardware::apply::Comparison;
+use isolane_rdma_hardware::apply::{Comparison, Unreached};
 use isolane_rdma_hardware::compile::{CompileError, compile};
+use isolane_rdma_hardware::error::HardwareError;
 use isolane_rdma_hardware::host::{Host, HostDevice};
 use isolane_rdma_hardware::kernel::devices;
 use isolane_rdma_hardware::plan::Plan;
 use isolane_rdma_hardware::policy::{self, Policy};
 use isolane_rdma_hardware::record;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// The policy and the device that several commands take.
@@ -83,6 +86,26 @@ fn device<'a>(host: &'a Host, plan: &Plan) -> &'a HostDevice {
         .iter()
         .find(|device| device.name == plan.device);
     device.expect("a plan is for a device of its host")
+}
+
+/// Whether a journal is of another network namespace, so that it is no failure of this one.
+fn is_elsewhere(error: &anyhow::Error) -> bool {
+    matches!(
+        error.downcast_ref(),
+        Some(HardwareError::OtherNamespace { .. })
+    )
+}
+
+/// A line for each reason why objects were not restored.
+fn unreached(unreached: &[Unreached]) -> String {
+    let mut reasons: BTreeMap<&str, u64> = BTreeMap::new();
+    for one in unreached {
+        *reasons.entry(&one.reason).or_default() += 1;
+    }
+    let line = |(reason, count): (&&str, &u64)| {
+        format!("{} not restored: {reason}\n", counted(*count, "setting"))
+    };
+    reasons.iter().map(line).collect()
 }
 
 /// A table of values beside wanted ones.

@@ -1,6 +1,6 @@
 //! `isolane rdma rollback`: restores the values from before `isolane rdma apply`.
 
-use super::{JournalArguments, table};
+use super::{JournalArguments, is_elsewhere, table};
 use crate::output;
 use crate::status::Status;
 use crate::text::counted;
@@ -15,7 +15,8 @@ use std::path::Path;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  every object has its previous value, or nothing was changed
-  1  another program changed an object since; the object and its journal entry stay
+  1  another program changed an object since, its device was renamed, or the journal is of another network namespace;
+     the object and its journal entry stay
   2  a mistake on the command line
   3  no privilege, a damaged journal, or a value that cannot be restored; all other devices are restored";
 
@@ -56,15 +57,20 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     };
     let mut outcomes = Vec::new();
     let mut first = None;
+    let mut stays = false;
     for device in devices {
         match one(directory, &device, foreign) {
             Ok(outcome) => outcomes.extend(outcome),
+            Err(error) if is_elsewhere(&error) => {
+                stays = true;
+                output::note(&format!("isolane: {device}: {error}"));
+            }
             Err(error) if first.is_none() => first = Some(error),
             // The first error ends the program.
             Err(error) => output::note(&format!("isolane: {device}: {error:#}")),
         }
     }
-    if !outcomes.is_empty() || first.is_none() {
+    if !outcomes.is_empty() || (first.is_none() && !stays) {
         match arguments.json {
             true => output::print_json(&outcomes)?,
             false => output::print(&text(&outcomes))?,
@@ -73,8 +79,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     if let Some(error) = first {
         return Err(error);
     }
-    let is_foreign = |outcome: &Outcome| !outcome.done.foreign.is_empty();
-    Ok(match outcomes.iter().any(is_foreign) {
+    stays |= outcomes.iter().any(|outcome| !outcome.done.is_all());
+    Ok(match stays {
         true => Status::No,
         false => Status::Done,
     })
@@ -91,7 +97,7 @@ fn one(directory: &Path, device: &str, foreign: Foreign) -> Result<Option<Outcom
         Found::Record(record) => record,
     };
     let done = restore(&mut Kernel::open()?, &mut record, foreign)?;
-    if done.foreign.is_empty() {
+    if done.is_all() {
         record.remove()?;
     }
     let device = device.to_owned();
@@ -107,9 +113,11 @@ fn text(outcomes: &[Outcome]) -> String {
         let restored = counted(done.restored.len() as u64, "setting");
         text.push_str(&format!("{device}: {restored} restored"));
         if !done.gone.is_empty() {
-            text.push_str(&format!(", {} no longer there", done.gone.len()));
+            let gone = done.gone.len();
+            text.push_str(&format!(", {gone} gone from this network namespace"));
         }
         text.push('\n');
+        text.push_str(&super::unreached(&done.unreached));
         if !done.foreign.is_empty() {
             let foreign: Vec<&Comparison> = done.foreign.iter().collect();
             text.push_str(

@@ -6,6 +6,7 @@ use crate::status::Status;
 use crate::text::counted;
 use anyhow::Result;
 use isolane_rdma_hardware::apply::{Comparison, drift};
+use isolane_rdma_hardware::error::HardwareError;
 use isolane_rdma_hardware::kernel::Kernel;
 use isolane_rdma_hardware::record::{Found, Record};
 use serde::Serialize;
@@ -14,7 +15,7 @@ use serde::Serialize;
 const EXIT_CODES: &str = "\
 Exit codes:
   0  every setting is in force, or no policy is applied
-  1  a setting differs from what was applied, or an apply did not end
+  1  a setting differs from what was applied, an apply did not end, or a journal is of another network namespace
   2  a mistake on the command line
   3  a damaged journal, or a value that cannot be read";
 
@@ -47,8 +48,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         None => Record::devices(directory)?,
     };
     let mut states = Vec::new();
+    let mut is_elsewhere = false;
     for device in devices {
-        if let Found::Record(record) = Record::find(directory, &device)? {
+        let found = match Record::find(directory, &device) {
+            Err(error @ HardwareError::OtherNamespace { .. }) => {
+                is_elsewhere = true;
+                output::note(&format!("isolane: {device}: {error}"));
+                continue;
+            }
+            found => found?,
+        };
+        if let Found::Record(record) = found {
             states.push(State {
                 device,
                 complete: record.is_complete(),
@@ -58,10 +68,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     }
     match arguments.json {
         true => output::print_json(&states)?,
+        false if is_elsewhere && states.is_empty() => {}
         false => output::print(&text(&states))?,
     }
     let good = |state: &State| state.complete && state.settings.iter().all(|one| one.equal);
-    Ok(match states.iter().all(good) {
+    Ok(match states.iter().all(good) && !is_elsewhere {
         true => Status::Done,
         false => Status::No,
     })
