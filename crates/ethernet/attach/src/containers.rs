@@ -10,7 +10,7 @@
 use crate::error::NicError;
 use crate::options::{CGROUP_WEIGHT_DEFAULT, Options, flow_weight};
 use crate::system::System;
-use isolane_ethernet_bpf::{Dqa, QueueSnapshot};
+use isolane_ethernet_bpf::{Dqa, EbpfError, QueueSnapshot};
 use isolane_ethernet_policy::titan::{QueueSet, pools};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -47,8 +47,8 @@ pub struct Containers {
 
 impl Containers {
     /// Updates the programs: `now` are the containers, `queues` the queues to divide among them. A cgroup that takes no
-    /// program of ours is tried again at the next call; [`Containers::refused`] has it. Fails for more containers than
-    /// the programs' maps hold.
+    /// program of ours, or for which the programs' maps have no place, is tried again at the next call;
+    /// [`Containers::refused`] has it.
     pub fn refresh(
         &mut self,
         system: &System,
@@ -58,7 +58,7 @@ impl Containers {
     ) -> Result<(), NicError> {
         let weights: Vec<u32> = now.iter().map(|container| container.weight).collect();
         let sets = pools::divide(&weights, queues);
-        let wanted: BTreeMap<u64, (u32, QueueSet)> = now
+        let mut wanted: BTreeMap<u64, (u32, QueueSet)> = now
             .iter()
             .zip(sets)
             .map(|(container, set)| (container.cgroup, (flow_weight(container.weight), set)))
@@ -68,13 +68,27 @@ impl Containers {
         for cgroup in known.filter(|cgroup| !wanted.contains_key(cgroup)) {
             dqa.remove_container(cgroup)?;
         }
-        for (cgroup, (weight, set)) in &wanted {
-            if self.known.get(cgroup) != Some(&(*weight, *set)) {
-                dqa.set_container(*cgroup, *weight, *set)?;
+        self.refused.clear();
+        for container in now {
+            let wants = wanted.get(&container.cgroup).copied();
+            let Some((weight, set)) =
+                wants.filter(|wants| self.known.get(&container.cgroup) != Some(wants))
+            else {
+                continue;
+            };
+            match dqa.set_container(container.cgroup, weight, set) {
+                // The others keep their weights.
+                Err(error @ EbpfError::Containers { .. }) => {
+                    wanted.remove(&container.cgroup);
+                    self.refused
+                        .insert(container.path.clone(), error.to_string());
+                }
+                done => done?,
             }
         }
-        self.refused.clear();
-        for container in now.iter().filter(|one| !dqa.carries(one.cgroup)) {
+        let uncarried =
+            |one: &&Container| wanted.contains_key(&one.cgroup) && !dqa.carries(one.cgroup);
+        for container in now.iter().filter(uncarried) {
             // A cgroup that cannot be opened has just ended.
             if let Ok(directory) = File::open(system.cgroups().path(&container.path))
                 && let Err(error) = dqa.carry(container.cgroup, directory.as_fd())

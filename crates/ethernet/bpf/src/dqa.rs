@@ -318,10 +318,12 @@ impl Dqa {
         let container = &self.containers[index];
         container.queues.store(queues.0, Relaxed);
         container.weight.store(weight.max(1), Relaxed);
+        let value = (index as u32).to_ne_bytes();
+        sys::map_update(self.container_of.as_fd(), &cgroup.to_ne_bytes(), &value)
+            .map_err(EbpfError::kernel(format!("note the container {cgroup}")))?;
+        // The last step: a place that has no entry in the map stays free.
         container.cgroup.store(cgroup, Relaxed);
-        let index = (index as u32).to_ne_bytes();
-        sys::map_update(self.container_of.as_fd(), &cgroup.to_ne_bytes(), &index)
-            .map_err(EbpfError::kernel(format!("note the container {cgroup}")))
+        Ok(())
     }
 
     /// Forgets a container, and no longer notes its packets; its flows weigh one each from their next backlog on. Unknown

@@ -78,7 +78,7 @@ fn overload(target: &RunReport, without: &RunReport, objectives: &[Objective]) -
     let words = format!(
         "this machine was too busy to judge: at the target mix {} % of class {} took up to {:.1} ms, where an ideal port makes \
          {:.1} ms of the same calls, and calls were issued up to {late_ms:.1} ms late, so they waited for processors and not \
-         for the port; end other programs, or ask less of the processors with --line-mbit or fewer --clients",
+         for the port; end other programs, or load the processors less with a lower --line-mbit or fewer --clients",
         slowed.percentile, slowed.class, slowed.measured_ms, slowed.model_ms
     );
     Verdict {

@@ -53,7 +53,11 @@ fn measured(explanation: &Explanation) -> String {
         explanation.window_us[1] / 1e3
     );
     if !explanation.settled {
-        text.push_str("The pair did not settle: its figures depend on how long it is measured.\n");
+        let _ = writeln!(
+            text,
+            "The pair did not settle in {:.0} ms: its figures can change with --duration and --seed.",
+            explanation.measured_us / 1e3
+        );
     }
     let latency = &explanation.latency;
     let _ = writeln!(

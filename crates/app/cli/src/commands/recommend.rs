@@ -13,7 +13,7 @@ use crate::target::Bed;
 use anyhow::Result;
 use isolane_rdma_scenario::{Overrides, stack};
 use isolane_study_audit::plan::CAP;
-use isolane_study_recommend::result::Recommendation;
+use isolane_study_recommend::result::{Recommendation, TenantNeeds};
 use isolane_study_recommend::run::{Question, run as answer};
 use isolane_study_recommend::text;
 use isolane_study_testbed_simulator::SimTestbed;
@@ -98,12 +98,30 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             path.display()
         ));
     }
+    for tenant in without_objective(&found) {
+        output::note(&format!(
+            "isolane: tenant {tenant} completes nothing when it runs alone for {} us, so it has no objective and is not judged: raise \
+             the scenario's duration, or give the tenant an slo",
+            found.measured_us
+        ));
+    }
     Ok(status(arguments, &found))
+}
+
+/// The tenants for which no objective could be derived.
+fn without_objective(found: &Recommendation) -> impl Iterator<Item = &str> {
+    let silent = |tenant: &&TenantNeeds| tenant.derived && tenant.objectives.is_empty();
+    found
+        .tenants
+        .iter()
+        .filter(silent)
+        .map(|tenant| tenant.name.as_str())
 }
 
 fn status(arguments: &Arguments, found: &Recommendation) -> Status {
     let best = found.policies.first();
-    let missed = best.is_none_or(|best| best.met < best.objectives);
+    let missed = best.is_none_or(|best| best.met < best.objectives)
+        || without_objective(found).next().is_some();
     match arguments.fail_on_violation && missed {
         true => Status::No,
         false => Status::Done,

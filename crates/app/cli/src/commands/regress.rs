@@ -225,7 +225,7 @@ fn run_compare(arguments: &Arguments) -> Result<Status> {
     };
     let comparison = compare(&suite(before)?, &suite(after)?);
     show(arguments, &comparison, || comparison.text())?;
-    Ok(answer(!comparison.regressions.is_empty()))
+    Ok(comparison.answer().map_or(Status::Missing, answer))
 }
 
 /// The one suite of the record in `path`.

@@ -222,6 +222,9 @@ fn unknown_command(error: &clap::Error, command: &Command, path: &str, name: &st
     let known: Vec<&str> = known.map(Command::get_name).collect();
     let hint = match likely {
         Some(likely) => format!("; did you mean {likely}?"),
+        None if known.is_empty() => {
+            return format!("{name}: stands before the command; write {path} {name}");
+        }
         None if known.len() <= COMMANDS_MAX => format!("; must be one of {}", known.join(", ")),
         None => String::new(),
     };
@@ -244,6 +247,9 @@ fn conflict(error: &clap::Error, object: &str) -> String {
     let others: Vec<&str> = others.iter().map(|one| name(one)).collect();
     match others.iter().all(|other| *other == name(object)) {
         true => format!("{}: is given twice; give it once", name(object)),
+        false if name(object) == "--scenario" && others == ["VICTIM", "ATTACKER"] => {
+            "--scenario and VICTIM, ATTACKER: do not go together; write --scenario FILE --victim NAME --attacker NAME".to_owned()
+        }
         false => format!(
             "{} and {}: do not go together; drop one",
             name(object),

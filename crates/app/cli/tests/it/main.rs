@@ -20,6 +20,7 @@ mod nic;
 mod planner;
 mod policies;
 mod quota;
+mod recommend;
 mod regress;
 mod rpc_enforce;
 mod rpc_lab;

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Stdio;
 
 /// A file of the repository.
-fn file(path: &str) -> String {
+pub(crate) fn file(path: &str) -> String {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     root.join(path).to_str().unwrap().to_owned()
 }
@@ -105,6 +105,20 @@ fn every_error_has_the_same_form() {
         (
             &["simm", "x"],
             &["isolane: simm: isolane has no such command; did you mean sim?"],
+        ),
+        (
+            &["tenants.toml", "recommend"],
+            &[
+                "isolane: tenants.toml: stands before the command; write isolane recommend tenants.toml",
+            ],
+        ),
+        (
+            &["mem", "try", "--length", "1us"],
+            &["--length 1us: must be at least 1s"],
+        ),
+        (
+            &["mem", "run", "--slo-latency", "-160ns", "--", "true"],
+            &["--slo-latency -160ns: must be"],
         ),
         (&["sim"], &["isolane: isolane sim needs SCENARIO"]),
         (
@@ -318,104 +332,6 @@ fn an_unknown_device_gets_the_nearest_relative_and_the_way_to_add_one() {
         ];
         refuses(words, &parts);
     }
-}
-
-/// The scenario that README shows as the user's own tenants.
-fn readme_scenario(directory: &Path) -> String {
-    let readme = fs::read_to_string(file("README.md")).unwrap();
-    let begin = readme.find("```toml\nprofile = ").unwrap() + "```toml\n".len();
-    let end = begin + readme[begin..].find("```").unwrap();
-    let path = directory.join("mine.toml");
-    fs::write(&path, &readme[begin..end]).unwrap();
-    path.to_str().unwrap().to_owned()
-}
-
-#[test]
-fn the_scenario_of_the_readme_gets_a_recommendation_with_derived_objectives() {
-    let directory = tempfile::tempdir().unwrap();
-    let mine = readme_scenario(directory.path());
-    let ask = [
-        "recommend",
-        &mine,
-        "--policies",
-        "none,justitia",
-        "--seeds",
-        "1",
-    ];
-    let (text, _) = check(&ask, 0);
-    has_all(
-        &text,
-        &[
-            "No tenant states an objective",
-            "cache: slo = { p99_max = ",
-            "backup: slo = { goodput_min = ",
-        ],
-    );
-    // The lines that it prints are the objectives: a scenario with them gets the same answer.
-    let slo = |tenant: &str| {
-        let line = text
-            .lines()
-            .find(|line| line.trim().starts_with(&format!("{tenant}: slo")));
-        line.unwrap().split_once(": ").unwrap().1.to_owned()
-    };
-    let mut own = fs::read_to_string(&mine).unwrap();
-    for tenant in ["cache", "backup"] {
-        let name = format!("name = \"{tenant}\"\n");
-        own = own.replace(&name, &format!("{name}{}\n", slo(tenant)));
-    }
-    fs::write(&mine, own).unwrap();
-    let (again, _) = check(&ask, 0);
-    assert!(!again.contains("No tenant states an objective"), "{again}");
-    let table = |text: &str| -> Vec<String> {
-        let lines = text.lines().filter(|line| line.contains('/'));
-        lines.map(str::to_owned).collect()
-    };
-    assert_eq!(table(&text)[..3], table(&again)[..3]);
-}
-
-#[test]
-fn hardware_that_is_not_on_sale_is_marked_and_advised_on_request_only() {
-    let directory = tempfile::tempdir().unwrap();
-    let mine = readme_scenario(directory.path());
-    let start = ["recommend", &mine, "--seeds", "1", "--json"];
-    let answer = |more: &[&str]| -> serde_json::Value {
-        let (text, _) = check(&[&start[..], more].concat(), 0);
-        serde_json::from_str(&text).unwrap()
-    };
-    let usual = answer(&[]);
-    let policies = usual["policies"].as_array().unwrap();
-    let on_sale: Vec<bool> = policies
-        .iter()
-        .map(|one| one["on_sale"].as_bool().unwrap())
-        .collect();
-    let mut sorted = on_sale.clone();
-    sorted.sort_by_key(|on_sale| !on_sale);
-    assert!(on_sale == sorted && on_sale.contains(&false), "{on_sale:?}");
-    let advice = usual["advice"].as_str().unwrap();
-    assert!(
-        !advice.contains("isolane ") && !advice.contains("isolane,"),
-        "{advice}"
-    );
-    let asked = answer(&["--policies", "none,isolane"]);
-    let advice = asked["advice"].as_str().unwrap();
-    assert!(advice.starts_with("isolane meets"), "{advice}");
-    let (list, _) = check(&["catalog", "policies"], 0);
-    has_all(
-        &list,
-        &["isolane *", "* needs hardware that is not on sale"],
-    );
-    let (run, _) = check(
-        &[
-            "sim",
-            &mine,
-            "--policies",
-            "none,palos",
-            "--duration",
-            "100us",
-        ],
-        0,
-    );
-    has_all(&run, &["palos *", "* needs hardware that is not on sale"]);
 }
 
 #[test]

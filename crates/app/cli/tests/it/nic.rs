@@ -45,6 +45,8 @@ fn mistakes_name_the_object_the_value_and_the_remedy() {
     );
     refuses(&["study", "--configs", "C10"], 2, &["\"C10\"", "isolane"]);
     refuses(&["study", "--hosts", "6"], 2, &["--sim"]);
+    let short = ["--duration 999us", "at least 1ms"];
+    refuses(&["study", "--sim", "--duration", "999us"], 2, &short);
     refuses(&["study", "--flows", "3,3"], 2, &["3 is named twice"]);
     refuses(&["study", "--paired", "0"], 2, &["--paired"]);
     refuses(&["study", "--sim", "--paired", "3"], 2, &["--paired"]);

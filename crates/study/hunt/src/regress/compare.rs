@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Raised when [`Comparison`] changes its meaning.
-pub const COMPARE_VERSION: u32 = 1;
+pub const COMPARE_VERSION: u32 = 2;
 
 /// One thing that two suites do not have in common.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -45,10 +45,12 @@ pub struct Comparison {
     pub environment: Vec<Difference>,
     /// The reproducers that both suites ran, with the same workload.
     pub cases: Vec<Compared>,
-    /// Reproducers that show after and did not before.
+    /// Reproducers whose verdict [is worse](Verdict::is_worse_than) after.
     pub regressions: Vec<String>,
     /// Reproducers that showed before and are sound after.
     pub repaired: Vec<String>,
+    /// Reproducers that the device could run before and cannot run after.
+    pub unjudged: Vec<String>,
     /// Reproducers that one suite lacks or ran with another workload.
     pub left_out: Vec<String>,
 }
@@ -92,7 +94,9 @@ pub fn compare(before: &Suite, after: &Suite) -> Comparison {
         let all = cases.iter().filter(|case| chosen(case));
         all.map(|case| case.name.clone()).collect::<Vec<_>>()
     };
-    let regressions = names(&|case| case.before != Verdict::Shows && case.after == Verdict::Shows);
+    let regressions = names(&|case| case.after.is_worse_than(case.before));
+    let unjudged =
+        names(&|case| case.before != Verdict::Impossible && case.after == Verdict::Impossible);
     let repaired = names(&|case| case.before == Verdict::Shows && case.after == Verdict::Sound);
     Comparison {
         version: COMPARE_VERSION,
@@ -102,11 +106,28 @@ pub fn compare(before: &Suite, after: &Suite) -> Comparison {
         cases,
         regressions,
         repaired,
+        unjudged,
         left_out,
     }
 }
 
 impl Comparison {
+    /// Reproducers that both suites could run.
+    fn judged(&self) -> usize {
+        let judged = |case: &&Compared| ![case.before, case.after].contains(&Verdict::Impossible);
+        self.cases.iter().filter(judged).count()
+    }
+
+    /// Whether the device got worse; absent where none of the reproducers says so and some of them cannot be judged any longer,
+    /// or none can.
+    pub fn answer(&self) -> Option<bool> {
+        match (self.regressions.is_empty(), self.judged()) {
+            (false, _) => Some(true),
+            (true, 0) => None,
+            (true, _) => self.unjudged.is_empty().then_some(false),
+        }
+    }
+
     /// For people.
     pub fn text(&self) -> String {
         let mut text = differences_text(&self.environment);
@@ -127,6 +148,7 @@ impl Comparison {
         let lists = [
             ("regressions", &self.regressions),
             ("repaired", &self.repaired),
+            ("cannot be run any longer, so not judged", &self.unjudged),
             (
                 "not compared (missing, or another workload)",
                 &self.left_out,
@@ -138,7 +160,11 @@ impl Comparison {
             }
         }
         if self.regressions.is_empty() {
-            text.push_str("no regressions\n");
+            let judged = self.judged();
+            let all = judged + self.unjudged.len() + self.left_out.len();
+            text.push_str(&format!(
+                "no regressions among {judged} of {all} reproducers\n"
+            ));
         }
         text
     }

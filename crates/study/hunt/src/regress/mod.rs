@@ -134,6 +134,15 @@ pub enum Verdict {
 }
 
 impl Verdict {
+    /// Whether the device got worse since `before`: it shows the symptom, or it was sound and any run shows some symptom.
+    pub fn is_worse_than(self, before: Self) -> bool {
+        match self {
+            Self::Shows => before != Self::Shows,
+            Self::Unsteady => before == Self::Sound,
+            Self::Sound | Self::Impossible => false,
+        }
+    }
+
     /// As tables write it.
     pub const fn name(self) -> &'static str {
         match self {
@@ -316,10 +325,11 @@ pub fn regress(
 ) -> Result<Regression, HuntError> {
     let suites = states.iter().map(|state| state.suite(corpus, 1..=seeds));
     let suites: Vec<Suite> = suites.collect::<Result<_, HuntError>>()?;
-    let shows = |suite: &Suite, index: usize| suite.cases[index].verdict == Verdict::Shows;
     let worse = (0..corpus.len()).filter(|&index| {
-        let mut later = suites.iter().skip(1);
-        !suites.first().is_none_or(|first| shows(first, index)) && later.any(|s| shows(s, index))
+        let verdict = |suite: &Suite| suite.cases[index].verdict;
+        let first = suites.first().map(verdict);
+        let mut later = suites.iter().skip(1).map(verdict);
+        first.is_some_and(|first| later.any(|verdict| verdict.is_worse_than(first)))
     });
     let regressions = worse.map(|index| corpus[index].name.clone()).collect();
     Ok(Regression {

@@ -102,6 +102,48 @@ fn a_wider_path_to_the_other_socket_ends_one_anomaly_and_the_way_back_is_a_regre
     assert_eq!(comparison.regressions, ["collie#11"]);
     let back = compare(&result.suites[1], &result.suites[0]);
     assert_eq!(back.repaired, ["collie#11"]);
+    assert_eq!(
+        (comparison.answer(), back.answer()),
+        (Some(true), Some(false))
+    );
+}
+
+/// A suite of reproducers named by their place, with these verdicts.
+fn suite_of(verdicts: &[Verdict]) -> Suite {
+    let profile = wider(1.0);
+    let state = State::simulated(&SimTestbed, "now", &profile);
+    let mut suite = state.suite(&corpus(&["collie#11"]), 1..=1).unwrap();
+    let case = suite.cases.remove(0);
+    suite
+        .cases
+        .extend(verdicts.iter().enumerate().map(|(place, verdict)| Case {
+            name: place.to_string(),
+            verdict: *verdict,
+            ..case.clone()
+        }));
+    suite
+}
+
+#[test]
+fn what_was_sound_and_is_not_any_longer_is_a_regression_and_what_was_not_judged_is_no_answer() {
+    use Verdict::{Impossible, Shows, Sound, Unsteady};
+    let sound = suite_of(&[Sound, Sound]);
+    for (after, answer) in [
+        (&[Sound, Sound][..], Some(false)),
+        (&[Sound, Unsteady], Some(true)),
+        (&[Shows, Impossible], Some(true)),
+        (&[Sound, Impossible], None),
+        (&[Impossible, Impossible], None),
+        (&[], None),
+    ] {
+        let found = compare(&sound, &suite_of(after));
+        assert_eq!(found.answer(), answer, "{after:?}: {found:?}");
+    }
+    let text = compare(&sound, &suite_of(&[Sound])).text();
+    assert!(
+        text.contains("no regressions among 1 of 2 reproducers"),
+        "{text}"
+    );
 }
 
 #[test]

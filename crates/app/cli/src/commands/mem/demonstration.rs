@@ -15,7 +15,7 @@ use std::time::Duration;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Arguments {
     /// How long each of the three phases lasts
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = super::bench::length)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = length)]
     length: Duration,
     /// Print JSON, with every period
     #[arg(long)]
@@ -88,6 +88,14 @@ fn row(name: &str, phase: &Phase) -> Vec<String> {
         only(bandwidth_text(phase.bandwidth_bytes_per_s.max(0.0) as u64)),
         only(number(phase.stream_thousandths / 10.0)),
     ]
+}
+
+/// A phase of less than a second ends before Mercury has limited the streams.
+fn length(text: &str) -> Result<Duration, String> {
+    match super::bench::length(text)? {
+        short if short < Duration::from_secs(1) => Err("must be at least 1s".to_owned()),
+        length => Ok(length),
+    }
 }
 
 fn sentence(found: &Demonstration) -> String {

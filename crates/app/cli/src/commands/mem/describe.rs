@@ -20,10 +20,10 @@ pub(super) struct Options {
     #[arg(long = "type", value_name = "TYPE", value_parser = ["ls", "bi", "best-effort"])]
     kind: Option<String>,
     /// Mean latency of its memory accesses, at most, like 160ns
-    #[arg(long, value_name = "TIME", value_parser = amounts::latency, conflicts_with = "slo_bandwidth")]
+    #[arg(long, value_name = "TIME", value_parser = amounts::latency, allow_hyphen_values = true, conflicts_with = "slo_bandwidth")]
     slo_latency: Option<u64>,
     /// Its memory bandwidth, at least, like 40GB/s
-    #[arg(long, value_name = "RATE", value_parser = amounts::bandwidth)]
+    #[arg(long, value_name = "RATE", value_parser = amounts::bandwidth, allow_hyphen_values = true)]
     slo_bandwidth: Option<u64>,
     /// Larger is more important; unique on a machine
     #[arg(long, value_name = "N", allow_negative_numbers = true, value_parser = priority)]

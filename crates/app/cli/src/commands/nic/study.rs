@@ -155,6 +155,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         true => output::print_json(&results)?,
         false => output::print(&table::study(&results))?,
     }
+    if let Some(short) = arguments
+        .duration
+        .filter(|one| *one < Duration::from_ms(1_000))
+    {
+        output::note(&format!(
+            "isolane nic study: runs of {short} are shorter than a second, so NFM (1 s) is the NFM over the whole run"
+        ));
+    }
     if let Some(directory) = &arguments.report {
         let path = report::write_nic(directory, &results)?;
         output::note(&format!("wrote {}", path.display()));
@@ -168,6 +176,11 @@ fn plan(arguments: &Arguments) -> Result<Vec<NicStudy>> {
         bail!(bad(
             "--hosts: the NIC in user space joins two hosts; clusters are simulated, so add --sim"
         ));
+    }
+    if let Some(short) = arguments.duration.filter(|one| *one < Duration::from_ms(1)) {
+        bail!(bad(format!(
+            "--duration {short}: must be at least 1ms, the shortest interval over which fairness is measured"
+        )));
     }
     let configs = configs(arguments)?;
     let flows = match (arguments.flows.is_empty(), arguments.hosts.is_empty()) {

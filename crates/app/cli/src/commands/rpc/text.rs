@@ -32,7 +32,15 @@ pub(super) fn render(report: &Report) -> String {
     let mut table = Table::new(
         columns,
         &[
-            "run", "class", "asked", "ran", "p50 ms", "p99 ms", "p99.9 ms", "SLO ms", "missed %",
+            "run",
+            "class",
+            "requested",
+            "ran",
+            "p50 ms",
+            "p99 ms",
+            "p99.9 ms",
+            "SLO ms",
+            "missed %",
         ],
     );
     for run in &report.runs {
@@ -45,8 +53,8 @@ pub(super) fn render(report: &Report) -> String {
     for objective in &report.objectives {
         let _ = writeln!(
             text,
-            "  Class {}: {} % of its calls took at most {:.2} ms at the target mix, {:.2} ms in a model of the port; theory asks \
-             for {:.2} ms at least.",
+            "  Class {}: {} % of its calls took at most {:.2} ms at the target mix, {:.2} ms in a model of the port; the closed form \
+             gives at least {:.2} ms.",
             objective.class,
             objective.percentile,
             objective.measured_ms,
