@@ -19,17 +19,27 @@ use std::collections::BTreeMap;
 /// The file in a group's directory.
 pub const FILE: &str = "cpuset.mems";
 
-/// What the group had before us, and whether it is far now.
+/// What the group had before us, and what the kernel made of our last change while the group is far.
 #[derive(Clone, Debug)]
 struct State {
     before: String,
-    far: bool,
+    far: Option<String>,
 }
 
 /// The mover.
 #[derive(Debug, Default)]
 pub struct Cpuset {
     states: BTreeMap<AppId, State>,
+}
+
+impl State {
+    /// Whether the group still has our change. Another value is its manager's, who has changed it since.
+    fn is_ours(&self, context: &Context, cgroup: &Cgroup) -> Result<bool, MemError> {
+        Ok(match &self.far {
+            Some(ours) => context.host.read_cgroup(cgroup, FILE)?.trim() == ours,
+            None => false,
+        })
+    }
 }
 
 impl Mover for Cpuset {
@@ -50,7 +60,7 @@ impl Mover for Cpuset {
         // Taken up again: what is there now may be ours.
         self.states
             .entry(app)
-            .or_insert(State { before, far: false });
+            .or_insert(State { before, far: None });
         Ok(())
     }
 
@@ -62,7 +72,11 @@ impl Mover for Cpuset {
         let Some(state) = self.states.get(&app) else {
             return Ok(());
         };
-        match restore(&context.host, cgroup, &state.before) {
+        let put_back = || match state.is_ours(context, cgroup)? {
+            true => restore(&context.host, cgroup, &state.before),
+            false => Ok(()),
+        };
+        match put_back() {
             // It will be tried again, and must still know what was there before.
             Err(error) if !error.is_gone() => Err(error),
             done => {
@@ -78,16 +92,21 @@ impl Cpuset {
         let Some(state) = self.states.get_mut(&work.app) else {
             return Ok(false);
         };
-        if let (Some(demote), false) = (work.demote, state.far) {
+        if let (Some(demote), false) = (work.demote, state.far.is_some()) {
             let nodes = &context.tiers.tiers[demote.to].nodes;
             let list: Vec<String> = nodes.iter().map(u32::to_string).collect();
             write(&context.host, &work.cgroup, &list.join(","))?;
-            state.far = true;
+            let now = context.host.read_cgroup(&work.cgroup, FILE)?;
+            state.far = Some(now.trim().to_owned());
             return Ok(true);
         }
         let total: Bytes = work.held.iter().copied().sum();
         let fits = work.limits[0].is_none_or(|limit| total <= limit) && total <= context.room_in(0);
-        if state.far && fits {
+        if state.far.is_some() && fits {
+            if !state.is_ours(context, &work.cgroup)? {
+                state.far = None;
+                return Ok(true);
+            }
             // The near nodes alone first: only a move away from the old set moves pages back.
             let near: Vec<String> = context
                 .tiers
@@ -97,7 +116,7 @@ impl Cpuset {
                 .collect();
             write(&context.host, &work.cgroup, &near.join(","))?;
             write(&context.host, &work.cgroup, &state.before)?;
-            state.far = false;
+            state.far = None;
             return Ok(true);
         }
         Ok(work.demote.is_some())

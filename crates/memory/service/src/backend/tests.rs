@@ -212,6 +212,26 @@ fn cpuset_puts_all_far_and_promotes_it_when_everything_fits() {
     );
 }
 
+#[test]
+fn a_set_that_the_manager_gave_the_group_meanwhile_stays() {
+    for near_limit in [60, 120] {
+        let tree = Tree::two_tiers();
+        let group = app(&tree, 100, 0);
+        tree.write("/sys/fs/cgroup/app/cpuset.mems", "0-1\n");
+        let mut engine = engine(&tree, Cpuset::default());
+        engine.adopt(APP, group, vec![]).unwrap();
+        engine.apply(APP, near(60));
+        tick(&mut engine);
+        assert_eq!(tree.read("/sys/fs/cgroup/app/cpuset.mems"), "1");
+        tree.hold("/app", &[(0, 0), (1, 100)]);
+        tree.write("/sys/fs/cgroup/app/cpuset.mems", "0\n");
+        engine.apply(APP, near(near_limit));
+        tick(&mut engine);
+        engine.stop();
+        assert_eq!(tree.read("/sys/fs/cgroup/app/cpuset.mems"), "0\n");
+    }
+}
+
 /// Pages of one process: address 4096 times the index is on the node of that index.
 #[derive(Clone, Default)]
 struct FakePages(Arc<Mutex<Vec<i32>>>);

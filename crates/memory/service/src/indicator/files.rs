@@ -170,13 +170,16 @@ impl Resctrl {
                 now.extend(thread.parse::<u32>());
             }
             if now.len() > THREADS_MAX {
-                self.refused = Some(format!("{cgroup} has more than {THREADS_MAX} threads"));
-                self.rates.remove(&Some(app));
-                self.members.remove(&app);
-                // Without its group the application has no reading, instead of a partial one.
-                let _ = fs::remove_dir(host.root.path(&group(host, app)));
-                return;
+                let why = format!("{cgroup} has more than {THREADS_MAX} threads");
+                return self.give_up(host, app, why);
             }
+        }
+        let come = now.difference(members);
+        if let Some((thread, name)) = of_others(host, come.copied().collect()) {
+            let why = format!(
+                "thread {thread} of {cgroup} is in the group {name} of resctrl, which is another owner's; take the thread out of it"
+            );
+            return self.give_up(host, app, why);
         }
         for thread in now.difference(members) {
             // The kernel takes one thread per write. One that has ended meanwhile is no loss.
@@ -190,6 +193,14 @@ impl Resctrl {
             }
         }
         *members = now;
+    }
+
+    /// Without its group the application has no reading, instead of a partial one.
+    fn give_up(&mut self, host: &MemoryHost, app: AppId, why: String) {
+        self.refused = Some(why);
+        self.rates.remove(&Some(app));
+        self.members.remove(&app);
+        let _ = fs::remove_dir(host.root.path(&group(host, app)));
     }
 
     /// Removes the application's group.
@@ -257,6 +268,22 @@ fn sum_of_caches(host: &MemoryHost, directory: &str, file: &str) -> Option<u64> 
     (!counts.is_empty()).then(|| counts.into_iter().fold(0, u64::saturating_add))
 }
 
+/// The first of `threads` that is in a group that is neither the default one nor ours, and the group's name.
+fn of_others(host: &MemoryHost, threads: BTreeSet<u32>) -> Option<(u32, String)> {
+    for parent in [RESCTRL.to_owned(), format!("{RESCTRL}/mon_groups")] {
+        let names = host.root.list(&parent);
+        for name in names.into_iter().filter(|name| !name.starts_with(GROUP)) {
+            let tasks = host.root.text(&format!("{parent}/{name}/tasks"));
+            let tasks = tasks.unwrap_or_default();
+            let mut held = tasks.lines().filter_map(|line| line.trim().parse().ok());
+            if let Some(thread) = held.find(|thread| threads.contains(thread)) {
+                return Some((thread, name));
+            }
+        }
+    }
+    None
+}
+
 /// Processor time used since the reading before, in thousandths of `cores` cores.
 pub fn cpu_share(rate: &mut Rate, now: Instant, used_us: u64, cores: u32) -> Option<u32> {
     let us_per_s = rate.of(now, used_us)?;
@@ -312,6 +339,27 @@ mod tests {
         tree.write("/sys/fs/resctrl/mon_groups/isolane-mem-7/tasks", "");
         resctrl.follow(&tree.host(), APP, &group);
         assert_eq!(last(&tree), "");
+    }
+
+    #[test]
+    fn threads_in_another_owners_group_stay_there() {
+        for other in [
+            "/sys/fs/resctrl/batch/tasks",
+            "/sys/fs/resctrl/mon_groups/batch/tasks",
+        ] {
+            let (tree, group) = (tree(), Cgroup::new("/app").unwrap());
+            tree.write(other, "12\n71\n");
+            let mut resctrl = Resctrl::default();
+            resctrl.adopt(&tree.host(), APP, &group);
+            let why = resctrl.refused.clone().unwrap();
+            assert!(
+                why.contains("thread 71 of /app is in the group batch"),
+                "{why}"
+            );
+            assert_eq!(last(&tree), "");
+            resctrl.follow(&tree.host(), APP, &group);
+            assert_eq!(last(&tree), "");
+        }
     }
 
     /// Also one whose number was another thread's when the number was written.
