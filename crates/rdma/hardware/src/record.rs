@@ -6,8 +6,8 @@
 //! several changes of one object the first previous value and the last new value count. A journal is read, written and
 //! removed under its lock, while its name refers to it. A journal of another boot is
 //! void: the kernel keeps none of these settings over a boot. The directory is the superuser's alone, and no link in it
-//! is followed. It has the network namespace and the kernel's number of each
-//! device, because names repeat across namespaces and change. Limits: one journal per name of a device on a host: a second
+//! is followed. A journal has the network namespace and the kernel's number of each device, because names repeat across
+//! namespaces and change. Limits: one journal per name of a device on a host: a second
 //! namespace with a device of the same name is refused.
 
 use crate::error::HardwareError;
