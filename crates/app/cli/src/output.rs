@@ -161,7 +161,7 @@ fn is_stream(path: &Path) -> bool {
 /// error and is not written to.
 fn create_new(path: &Path) -> io::Result<fs::File> {
     match fs::remove_file(path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => fs::File::create_new(path),
     }
 }
