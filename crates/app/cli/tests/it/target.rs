@@ -103,7 +103,7 @@ fn an_agent_greets_and_ends_with_its_input() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let hello = "{\"kind\":\"hello\",\"version\":2,\"program\":\"test\"}\n";
+    let hello = "{\"kind\":\"hello\",\"version\":3,\"program\":\"test\"}\n";
     child
         .stdin
         .take()

@@ -35,7 +35,7 @@ fn every_application_has_its_figures_with_its_objective_first() {
 fn who_is_refused_and_why_is_said_before_everything_else() {
     let page = pages();
     let notes = section(&page, "notes");
-    assert!(notes.contains("<b>fcfs</b> refuses <b>late</b>: 3.1 GB of near memory short."));
+    assert!(notes.contains("<b>fcfs</b> rejects <b>late</b>: 3.1 GB of near memory short."));
     assert!(notes.contains("local_limit has no effect"));
     assert!(page.find("id=\"notes\"") < page.find("id=\"comparison\""));
     let row = section(&page, "comparison")

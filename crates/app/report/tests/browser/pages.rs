@@ -249,7 +249,7 @@ fn tiered_memory_fits_a_desk_and_a_phone_and_a_hostile_name_is_only_text() {
             json!(4)
         );
         assert!(page.text("#app-1 h2").contains(hostile));
-        assert!(page.text("#notes").contains("fcfs refuses late"));
+        assert!(page.text("#notes").contains("fcfs rejects late"));
         assert_eq!(page.value("document.images.length"), json!(0));
         assert_eq!(page.value(NO_SIDEWAYS_SCROLL), json!(true), "{device}");
         // The keyboard reaches a table that is wider than the screen, and can scroll it.
