@@ -31,9 +31,9 @@ pub fn select(
         true => Some(
             "the tenant name all-others is reserved for all other tenants: choose another name",
         ),
-        false if tenants.len() < 2 => Some(
-            "a victim and an attacker are needed, and the file has fewer than two tenants: add a [[tenant]]",
-        ),
+        false if tenants.len() < 2 => {
+            Some("a victim and an attacker are needed, so at least two tenants: add a [[tenant]]")
+        }
         false => None,
     };
     if let Some(problem) = problem {
