@@ -3,7 +3,7 @@
 
 use isolane_common_quantities::units::{BitRate, Bytes, Duration, Instant};
 use isolane_rdma_policy::palos::{
-    GroupId, Label, LabelOptions, Message, Palos, PalosOptions, QueuePairId, Rest,
+    Label, LabelOptions, Message, Palos, PalosOptions, QueuePairId, Rest,
 };
 
 #[global_allocator]
