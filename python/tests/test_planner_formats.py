@@ -211,3 +211,23 @@ def test_a_plan_reads_back() -> None:
     for broken in ("{", "[]", '{"format": "isolane-plan", "version": 9}', '{"format": "isolane-plan", "version": 1}'):
         with pytest.raises(PlanError, match="p.json"):
             formats.parse_plan(broken, "p.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (b'[port]\nrate = "1Gb/s"\n', "is TOML"),
+        (b'{"version": 1, "scenario": "x"}', "is the result of a run"),
+        (b"\xff\x00", "is binary data"),
+        (b" \n", "is empty"),
+        (None, "is a directory"),
+    ],
+)
+def test_a_file_of_another_kind_is_named_with_what_is_needed(tmp_path: pathlib.Path, content: bytes | None, kind: str) -> None:
+    file = tmp_path if content is None else tmp_path / "file"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(PlanError, match=f"{kind}, and a query in YAML .*is needed"):
+        formats.load_query(file)
+    with pytest.raises(PlanError, match=f"{kind}, and .*tiers and links"):
+        formats.load_infrastructure(file)

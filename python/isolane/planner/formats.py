@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import pathlib
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar, cast
@@ -58,25 +59,41 @@ TIER_KEYS = ("name", "compute_factor", "gpu_factor", "capacity_cores", "capacity
 LINK_KEYS = ("from", "to", "mbit_per_s", "delay_ms")
 
 
-def read_text(path: pathlib.Path) -> str:
-    """A text file, or an error that names it."""
+def read_text(path: pathlib.Path, wanted: str) -> str:
+    """A text file, or an error that names the file, what it looks like and what is `wanted`."""
     try:
-        return path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8")
+    except IsADirectoryError as error:
+        raise PlanError(f"{path}: is a directory, and {wanted} is needed; name a file in it") from error
     except OSError as error:
         raise PlanError(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise PlanError(f"{path}: cannot be read: {error}") from error
+        raise PlanError(f"{path}: is binary data, and {wanted} is needed") from error
+    if not text.strip():
+        raise PlanError(f"{path}: is empty, and {wanted} is needed")
+    return text
+
+
+def read_yaml(path: pathlib.Path, wanted: str) -> str:
+    """As `read_text`; TOML, which other commands take, is an error."""
+    text = read_text(path, wanted)
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    if lines and re.match(r"\[\[?[a-z_.]+\]|[a-z_]+ *= *\S", lines[0]):
+        raise PlanError(f"{path}: is TOML, and {wanted} is needed; isolane sim {path} names the command that takes the file")
+    return text
 
 
 def load_query(path: pathlib.Path) -> Query:
     """The query in this file."""
-    return parse_query(read_text(path), str(path))
+    return parse_query(read_yaml(path, "a query in YAML (docs/guides/plan.md)"), str(path))
 
 
 def parse_query(text: str, file: str) -> Query:
     """The query in this text; `file` names it in errors."""
     root = document(text, file)
     root.not_of("tiers", "is a file of tiers, and a query is needed; tiers go with --infra")
+    root.not_of("format", "is a plan, and a query is needed; isolane edge run takes a plan")
+    root.not_of("scenario", "is the result of a run, and a query in YAML is needed (docs/guides/plan.md)")
     entries = root.mapping(QUERY_KEYS)
     check_version(root, entries)
     operators = tuple(parse_operator(each) for each in root.required(entries, "operators").sequence())
@@ -140,13 +157,14 @@ def parse_knob(field: Field, operator: str) -> Knob:
 
 def load_infrastructure(path: pathlib.Path) -> Infrastructure:
     """Tiers and links in this file."""
-    return parse_infrastructure(read_text(path), str(path))
+    return parse_infrastructure(read_yaml(path, "a file of tiers and links in YAML (docs/guides/plan.md)"), str(path))
 
 
 def parse_infrastructure(text: str, file: str) -> Infrastructure:
     """Tiers and links in this text; tiers are numbered in the order of the file."""
     root = document(text, file)
     root.not_of("operators", "is a query, and --infra needs a file of tiers and links")
+    root.not_of("scenario", "is the result of a run, and --infra needs a file of tiers and links")
     entries = root.mapping(("version", "tiers", "links"))
     check_version(root, entries)
     tiers = []
@@ -258,7 +276,7 @@ def parse_plan(text: str, file: str) -> tuple[Plan, dict[str, Any]]:
 
 def load_plan(path: pathlib.Path) -> tuple[Plan, dict[str, Any]]:
     """The plan in this file."""
-    return parse_plan(read_text(path), str(path))
+    return parse_plan(read_text(path, "a plan that `isolane edge plan --out` wrote"), str(path))
 
 
 def plan_from(data: Mapping[str, Any]) -> Plan:

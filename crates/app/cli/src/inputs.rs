@@ -1,11 +1,11 @@
 //! What the command line names: profiles, policies with parameters, durations.
 
+use crate::file_kind::{FileKind, Wanted};
 use crate::policy_kinds::{self, Kind};
 use crate::status::BadInput;
 use anyhow::{Context, Result, bail};
 use clap::builder::{PossibleValue, TypedValueParser};
 use isolane_common_quantities::units::Duration;
-use isolane_common_toml_input::kind::ScenarioKind;
 use isolane_memory_scenario::machine::MemMachine;
 use isolane_rdma_scenario::device_name::unknown_profile;
 use isolane_rdma_scenario::library::Library;
@@ -30,6 +30,24 @@ const FILE_SIMILARITY_MIN: f64 = 0.9;
 
 /// The word for every policy that the device can run.
 const ALL: &str = "all";
+
+/// What commands with `--profile` take.
+const SCENARIO: Wanted = Wanted {
+    kind: |kind| matches!(kind, FileKind::Scenario(_)),
+    words: "a scenario (TOML, docs/reference/scenario.md; give a profile with --profile)",
+};
+
+/// What `--profile` takes.
+pub(crate) const PROFILE: Wanted = Wanted {
+    kind: |kind| matches!(kind, FileKind::Profile),
+    words: "the profile of an RDMA NIC (TOML, docs/guides/adding-a-profile.md)",
+};
+
+/// What an application may request: `isolane advise` and `--restrict`.
+pub(crate) const RESTRICTION: Wanted = Wanted {
+    kind: |kind| matches!(kind, FileKind::Restriction),
+    words: "what an application may request from the RDMA NIC (TOML with the keys of `isolane hunt --restrict`, docs/guides/hunt.md)",
+};
 
 /// A wrong value on the command line.
 pub(crate) fn bad(message: impl Into<String>) -> anyhow::Error {
@@ -121,8 +139,17 @@ impl TypedValueParser for Names {
 }
 
 /// Reads the file at `path`. A file that is not there, or no text, is a wrong argument.
-pub(crate) fn read(path: &Path) -> Result<String> {
-    fs::read_to_string(path).map_err(|error| unreadable(path, &error))
+pub(crate) fn read(path: &Path, wanted: &Wanted) -> Result<String> {
+    let file = path.display();
+    if path.is_dir() {
+        return Err(bad(format!(
+            "{file}: is a directory, and this command takes {}; give a file in it",
+            wanted.words
+        )));
+    }
+    let content = fs::read(path).map_err(|error| unreadable(path, &error))?;
+    wanted.check(&content, &file.to_string())?;
+    String::from_utf8(content).with_context(|| format!("cannot read {file}"))
 }
 
 /// Opens the file at `path`. A file that is not there is a wrong argument.
@@ -134,7 +161,6 @@ pub(crate) fn open(path: &Path) -> Result<fs::File> {
 fn unreadable(path: &Path, error: &std::io::Error) -> anyhow::Error {
     let remedy = match error.kind() {
         ErrorKind::IsADirectory => "; give a file in it".to_owned(),
-        ErrorKind::InvalidData => "; give a text file".to_owned(),
         ErrorKind::NotFound => {
             nearest_file(path).unwrap_or_else(|| "; give the path of a file that exists".to_owned())
         }
@@ -169,13 +195,8 @@ fn nearest_file(path: &Path) -> Option<String> {
 /// The profile called `name`, or the one in the file `name` when it looks like a path; added to `library`.
 pub(crate) fn profile(library: &mut Library, name: &str) -> Result<Profile> {
     if name.ends_with(".toml") || name.contains('/') {
-        let text = read(Path::new(name))?;
-        let profile = Profile::parse(&text, name);
-        if profile.is_err() {
-            let wanted = "the profile of an RDMA NIC (docs/guides/adding-a-profile.md)";
-            refuse_scenario(&text, name, wanted)?;
-        }
-        let profile = profile?;
+        let text = read(Path::new(name), &PROFILE)?;
+        let profile = Profile::parse(&text, name)?;
         library.add_profile(profile.clone());
         return Ok(profile);
     }
@@ -399,42 +420,20 @@ pub(crate) fn library() -> Library {
 
 /// A scenario's text and the name that messages call it by; `-` reads stdin. For commands with `--profile`.
 pub(crate) fn scenario_text(path: &Path) -> Result<(String, String)> {
-    text_without_profile(path, "; give a profile with --profile")
+    document_text(path, &SCENARIO)
 }
 
-/// As [`scenario_text`], for commands without `--profile`.
-pub(crate) fn document_text(path: &Path) -> Result<(String, String)> {
-    text_without_profile(path, "")
-}
-
-/// The text; an RDMA NIC's profile is an error that ends with `remedy`.
-fn text_without_profile(path: &Path, remedy: &str) -> Result<(String, String)> {
+/// As [`scenario_text`], for commands that take another kind of file.
+pub(crate) fn document_text(path: &Path, wanted: &Wanted) -> Result<(String, String)> {
     if path == Path::new("-") {
         let mut text = String::new();
         let read = std::io::stdin().read_to_string(&mut text);
-        read.map_err(|error| bad(format!("cannot read the scenario from stdin: {error}")))?;
+        read.map_err(|error| bad(format!("cannot read stdin: {error}; give {}", wanted.words)))?;
+        wanted.check(text.as_bytes(), "stdin")?;
         return Ok((text, "stdin".to_owned()));
     }
-    let file = path.to_str().context("a scenario's path must be UTF-8")?;
-    let text = read(path)?;
-    match Profile::parse(&text, file) {
-        Ok(_) => Err(bad(format!(
-            "{file}: is the profile of an RDMA NIC, and this command takes another kind of file there{remedy}"
-        ))),
-        Err(_) => Ok((text, file.to_owned())),
-    }
-}
-
-/// Fails where `text`, called `file`, is a scenario: the command takes `wanted`.
-pub(crate) fn refuse_scenario(text: &str, file: &str, wanted: &str) -> Result<()> {
-    match ScenarioKind::certain(text) {
-        Some(kind) => Err(bad(format!(
-            "{file}: is a scenario of {}, and this command takes {wanted}; run a scenario with isolane sim {}",
-            kind.words(),
-            quoted(file)
-        ))),
-        None => Ok(()),
-    }
+    let file = path.to_str().context("the path of a file must be UTF-8")?;
+    Ok((read(path, wanted)?, file.to_owned()))
 }
 
 /// `word` so that a POSIX shell reads it back as it is.

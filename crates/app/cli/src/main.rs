@@ -22,6 +22,7 @@
 mod card_study;
 mod commands;
 mod devices;
+mod file_kind;
 mod inputs;
 mod interrupt;
 mod laboratory;

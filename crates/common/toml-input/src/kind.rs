@@ -3,7 +3,7 @@
 use crate::error::InputError;
 use crate::table::Source;
 use toml::Spanned;
-use toml::de::DeValue;
+use toml::de::{DeTable, DeValue};
 
 /// The kinds of scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,14 +33,12 @@ impl ScenarioKind {
 
     /// The kind of the scenario in `text`; `None` where the text may be another kind of file, or is not TOML.
     pub fn certain(text: &str) -> Option<Self> {
-        let tree = Source { file: "", text }.tree().ok()?;
-        let key = |name: &str| tree.get_ref().get(name).map(Spanned::get_ref);
-        let is_table = |name: &str| key(name).is_some_and(DeValue::is_table);
+        let keys = TopLevel::of(text)?;
         match () {
-            () if is_table("memory") => Some(Self::Memory),
-            () if is_table("nic") => Some(Self::Ethernet),
-            () if is_table("fabric") => Some(Self::Network),
-            () if key("profile").is_some() && key("tenant").is_some() => Some(Self::Rdma),
+            () if keys.is_table("memory") => Some(Self::Memory),
+            () if keys.is_table("nic") => Some(Self::Ethernet),
+            () if keys.is_table("fabric") => Some(Self::Network),
+            () if keys.has("profile") && keys.has("tenant") => Some(Self::Rdma),
             () => None,
         }
     }
@@ -53,6 +51,36 @@ impl ScenarioKind {
             Self::Ethernet => "Ethernet NICs",
             Self::Memory => "tiered memory",
         }
+    }
+}
+
+/// The keys at the top level of a text.
+#[derive(Clone, Debug)]
+pub struct TopLevel<'a>(Spanned<DeTable<'a>>);
+
+impl<'a> TopLevel<'a> {
+    /// The keys of `text`; `None` where the text is not TOML.
+    pub fn of(text: &'a str) -> Option<Self> {
+        Source { file: "", text }.tree().ok().map(Self)
+    }
+
+    /// True where the text has the key `name`.
+    pub fn has(&self, name: &str) -> bool {
+        self.0.get_ref().contains_key(name)
+    }
+
+    /// True where `name` is a table: `[name]`.
+    pub fn is_table(&self, name: &str) -> bool {
+        self.value(name).is_some_and(DeValue::is_table)
+    }
+
+    /// True where `name` is a list or an array of tables: `[[name]]`.
+    pub fn is_list(&self, name: &str) -> bool {
+        self.value(name).is_some_and(DeValue::is_array)
+    }
+
+    fn value(&self, name: &str) -> Option<&DeValue<'a>> {
+        self.0.get_ref().get(name).map(Spanned::get_ref)
     }
 }
 

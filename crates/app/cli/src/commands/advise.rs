@@ -4,6 +4,7 @@
 //! (`--anomalies FILE`), or what was published of the devices whose profiles come with the program.
 
 use super::hunt::found;
+use crate::file_kind::Wanted;
 use crate::inputs::{self, bad};
 use crate::output;
 use crate::status::Status;
@@ -39,10 +40,8 @@ struct Answer {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
-    let text = inputs::read(&arguments.file)?;
+    let text = inputs::read(&arguments.file, &inputs::RESTRICTION)?;
     let file = arguments.file.to_string_lossy();
-    let wanted = "what an application may request from the RDMA NIC (the keys of `isolane hunt --restrict`, docs/guides/hunt.md)";
-    inputs::refuse_scenario(&text, &file, wanted)?;
     let mut answers = Vec::new();
     let sets = known(arguments.anomalies.as_deref(), arguments.profile.as_deref())?;
     for (profile, device, set) in sets {
@@ -64,6 +63,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         .any(|answer| !answer.advice.reached.is_empty());
     Ok(if reaches { Status::No } else { Status::Done })
 }
+
+/// What `--anomalies` takes besides a hunt.
+const KNOWN: Wanted = Wanted {
+    kind: |_| false,
+    words: "known anomalies (the folder of `isolane hunt --report`, or TOML with [[anomaly]], docs/guides/hunt.md)",
+};
 
 /// What is known: of `anomalies`, or what was published of the device `profile` or of all.
 pub(crate) fn known(
@@ -103,7 +108,7 @@ pub(crate) fn known(
         let (name, device) = space(profile.unwrap_or(own))?;
         return Ok(vec![(name, device, KnownSet::of(&found))]);
     }
-    let text = inputs::read(path)?;
+    let text = inputs::read(path, &KNOWN)?;
     let file = path.to_string_lossy();
     let own = KnownSet::profile_of(&text, &file)?;
     let (name, device) = space(profile.unwrap_or(&own))?;

@@ -2,6 +2,7 @@
 
 use super::hunt::found;
 use super::hunt::ground::{Place, measured_time};
+use crate::file_kind::{FileKind, Wanted};
 use crate::inputs::{self, bad};
 use crate::interrupt;
 use crate::output;
@@ -241,9 +242,15 @@ fn suite(path: &Path) -> Result<Suite> {
     }
 }
 
+/// What the options that read an earlier file take.
+const JSON: Wanted = Wanted {
+    kind: |kind| matches!(kind, FileKind::Json | FileKind::RunResult),
+    words: "a file that `isolane regress --record` or `--canary` wrote",
+};
+
 /// What `path` holds; `what` says what that should be.
 fn read<T: DeserializeOwned>(path: &Path, version: u32, what: &str) -> Result<T> {
-    let text = inputs::read(path)?;
+    let text = inputs::read(path, &JSON)?;
     let wrong = |reason: String| bad(format!("{} is not {what}: {reason}", path.display()));
     let value: serde_json::Value =
         serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;

@@ -262,6 +262,90 @@ fn a_scenario_in_place_of_another_file_is_named() {
 }
 
 #[test]
+fn a_file_of_another_kind_is_named_with_the_command_that_takes_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let written = |name: &str, content: &[u8]| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, content).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let (result, _) = check(&["net", "plan", &file("examples/slo.toml"), "--json"], 0);
+    let found = [
+        (
+            file("examples/slo.toml"),
+            "a port with its traffic",
+            "isolane net plan ",
+        ),
+        (
+            file("examples/quota.toml"),
+            "the settings of a quota server",
+            "isolane rpc quota serve ",
+        ),
+        (
+            file("examples/rpc.toml"),
+            "the settings of the admission",
+            "isolane rpc enforce ",
+        ),
+        (
+            file("examples/mem-app.toml"),
+            "an application with an objective",
+            "isolane mem submit ",
+        ),
+        (
+            file("examples/traffic.yaml"),
+            "an ML query",
+            "isolane edge plan ",
+        ),
+        (
+            file("examples/tiers.yaml"),
+            "a file of tiers and links",
+            "--infra ",
+        ),
+        (
+            file("examples/hardware/rxe.json"),
+            "a list of devices",
+            "--devices ",
+        ),
+        (
+            written("run.json", br#"{"version":1,"seed":1}"#),
+            "the result of a run",
+            "made from",
+        ),
+        (
+            written("plan.json", result.as_bytes()),
+            "JSON of an unknown kind",
+            "",
+        ),
+        (written("empty.toml", b"\n"), "empty", ""),
+        (written("x.toml", b"\xff\x00"), "binary data", ""),
+        (
+            directory.path().to_str().unwrap().to_owned(),
+            "a directory",
+            "give a file in it",
+        ),
+    ];
+    for (path, kind, command) in &found {
+        let is = format!("{path}: is {kind}");
+        refuses(
+            &["sim", path],
+            &[&is, "this command takes a scenario (TOML", command],
+        );
+        if !kind.starts_with("an application") {
+            refuses(
+                &["mem", "plan", path],
+                &[&is, "this command takes one application"],
+            );
+        }
+    }
+    for (path, _, _) in &found[..5] {
+        refuses(
+            &["advise", path],
+            &[&format!("{path}: is "), "what an application may request"],
+        );
+    }
+}
+
+#[test]
 fn what_is_needed_is_named_with_its_kind() {
     let root = file("");
     for (words, parts) in [

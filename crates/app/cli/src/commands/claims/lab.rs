@@ -1,5 +1,6 @@
 //! `isolane claims --lab DIR`: the claims on real devices, held against what `lab/run` measured.
 
+use crate::file_kind::Wanted;
 use crate::inputs::{self, bad};
 use crate::laboratory::Equipped;
 use anyhow::{Result, bail};
@@ -41,6 +42,12 @@ pub(super) fn check(
     Ok((reports, page))
 }
 
+/// What [`RESULTS`] must be.
+const PROOFS: Wanted = Wanted {
+    kind: |_| true,
+    words: "results of the lab",
+};
+
 fn read(directories: &[PathBuf]) -> Result<LabResults> {
     let mut results = LabResults::default();
     for directory in directories {
@@ -52,7 +59,9 @@ fn read(directories: &[PathBuf]) -> Result<LabResults> {
             )));
         }
         results
-            .add(&inputs::read(&file)?, &|proof| kernel_log(directory, proof))
+            .add(&inputs::read(&file, &PROOFS)?, &|proof| {
+                kernel_log(directory, proof)
+            })
             .map_err(|error| bad(format!("--lab {}: {error}", directory.display())))?;
     }
     Ok(results)

@@ -1,10 +1,17 @@
 //! The result of an earlier hunt, as `isolane advise`, `fix` and `regress` read it.
 
+use crate::file_kind::{FileKind, Wanted};
 use crate::inputs::{self, bad};
 use anyhow::{Context, Result, bail};
 use isolane_study_hunt::hunt::HuntResult;
 use isolane_study_hunt::state::{HUNT_VERSION, JOURNAL_NAME};
 use std::path::Path;
+
+/// What `isolane fix`, `regress` and `advise --anomalies` take.
+const HUNT: Wanted = Wanted {
+    kind: |kind| matches!(kind, FileKind::Hunt),
+    words: "the result of a hunt (the folder of `isolane hunt --report`, or the hunt.json in it)",
+};
 
 /// The result of the hunt in `given`, its directory or its JSON.
 pub(crate) fn read(given: &Path) -> Result<HuntResult> {
@@ -33,7 +40,7 @@ pub(crate) fn read(given: &Path) -> Result<HuntResult> {
             super::RESULT_NAME
         )));
     }
-    let text = inputs::read(path)?;
+    let text = inputs::read(path, &HUNT)?;
     let version: serde_json::Value = serde_json::from_str(&text)
         .with_context(|| {
             format!(

@@ -322,10 +322,7 @@ fn victim(
     library: &isolane_rdma_scenario::library::Library,
     profile: Option<&Profile>,
 ) -> Result<Victim> {
-    let text = inputs::read(path)?;
-    let file = path
-        .to_str()
-        .context("the path of --victim must be UTF-8")?;
+    let (text, file) = inputs::scenario_text(path)?;
     let policy = match &arguments.policy {
         Some(name) => Some(inputs::policy(name)?.name),
         None => None,
@@ -335,7 +332,7 @@ fn victim(
         policy,
         seed: None,
     };
-    let scenario = isolane_rdma_scenario::parse_with(&text, file, library, &overrides)?;
+    let scenario = isolane_rdma_scenario::parse_with(&text, &file, library, &overrides)?;
     if scenario.tenants.len() != 1 {
         bail!(bad(format!(
             "{file}: has {} tenants, and a victim is one: leave out the others, since the hunt looks for them",

@@ -340,7 +340,7 @@ fn space(arguments: &Arguments, place: &Place) -> Result<(Space, String)> {
     let Some(path) = &arguments.restrict else {
         return Ok((space, String::new()));
     };
-    let text = inputs::read(path)?;
+    let text = inputs::read(path, &inputs::RESTRICTION)?;
     let file = path
         .to_str()
         .context("the path of --restrict must be UTF-8")?;

@@ -1,5 +1,6 @@
 //! An application as options of the command line.
 
+use crate::file_kind::{FileKind, Wanted};
 use crate::inputs::bad;
 use anyhow::Result;
 use isolane_memory_policy::mercury::TIERS_MAX;
@@ -183,9 +184,15 @@ fn option_of(error: &application::ApplicationError, is_latency: bool) -> String 
     format!("{option} {}: {}", error.value, error.expected)
 }
 
+/// What `--measured` takes.
+const MEASURED: Wanted = Wanted {
+    kind: |kind| matches!(kind, FileKind::Json | FileKind::RunResult),
+    words: "the profile of an application (JSON that `isolane mem measure` writes)",
+};
+
 /// What profiling found, from its file.
 fn profile(file: &std::path::Path) -> Result<application::Profile> {
-    let text = crate::inputs::read(file)?;
+    let text = crate::inputs::read(file, &MEASURED)?;
     let found: AppProfile = serde_json::from_str(&text).map_err(|error| {
         bad(format!(
             "{}: is no profile of an application ({error}); isolane mem measure writes one",

@@ -18,6 +18,7 @@ mod submit;
 mod top;
 mod view;
 
+use crate::file_kind::{FileKind, Wanted};
 use crate::output;
 use crate::status::{BadInput, Status};
 use anyhow::Result;
@@ -38,8 +39,10 @@ Exit codes:
   130  interrupted";
 
 /// What a file describes.
-const APPLICATION: &str =
-    "one application (name, priority, slo_latency or slo_bandwidth, docs/guides/mem.md)";
+const APPLICATION: Wanted = Wanted {
+    kind: |kind| matches!(kind, FileKind::Application),
+    words: "one application (TOML with name, priority, slo_latency or slo_bandwidth, docs/guides/mem.md)",
+};
 
 #[derive(Debug, clap::Subcommand)]
 #[command(after_help = AFTER)]

@@ -33,8 +33,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
             ));
         }
         (Some(file), false) => {
-            let (text, name) = inputs::document_text(file)?;
-            inputs::refuse_scenario(&text, &name, APPLICATION)?;
+            let (text, name) = inputs::document_text(file, &APPLICATION)?;
             application::parse(&text, &name)?.application
         }
         (None, true) => arguments.options.application("new")?,

@@ -7,6 +7,7 @@
 
 use super::run::{Entered, enter};
 use super::{APPLICATION, Place, refused, unexpected, view};
+use crate::file_kind::{FileKind, Wanted};
 use crate::inputs;
 use crate::output;
 use crate::status::{BadInput, Status};
@@ -43,8 +44,18 @@ pub(crate) struct Arguments {
     become_command: bool,
 }
 
+/// What `--pod` takes.
+const POD: Wanted = Wanted {
+    kind: |kind| matches!(kind, FileKind::Json),
+    words: "a pod in JSON (`kubectl get pod NAME -o json`)",
+};
+
 pub(super) fn run(arguments: &Arguments) -> Result<Status> {
-    let (text, name) = inputs::document_text(&arguments.file)?;
+    let wanted = match arguments.pod {
+        true => &POD,
+        false => &APPLICATION,
+    };
+    let (text, name) = inputs::document_text(&arguments.file, wanted)?;
     let (submission, command) = match arguments.pod {
         true => {
             let (application, place) =
@@ -52,7 +63,6 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
             (Submission { application, place }, Vec::new())
         }
         false => {
-            inputs::refuse_scenario(&text, &name, APPLICATION)?;
             let file = application::parse(&text, &name)?;
             let submission = Submission {
                 application: file.application,

@@ -1,5 +1,6 @@
 //! `isolane net plan`: objectives and traffic in, weights, admission targets and configuration out.
 
+use crate::file_kind::{FileKind, Wanted};
 use crate::inputs;
 use crate::output;
 use crate::status::Status;
@@ -81,13 +82,14 @@ struct Class {
     increment_window_ms: Option<f64>,
 }
 
+/// What the command takes.
+const PORT: Wanted = Wanted {
+    kind: |kind| matches!(kind, FileKind::Port),
+    words: "one port with its traffic and classes (TOML with [port] and [[class]], docs/guides/wfq.md)",
+};
+
 pub(super) fn run(arguments: &Arguments) -> Result<Status> {
-    let (text, file) = inputs::document_text(&arguments.file)?;
-    inputs::refuse_scenario(
-        &text,
-        &file,
-        "one port with its traffic and classes ([port] and [[class]], docs/guides/wfq.md)",
-    )?;
+    let (text, file) = inputs::document_text(&arguments.file, &PORT)?;
     let input = port_plan::parse(&file, &text)?;
     let arrivals = Arrivals::new(
         input.load_percent as f64 / 100.0,

@@ -52,7 +52,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let mut library = inputs::library();
     let profile = inputs::profile(&mut library, &arguments.profile)?;
     if let Some(file) = &arguments.write {
-        output_text(file)?;
+        inputs::read(file, &inputs::PROFILE)?;
         output::check_file(file)?;
     }
     if let Some(target) = &arguments.identify {
@@ -89,7 +89,7 @@ fn run_oracle(arguments: &Arguments, profile: &Profile) -> Result<Status> {
             ("message_rate_max_mps", oracle.message_rate_max_mps),
             ("target_us", oracle.target_us),
         ];
-        let mut text = output_text(file)?;
+        let mut text = inputs::read(file, &inputs::PROFILE)?;
         for (name, value) in measured {
             // A published value is the operator's choice, not ours to overwrite.
             if profile.justitia[name].kind != SourceKind::Published {
@@ -113,7 +113,7 @@ fn run_request_costs(arguments: &Arguments, profile: &Profile) -> Result<Status>
         false => output::print(&costs_text(&costs, profile))?,
     }
     if let Some(file) = &arguments.write {
-        let mut text = output_text(file)?;
+        let mut text = inputs::read(file, &inputs::PROFILE)?;
         for (name, value) in costs.parameters() {
             // A published value is the operator's choice, not ours to overwrite.
             if profile.harmonic[name].kind != SourceKind::Published {
@@ -138,7 +138,10 @@ fn run_identify(arguments: &Arguments, start: &Profile, device: Profile) -> Resu
         false => output::print(&identified_text(&found))?,
     }
     if let Some(file) = &arguments.write {
-        write(file, &found.write_into(&output_text(file)?)?)?;
+        write(
+            file,
+            &found.write_into(&inputs::read(file, &inputs::PROFILE)?)?,
+        )?;
     }
     Ok(Status::Done)
 }
@@ -166,7 +169,7 @@ fn run_fit(arguments: &Arguments, profile: &Profile) -> Result<Status> {
         false => output::print(&fit_text(&fit))?,
     }
     if let Some(file) = &arguments.write {
-        let mut text = output_text(file)?;
+        let mut text = inputs::read(file, &inputs::PROFILE)?;
         for change in &fit.parameters {
             text = edit::set_value(&text, &change.section, &change.name, change.after)?;
         }
@@ -178,16 +181,6 @@ fn run_fit(arguments: &Arguments, profile: &Profile) -> Result<Status> {
 fn bar(template: &str) -> ProgressBar {
     let style = ProgressStyle::with_template(template).expect("the template is ours");
     ProgressBar::new(1).with_style(style)
-}
-
-fn output_text(file: &Path) -> Result<String> {
-    std::fs::read_to_string(file).map_err(|error| {
-        BadInput(format!(
-            "{}: {error}: name the profile file to change",
-            file.display()
-        ))
-        .into()
-    })
 }
 
 fn write(file: &Path, text: &str) -> Result<()> {

@@ -1,5 +1,6 @@
 //! `isolane rdma enforce`: holds tenants that are not trusted to what a file grants them.
 
+use crate::file_kind::Wanted;
 use crate::inputs::{self, bad};
 use crate::output;
 use crate::status::{BadInput, Status};
@@ -122,10 +123,15 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     })
 }
 
+/// What the command takes.
+const LIMITS: Wanted = Wanted {
+    kind: |_| false,
+    words: "tenants with their limits (TOML, docs/guides/enforce.md)",
+};
+
 fn read(arguments: &Arguments) -> Result<Enforcement> {
     let path = arguments.profiles.as_ref().expect("clap requires it here");
-    let text = std::fs::read_to_string(path)
-        .map_err(|error| bad(format!("cannot read {}: {error}", path.display())))?;
+    let text = inputs::read(path, &LIMITS)?;
     let file = enforcement::parse(&text, &path.display().to_string())?;
     if let Some(name) = &arguments.tenant
         && file.tenants.iter().all(|tenant| tenant.name != *name)

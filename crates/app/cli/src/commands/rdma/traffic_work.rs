@@ -1,6 +1,6 @@
 //! The options of `isolane rdma traffic`, as the jobs of its two ends.
 
-use crate::inputs::{bad, document_text};
+use crate::inputs::{bad, scenario_text};
 use anyhow::{Result, bail};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use isolane_common_quantities::units::{BitRate, Bytes, Duration};
@@ -227,7 +227,7 @@ impl Traffic {
     }
 
     fn plan_of_scenario(&self, file: &std::path::Path, tenant: &str, other: &str) -> Result<Plan> {
-        let (text, name) = document_text(file)?;
+        let (text, name) = scenario_text(file)?;
         let library = crate::inputs::library();
         let overrides = Overrides::default();
         let scenario = isolane_rdma_scenario::parse_with(&text, &name, &library, &overrides)?;

@@ -1,5 +1,6 @@
 //! `isolane rpc misaligned`: calls whose packets have another code point than their class.
 
+use crate::file_kind::{FileKind, Wanted};
 use crate::inputs::{self, bad};
 use crate::output;
 use crate::status::Status;
@@ -93,7 +94,7 @@ fn options(arguments: &Arguments) -> Result<Options> {
         declared.push(port(word, &classes).map_err(|what| bad(format!("--port {word}: {what}")))?);
     }
     if let Some(file) = &arguments.connections {
-        let text = inputs::read(file)?;
+        let text = inputs::read(file, &CONNECTIONS)?;
         let read = declared.read(&file.to_string_lossy(), &text, &classes);
         read.map_err(|error| bad(error.to_string()))?;
     }
@@ -106,8 +107,20 @@ fn options(arguments: &Arguments) -> Result<Options> {
     })
 }
 
+/// What `--settings` takes.
+const SETTINGS: Wanted = Wanted {
+    kind: |kind| matches!(kind, FileKind::Admission),
+    words: "the settings of the admission library (TOML with [[class]], docs/guides/rpc.md)",
+};
+
+/// What `--connections` takes.
+const CONNECTIONS: Wanted = Wanted {
+    kind: |_| false,
+    words: "classes of connections (CSV, docs/guides/misaligned.md)",
+};
+
 fn of_settings(file: &Path) -> Result<Vec<Class>> {
-    let text = inputs::read(file)?;
+    let text = inputs::read(file, &SETTINGS)?;
     let settings = isolane_rpc::settings::parse(&file.to_string_lossy(), &text)?;
     let class = |class: isolane_rpc::settings::ClassSettings| Class {
         name: class.name,

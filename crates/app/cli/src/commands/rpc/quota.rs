@@ -1,5 +1,6 @@
 //! `isolane rpc quota`: the server of tenants' quotas, and what an operator asks it.
 
+use crate::file_kind::{FileKind, Wanted};
 use crate::inputs::{self, bad};
 use crate::output;
 use crate::status::{BadInput, Status};
@@ -143,10 +144,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     }
 }
 
+/// What `serve` takes.
+const QUOTA: Wanted = Wanted {
+    kind: |kind| matches!(kind, FileKind::Quota),
+    words: "the settings of a quota server (TOML with [[class]] and [[group]], docs/guides/quota.md)",
+};
+
 fn serve(file: &std::path::Path, check: bool) -> Result<Status> {
-    let text = inputs::read(file)?;
-    let wanted = "the settings of a quota server ([[class]] and [[group]], docs/guides/quota.md)";
-    inputs::refuse_scenario(&text, &file.to_string_lossy(), wanted)?;
+    let text = inputs::read(file, &QUOTA)?;
     let settings = settings::parse(&file.to_string_lossy(), &text)?;
     let mut bounds = String::new();
     for (group, class, bound) in &settings.pools {

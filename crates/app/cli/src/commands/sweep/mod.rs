@@ -9,6 +9,7 @@ mod plan;
 mod show;
 mod store;
 
+use crate::file_kind::{FileKind, Wanted};
 use crate::inputs::{self, bad};
 use crate::network::{self, Job, Jobs};
 use crate::output;
@@ -92,6 +93,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     Ok(Status::Done)
 }
 
+/// What the command takes; another scenario has its own error.
+const NETWORK: Wanted = Wanted {
+    kind: |kind| matches!(kind, FileKind::Scenario(_)),
+    words: "the scenario of a network (TOML with [fabric], docs/reference/fabric-scenario.md)",
+};
+
 /// Runs the points; none when the user stopped it.
 fn sweep(arguments: &Arguments) -> Result<Option<Document>> {
     let [file] = &arguments.files[..] else {
@@ -99,7 +106,7 @@ fn sweep(arguments: &Arguments) -> Result<Option<Document>> {
             "a sweep is of one scenario; --merge takes several files"
         ));
     };
-    let (text, name) = inputs::document_text(file)?;
+    let (text, name) = inputs::document_text(file, &NETWORK)?;
     if ScenarioKind::of(&text, &name)? != ScenarioKind::Network {
         bail!(bad(format!(
             "{name} is no network, and sweeps are of networks (files with [fabric]); isolane audit and recommend \

@@ -142,7 +142,7 @@ fn restricted(arguments: &Arguments, space: Space) -> Result<(Space, String)> {
     let (space, text) = match &arguments.restrict {
         None => (space, String::new()),
         Some(path) => {
-            let text = inputs::read(path)?;
+            let text = inputs::read(path, &inputs::RESTRICTION)?;
             let file = path.to_string_lossy();
             (space.restricted(&text, &file)?, text)
         }

@@ -6,6 +6,7 @@ pub(super) mod plan;
 pub(super) mod rollback;
 pub(super) mod status;
 
+use crate::file_kind::{FileKind, Wanted};
 use crate::inputs;
 use crate::output;
 use crate::text::counted;
@@ -46,8 +47,15 @@ impl PolicyArguments {
     }
 }
 
+/// What the commands take.
+const POLICY: Wanted = Wanted {
+    kind: |kind| matches!(kind, FileKind::DevicePolicy),
+    words: "the policy of a device (TOML with [[class]] and [[tenant]], docs/guides/hardware.md; isolane recommend --emit \
+            writes one)",
+};
+
 fn read_policy(path: &Path, device: Option<&String>) -> Result<Policy> {
-    let (text, file) = inputs::document_text(path)?;
+    let (text, file) = inputs::document_text(path, &POLICY)?;
     if text.len() as u64 > policy::FILE_MAX {
         let size = text.len();
         let most = policy::FILE_MAX;
@@ -55,11 +63,6 @@ fn read_policy(path: &Path, device: Option<&String>) -> Result<Policy> {
             "{file} has {size} bytes; a policy has at most {most}"
         )));
     }
-    inputs::refuse_scenario(
-        &text,
-        &file,
-        "the policy of a device ([[class]] and [[tenant]], docs/guides/hardware.md; isolane recommend --emit writes one)",
-    )?;
     let mut policy = policy::parse(&file, &text)?;
     if device.is_some() {
         policy.device = device.cloned();

@@ -1,6 +1,7 @@
 //! `isolane rdma plan`: what a policy becomes on a device; changes nothing.
 
 use super::{compiled, device, read_policy};
+use crate::file_kind::{FileKind, Wanted};
 use crate::inputs;
 use crate::output;
 use crate::status::Status;
@@ -78,11 +79,17 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     })
 }
 
+/// What `--devices` takes.
+const DEVICES: Wanted = Wanted {
+    kind: |kind| matches!(kind, FileKind::Devices | FileKind::Json),
+    words: "a list of devices (JSON that `isolane rdma plan --print-devices` writes)",
+};
+
 fn host(arguments: &Arguments) -> Result<Host> {
     let Some(path) = &arguments.devices else {
         return Ok(devices::read()?);
     };
-    let text = inputs::read(path)?;
+    let text = inputs::read(path, &DEVICES)?;
     Host::parse(&text).map_err(|error| {
         inputs::bad(format!(
             "{}: is no file of `isolane rdma plan --print-devices`: {error}",

@@ -8,6 +8,7 @@ mod api;
 mod wanted;
 
 use super::assign::{Listed, explained, table};
+use crate::file_kind::{FileKind, Wanted as FileWanted};
 use crate::inputs;
 use crate::output;
 use crate::status::Status;
@@ -70,13 +71,19 @@ pub(crate) struct Arguments {
     folder: PathBuf,
 }
 
+/// What `--from` takes.
+const PODS: FileWanted = FileWanted {
+    kind: |kind| matches!(kind, FileKind::Json),
+    words: "a list of pods in JSON (`kubectl get pods -o json`)",
+};
+
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let bounds = Bounds {
         latency_namespaces: arguments.latency_namespace.clone(),
         weight_max: arguments.weight_max,
     };
     if let Some(path) = &arguments.from {
-        let (text, name) = inputs::document_text(path)?;
+        let (text, name) = inputs::document_text(path, &PODS)?;
         let pods = serde_json::from_str(&text).map_err(|error| {
             inputs::bad(format!("{name}: must be a list of pods in JSON: {error}"))
         })?;
