@@ -55,14 +55,17 @@ pub(crate) fn colour() -> bool {
 /// Narrower terminals are treated as this wide.
 const WIDTH_MIN: u16 = 40;
 
-/// Columns of the terminal that stdout is; none where it is a file, a pipe or unknown, and in tests, whose output must
-/// not be wrapped.
+/// Columns of the terminal that stdout is. Elsewhere the environment variable COLUMNS, if it is a number; otherwise none:
+/// lines in files and pipes are whole. None in tests, whose output must not be wrapped.
 pub(crate) fn width() -> Option<usize> {
-    if cfg!(test) || !io::stdout().is_terminal() {
+    if cfg!(test) {
         return None;
     }
-    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
-    (size.ws_col > 0).then(|| usize::from(size.ws_col.max(WIDTH_MIN)))
+    let columns = match io::stdout().is_terminal() {
+        true => rustix::termios::tcgetwinsize(io::stdout()).ok()?.ws_col,
+        false => std::env::var("COLUMNS").ok()?.trim().parse().ok()?,
+    };
+    (columns > 0).then(|| usize::from(columns.max(WIDTH_MIN)))
 }
 
 /// Makes the directory `path` with its parents. A file in its place is bad input.

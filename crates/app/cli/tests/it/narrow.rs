@@ -54,6 +54,23 @@ fn check(arguments: &[&str], part: &str) {
 }
 
 #[test]
+fn a_pipe_is_as_wide_as_columns_says() {
+    let lines = |columns: Option<&str>| {
+        let words = ["net", "delay", "--weights", "8:4"];
+        let mut command = super::support::command(&words);
+        command.envs(columns.map(|columns| ("COLUMNS", columns)));
+        let (text, _) = super::support::ended(&command.output().unwrap(), 0);
+        text.lines().map(|line| line.chars().count()).max().unwrap()
+    };
+    let whole = lines(None);
+    assert!(whole > WIDTH, "{whole}");
+    assert!(lines(Some("60")) <= WIDTH);
+    for unset in ["", "0", "wide"] {
+        assert_eq!(lines(Some(unset)), whole, "{unset:?}");
+    }
+}
+
+#[test]
 fn doctors_are_as_narrow_as_the_terminal() {
     check(&["rdma", "doctor"], " ok, ");
     check(&["mem", "doctor"], "What can be measured:");

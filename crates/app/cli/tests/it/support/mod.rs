@@ -12,7 +12,10 @@ use std::process::{Command, Output};
 /// The binary with these arguments, not started.
 pub(crate) fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_isolane"));
-    command.args(arguments).env("NO_COLOR", "1");
+    command
+        .args(arguments)
+        .env("NO_COLOR", "1")
+        .env_remove("COLUMNS");
     command
 }
 
