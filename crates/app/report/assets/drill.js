@@ -170,6 +170,13 @@
     return make("div", { className: "steps" }, button("← Previous violation", previous), button("Next violation →", next));
   };
 
+  // The loss of a victim: its latency grew, or its rate fell.
+  const lost = (it) => {
+    if (it.retained === null) return "";
+    if (it.expected.metric !== 2) return ` It kept ${significant(it.retained * 100, 2)} % of its rate alone.`;
+    return it.retained > 0 ? ` Its p99 latency was ${significant(1 / it.retained, 2)} times its p99 latency alone.` : " It completed nothing.";
+  };
+
   const show = (place) => {
     panel.hidden = false;
     document.documentElement.classList.add("drilled");
@@ -187,7 +194,7 @@
       if (data.policies.length > 1) nodes.push(policies(place));
       if (it.expected) {
         nodes.push(comparison(place));
-        const kept = it.retained === null ? "" : ` It kept ${significant(it.retained * 100, 2)}% of what it does alone.`;
+        const kept = lost(it);
         nodes.push(make("p", {}, `Owed: ${ended(it.expected.rule)}${kept}`));
       }
       if (it.exhausted) nodes.push(exhausted(it.exhausted));

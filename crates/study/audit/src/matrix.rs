@@ -4,7 +4,7 @@
 //! microseconds. Nothing here depends on when, where or with how many workers the audit ran, so two audits of
 //! one selection print equal bytes. Lists keep the catalogue's order (policies, then victims, then attackers).
 
-use crate::cell::{Attacker, Cell, PredicateName, Solo, Victim};
+use crate::cell::{Attacker, Cell, JudgedMetric, PredicateName, Solo, Victim};
 use crate::figures::{ColumnSummary, PolicyFigures};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -150,6 +150,13 @@ impl AuditResult {
         })
     }
 
+    /// What the `worst` victim under `policy` lost, in words that follow its name.
+    pub fn loss(&self, policy: &str, worst: &WorstVictim) -> String {
+        let cell = self.cell(policy, &worst.victim, &worst.attacker);
+        let expected = cell.and_then(|cell| cell.expected.as_ref());
+        loss(expected.map(|expected| expected.metric), worst.retained)
+    }
+
     /// Violations over all policies.
     pub fn violations(&self) -> u32 {
         self.summaries
@@ -161,5 +168,47 @@ impl AuditResult {
     /// Pairs that have a verdict, over all policies.
     pub fn judged(&self) -> u32 {
         self.summaries.iter().map(|summary| summary.cells).sum()
+    }
+}
+
+/// What a victim lost that kept `retained` (0 to 1) in `metric`, in words that follow its name.
+fn loss(metric: Option<JudgedMetric>, retained: f64) -> String {
+    // A starved victim is not rounded up to something.
+    let percent = match retained * 100.0 {
+        percent if percent > 0.0 && percent < 1.0 => format!("{percent:.3} %"),
+        percent => format!("{percent:.0} %"),
+    };
+    match metric {
+        Some(JudgedMetric::P99Us) if retained > 0.0 => match 1.0 / retained {
+            growth if growth < 10.0 => {
+                format!("has {growth:.1} times the p99 latency that it has alone")
+            }
+            growth => format!("has {growth:.0} times the p99 latency that it has alone"),
+        },
+        Some(JudgedMetric::P99Us) => "completes nothing".to_owned(),
+        Some(JudgedMetric::GoodputGbps) => {
+            format!("keeps {percent} of the goodput that it has alone")
+        }
+        Some(_) | None => format!("keeps {percent} of the rate that it has alone"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loss_is_said_in_its_metric() {
+        let said = [
+            loss(Some(JudgedMetric::P99Us), 0.161),
+            loss(Some(JudgedMetric::P99Us), 0.00371),
+            loss(Some(JudgedMetric::P99Us), 0.0),
+            loss(Some(JudgedMetric::GoodputGbps), 0.16),
+            loss(Some(JudgedMetric::MessageRatePerS), 0.0037),
+        ];
+        let want = "has 6.2 times the p99 latency that it has alone; has 270 times the p99 latency that it has alone; \
+                    completes nothing; keeps 16 % of the goodput that it has alone; keeps 0.370 % of the rate that it has \
+                    alone";
+        assert_eq!(said.join("; "), want);
     }
 }

@@ -163,7 +163,7 @@ fn matrix(text: &mut String, result: &AuditResult, summary: &PolicySummary, styl
         }
         grid.block(text, block);
     }
-    totals(text, summary, style);
+    totals(text, result, summary, style);
     settled(text, grid.cells.values());
     reasons(text, result, summary, style);
 }
@@ -298,7 +298,7 @@ fn mark(verdict: Option<Verdict>, style: Style) -> String {
     }
 }
 
-fn totals(text: &mut String, summary: &PolicySummary, style: Style) {
+fn totals(text: &mut String, result: &AuditResult, summary: &PolicySummary, style: Style) {
     let mut line = format!(
         "  {} of {} {} isolation",
         summary.violations,
@@ -328,10 +328,10 @@ fn totals(text: &mut String, summary: &PolicySummary, style: Style) {
     if let Some(worst) = &summary.worst {
         let _ = writeln!(
             text,
-            "  worst victim: {} under {}, keeps {} of what it does alone; broken by {}",
+            "  worst victim: {} under {} {}; broken by {}",
             style.paint(BOLD, &worst.victim),
             worst.attacker,
-            kept(worst.retained),
+            result.loss(&summary.policy, worst),
             counted(u64::from(worst.violations), "attacker")
         );
     }
@@ -407,13 +407,5 @@ pub(crate) fn cause(cell: &Cell) -> String {
         }
         Some(exhausted) => format!("host {:?}: {}", exhausted.host, exhausted.resource),
         None => "no counter shows why".to_owned(),
-    }
-}
-
-/// A fraction as a percentage that does not round a starved victim up to something.
-fn kept(retained: f64) -> String {
-    match retained * 100.0 {
-        p if p > 0.0 && p < 1.0 => format!("{p:.3} %"),
-        p => format!("{p:.0} %"),
     }
 }

@@ -78,9 +78,9 @@ fn best_and_worst(mut counts: Vec<(&String, usize, usize)>) -> String {
 fn worst_of(view: &View<'_>) -> Option<String> {
     let worst = summary(view, 0)?.worst.as_ref()?;
     Some(format!(
-        "; the worst victim, {}, keeps {} of what it does alone",
+        "; the worst victim, {}, {}",
         worst.victim,
-        percent(worst.retained)
+        view.result.loss(&view.result.policies[0], worst)
     ))
 }
 
@@ -201,10 +201,10 @@ fn card(view: &View<'_>, policy: usize) -> String {
     }
     if let Some(worst) = summary(view, policy).and_then(|summary| summary.worst.as_ref()) {
         push(format_args!(
-            "<p>Worst victim: <b>{}</b> keeps {} of what it does alone under <a href=\"#{}\">{}</a>; {} of {} \
+            "<p>Worst victim: <b>{}</b> {} under <a href=\"#{}\">{}</a>; {} of {} \
              attackers break it.</p>\n",
             escape(&worst.victim),
-            percent(worst.retained),
+            result.loss(name, worst),
             escape(&fragment(name, &worst.victim, &worst.attacker)),
             escape(&worst.attacker),
             worst.violations,
