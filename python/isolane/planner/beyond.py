@@ -39,7 +39,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     beyond.add_argument(
         "--confidence", type=float, metavar="PART", help="part of the cases in which a plan must meet all objectives (1)"
     )
-    beyond.add_argument("--prices", action="store_true", help="the plans that no other plan beats in price and utility")
+    beyond.add_argument("--prices", action="store_true", help="the plans that no other plan beats in price per hour and utility")
 
 
 def check_alone(arguments: argparse.Namespace) -> None:
@@ -116,7 +116,7 @@ def as_text(joint: multi.JointPlan) -> str:
             f"  tiers      {', '.join(f'{name}@{plan.placement[name]}' for name in plan.order)}",
             f"  accuracy   {plan.accuracy:.3f}",
             f"  latency    {plan.latency_ms:.1f} ms beside the others, {alone.latency_ms:.1f} ms alone",
-            f"  utility    {plan.utility:.4g}, {alone.utility:.4g} alone",
+            f"  utility    {plan.utility:.4g}, {alone.utility:.4g} alone (performance over resources, no unit)",
             f"  because    {plan.why}",
             "",
         ]

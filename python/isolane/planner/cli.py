@@ -27,6 +27,7 @@ from isolane.planner.remedies import unmet
 from isolane.planner.schema import plan_schema
 from isolane.planner.search import SEARCHERS
 from isolane.planner.search.problem import Options
+from isolane.planner.utility import unit_of
 
 DONE, NO, BAD_INPUT, CANNOT, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -59,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
         "--live", action="store_true", help="launch the operators here, a line each on stderr, instead of replaying a profile"
     )
     plan.add_argument("--searcher", default="vulcan", metavar="NAME", help=f"one of {', '.join(SEARCHERS)} (vulcan)")
-    plan.add_argument("--utility", metavar="NAME", help="ratio, strict or module:function (the query's)")
+    plan.add_argument("--utility", metavar="NAME", help="ratio (performance over resources, no unit), strict or module:function (the query's)")
     plan.add_argument("--allow-module", action="append", default=[], metavar="M", help="also run code of this module")
     plan.add_argument("--order", metavar="NAME,...", help="order of the operators, instead of choosing it")
     plan.add_argument("--seed", type=int, default=0, help="random seed (0)")
@@ -237,9 +238,9 @@ def as_text(planned: Planned, query: Query, infrastructure: Infrastructure) -> s
         f"  GPUs       {shares(plan.gpu_share)}",
     ]
     if any(tier.price_per_hour for tier in infrastructure.tiers):
-        lines.append(f"  price      {plan.price_per_hour:8.4f} per hour")
+        lines.append(f"  price      {plan.price_per_hour:8.4f} per hour, in the currency of the tiers' prices")
     lines += [
-        f"  utility    {plan.utility:8.4g}",
+        f"  utility    {plan.utility:8.4g}      {unit_of(query)}",
         f"  profiling  {plan.launches} launches, {plan.profiling_cost_s:.1f} s",
     ]
     if planned.ordering.scores:

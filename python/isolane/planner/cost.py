@@ -71,4 +71,5 @@ def table(found: list[Offer]) -> str:
             f"{each.price_per_hour:10.4f}  {each.price_per_day:9.3f}  {plan.utility:8.4g}  {plan.accuracy:8.3f}  "
             f"{plan.latency_ms:10.1f}  {tiers}"
         )
+    lines.append("Prices are in the currency of the tiers' price_per_hour. Utility is performance over resources and has no unit.")
     return "\n".join(lines) + "\n"

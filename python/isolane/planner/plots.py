@@ -130,11 +130,11 @@ class Drawing:
 
 def search_path(steps: Sequence[Step], titles: Sequence[str], where: Sequence[int], path: Sequence[Step]) -> str:
     """Utility of each of these steps, which are at the places `where` (from 0) of the whole `path`, and of the best so far."""
-    drawing = Drawing("utility of each step of the search, and of the best so far")
+    drawing = Drawing("utility (no unit) of each step of the search, and of the best so far")
     x = linear([1.0, float(max(len(path), 2))], LEFT + 8.0, WIDTH - RIGHT - 8.0, 8)
     finite = [step.utility for step in steps if math.isfinite(step.utility)]
     y = linear([*clipped(finite), 0.0], HEIGHT - BOTTOM, TOP)
-    drawing.axes(x, y, "step of the search", "utility")
+    drawing.axes(x, y, "step of the search", "utility (no unit)")
     best = -math.inf
     line: list[tuple[float, float]] = []
     for index, step in enumerate(path):

@@ -159,7 +159,7 @@ def cards(plan: Plan, query: Query) -> str:
             f"{milliseconds(plan.latency_p99_ms)}.",
             latency_ok,
         ),
-        card("Utility", number(plan.utility), "", "Reward for accuracy and latency over what it uses.", True),
+        card("Utility", number(plan.utility), "", "Performance (accuracy and latency beyond the objectives) over resources; no unit.", True),
         card(
             "Network",
             number(100.0 * sum(plan.network_share.values())),
@@ -178,7 +178,7 @@ def cards(plan: Plan, query: Query) -> str:
             "Profiling",
             str(plan.launches),
             "launches" if plan.launches != 1 else "launch",
-            f"{number(plan.profiling_cost_s)} s of profiling. The plan costs {number(plan.price_per_hour)} an hour.",
+            f"{number(plan.profiling_cost_s)} s of profiling. The plan costs {number(plan.price_per_hour)} per hour, in the currency of the tiers.",
             True,
         ),
     ]
@@ -344,7 +344,7 @@ def steps_table(query: Query, infrastructure: Infrastructure, steps: Sequence[St
     title = "All steps" if len(rows) == len(steps) else f"The {len(rows)} best steps"
     return (
         f'<details><summary>{title} as a table</summary><div class="scroller"><table class="plain"><thead><tr>'
-        '<th scope="col" class="n">step</th><th scope="col" class="n">utility</th><th scope="col" class="n">accuracy</th>'
+        '<th scope="col" class="n">step</th><th scope="col" class="n">utility (no unit)</th><th scope="col" class="n">accuracy</th>'
         '<th scope="col" class="n">latency</th><th scope="col">pipeline</th><th scope="col">tiers</th>'
         f'<th scope="col">configuration</th></tr></thead><tbody>{"".join(rows)}</tbody></table></div></details>\n'
     )
@@ -379,8 +379,8 @@ def runner_up(plan: Plan, heading: str, column: str) -> str:
         ("latency", milliseconds(plan.latency_ms), milliseconds(other.latency_ms)),
         ("network, all links", percent(sum(plan.network_share.values())), percent(sum(other.network_share.values()))),
         ("GPUs, all tiers", percent(sum(plan.gpu_share.values())), percent(sum(other.gpu_share.values()))),
-        ("price an hour", number(plan.price_per_hour), number(other.price_per_hour)),
-        ("utility", number(plan.utility), number(other.utility)),
+        ("price per hour, currency of the tiers", number(plan.price_per_hour), number(other.price_per_hour)),
+        ("utility, no unit", number(plan.utility), number(other.utility)),
     ]
     cells = "".join(
         f'<tr><th scope="row">{name}</th><td>{escape(first)}</td><td>{escape(second)}</td></tr>' for name, first, second in rows

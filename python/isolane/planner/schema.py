@@ -56,7 +56,7 @@ STEP = closed(
     {
         "placement": listed({"type": "integer", "minimum": 0}, "tier of each operator, in the order of the pipeline"),
         "configuration": listed({"type": "integer", "minimum": 0}, "index of each knob's value"),
-        "utility": number("what it is worth", None),
+        "utility": number("performance over resources (P / R), without a unit; of module:function, in its unit", None),
         "accuracy": number("of the task", 0.0, 1.0),
         "latency_ms": number("mean from source to last operator"),
         "launched": {"type": "boolean", "description": "false: results of an earlier launch were used"},
@@ -78,11 +78,11 @@ PLAN: Schema = {
     "network_share": by_name(SHARE, "by link, `from->to`"),
     "compute_share": by_name(SHARE, "of cores, by tier"),
     "gpu_share": by_name(SHARE, "of GPUs, by tier"),
-    "utility": number("what it is worth", None),
+    "utility": number("performance over resources (P / R), without a unit; of module:function, in its unit", None),
     "meets": {"type": "boolean", "description": "both objectives and all capacities hold"},
     "launches": {"type": "integer", "minimum": 0, "description": "pipeline launches that the search paid for"},
     "profiling_cost_s": number("seconds of profiling"),
-    "price_per_hour": number("of the used part of the tiers, in the unit of their prices"),
+    "price_per_hour": number("of the used part of the tiers, in the currency of their prices per hour"),
     "why": text("why the runner-up lost"),
     "seed": {"type": "integer", "minimum": 0},
     "path": listed(STEP, "the search, in its order"),
@@ -115,7 +115,7 @@ TIER = closed(
         "gpu_factor": number("speed of its GPUs; 1 is the profiling machine"),
         "capacity_cores": number("cores"),
         "capacity_gpus": number("GPUs"),
-        "price_per_hour": number("of the whole tier"),
+        "price_per_hour": number("of the whole tier, in any currency per hour; the same for all tiers"),
     }
 )
 

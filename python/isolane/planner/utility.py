@@ -29,6 +29,20 @@ Utility: TypeAlias = Callable[[Query, Estimates], Array]
 RESOURCES_MIN = 1e-3
 
 
+def unit_of(query: Query) -> str:
+    """The unit of a query's utility, in words.
+
+    Examples
+    --------
+    >>> import types
+    >>> unit_of(types.SimpleNamespace(utility="ratio"))
+    'performance over resources, no unit'
+    """
+    if ":" in query.utility:
+        return f"in the unit of {query.utility}"
+    return "performance over resources, no unit"
+
+
 def performance(query: Query, accuracy: Array, latency_ms: Array) -> Array:
     """P of equation 4.2."""
     gain = query.gamma * query.alpha_accuracy * (accuracy - query.accuracy_min)
