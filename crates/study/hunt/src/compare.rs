@@ -342,14 +342,14 @@ impl Comparison {
     fn by_anomaly(&self, races: &[&Race]) -> String {
         let by = |name: &String| {
             let found = races.iter().filter(|race| race.found.contains_key(name));
-            format!(" #{name} {}", found.count())
+            format!("{name} in {}", found.count())
         };
-        let all: String = self.anomalies.iter().map(by).collect();
+        let all: Vec<String> = self.anomalies.iter().map(by).collect();
         let before = match races.iter().any(|race| race.mechanisms > 0) {
-            true => "  found",
-            false => "; found",
+            true => "  ",
+            false => "; ",
         };
-        let mut text = format!("{before} by seeds:{all}\n");
+        let mut text = format!("{before}hunts that found each: {}\n", all.join(", "));
         for nth in 1..=self.anomalies.len() {
             let Some((experiments, hours)) = median_time(races, nth) else {
                 continue;

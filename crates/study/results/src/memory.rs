@@ -192,6 +192,14 @@ impl MemAppResult {
     pub fn is_refused(&self) -> bool {
         self.verdict.as_deref() == Some("refused")
     }
+
+    /// The verdict in words for tables; `None` where the policy gives none.
+    pub fn verdict_words(&self) -> Option<&str> {
+        match self.is_refused() {
+            true => Some("rejected"),
+            false => self.verdict.as_deref(),
+        }
+    }
 }
 
 impl MemResult {

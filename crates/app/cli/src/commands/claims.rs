@@ -93,7 +93,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     };
     let selected = select(&claims, arguments).map_err(|error| BadInput(error.to_string()))?;
     if arguments.list {
-        output::print(&list(&selected))?;
+        output::show(&list(&selected))?;
         return Ok(Status::Done);
     }
     if arguments.cross_validate {

@@ -61,7 +61,7 @@ fn a_refused_application_gets_the_reason() {
     let file = path.to_str().unwrap();
     let (shown, _) = sim(file, &["--policy", "fcfs"], 0);
     assert!(
-        shown.contains("redis: refused: 10.1 GB of near memory short"),
+        shown.contains("redis: rejected: 10.1 GB of near memory short"),
         "{shown}"
     );
     let (json, _) = sim(file, &["--policy", "fcfs", "--json"], 0);

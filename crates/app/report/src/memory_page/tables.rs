@@ -47,7 +47,7 @@ fn row(app: &MemAppResult, policy: &str) -> Vec<String> {
     let mut cells = vec![
         escape(&app.name),
         escape(policy),
-        escape(app.verdict.as_deref().unwrap_or(DASH)),
+        escape(app.verdict_words().unwrap_or(DASH)),
         objective(app).unwrap_or_else(|| DASH.to_owned()),
     ];
     if app.ran_s <= 0.0 {

@@ -43,7 +43,7 @@ fn who_is_refused_and_why_is_said_before_everything_else() {
         .last()
         .expect("rows");
     assert!(
-        row.contains("refused") && row.matches('–').count() >= 8,
+        row.contains("rejected") && row.matches('–').count() >= 8,
         "{row}"
     );
 }

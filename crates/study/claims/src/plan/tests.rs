@@ -251,8 +251,8 @@ fn equal_runs_are_shared_between_claims() {
 
         | system | in-sample | out-of-sample | predictions of both | orderings | arithmetic | number withheld |
         |---|---|---|---|---|---|---|
-        | justitia | none | 2 of 4 (50 %) | 2 of 4 (50 %) | none | none | 1 |
-        | all | none | 2 of 4 (50 %) | 2 of 4 (50 %) | none | none | 1 |
+        | justitia | none | 2 of 4 (50 %) | 2 of 4 (50 %) | none | none | 1 |
+        | all | none | 2 of 4 (50 %) | 2 of 4 (50 %) | none | none | 1 |
 
         calibration: 0 of 0 within tolerance; prediction: 2 of 4 within tolerance; ordering: 0 of 0 within tolerance; arithmetic: 0 of 0 within tolerance.
 

@@ -248,7 +248,7 @@ fn cells(reports: &[&ClaimReport]) -> String {
             0 => write!(text, "| none "),
             _ => write!(
                 text,
-                "| {within} of {judged} ({:.0} %) ",
+                "| {within} of {judged} ({:.0}\u{a0}%) ",
                 100.0 * within as f64 / judged as f64
             ),
         };

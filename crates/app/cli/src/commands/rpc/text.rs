@@ -69,7 +69,7 @@ pub(super) fn render(report: &Report) -> String {
         .fold(0.0, f64::max);
     let _ = writeln!(
         text,
-        "  Calls were issued at most {late:.1} ms late: what this machine's processors add."
+        "  The busy processors of this machine delayed calls by at most {late:.1} ms."
     );
     if let Some(kept) = &report.kept {
         let _ = writeln!(text, "  {kept}");

@@ -161,7 +161,7 @@ fn shown(results: &[MemResult], verbose: bool) -> String {
             text.push_str(&machine(result));
         }
         for app in &result.apps {
-            if let (Some(verdict), Some(reason)) = (&app.verdict, &app.verdict_reason) {
+            if let (Some(verdict), Some(reason)) = (app.verdict_words(), &app.verdict_reason) {
                 let _ = writeln!(text, "  {}: {verdict}: {reason}", app.name);
             }
             if let Some(reason) = &app.last_reason {
@@ -193,7 +193,7 @@ fn apps(results: &[MemResult]) -> String {
     for index in 0..results[0].apps.len() {
         for result in results {
             let app = &result.apps[index];
-            let verdict = app.verdict.clone().unwrap_or_else(|| "-".to_owned());
+            let verdict = app.verdict_words().unwrap_or("-").to_owned();
             if app.ran_s <= 0.0 {
                 let mut row = vec![app.name.clone(), result.policy.clone()];
                 row.resize(10, "-".to_owned());
