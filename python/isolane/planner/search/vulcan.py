@@ -1,9 +1,9 @@
 """Vulcan's own search: Bayesian optimisation of the configuration for each placement, reuse, early pruning (algorithm 3).
 
-Problem: the best pair of placement and configuration with few launches. Method: for every placement in turn an optimiser of
-its own (3 random starts, stop rule) proposes configurations; one that was launched before, for any placement, costs
-nothing. A placement with 3 utilities at or below that of the bare objectives (0) is given up. What was seen at a placement
-before it was given up still counts. Limits: the bound on launches is the number of configurations.
+Problem: the best pair of placement and configuration with few launches. Method: 3 random starts are drawn once for the query.
+For every placement in turn an optimiser of its own (the same starts, stop rule) proposes configurations; one that was launched
+before, for any placement, costs nothing. A placement with 3 utilities at or below that of the bare objectives (0) is given up.
+What was seen at a placement before it was given up still counts. Limits: the bound on launches is the number of configurations.
 Source: Vulcan, sections 4.4.3 and 4.4.4. The pseudo code counts bad utilities in all, not in a row; so do we.
 """
 
@@ -20,8 +20,15 @@ THRESHOLD = 0.0
 
 def vulcan(problem: Problem, rng: np.random.Generator) -> None:
     """All placements, one after the other."""
+    first = starts(problem, rng)
     for placement in range(len(problem.placements)):
-        optimise(problem, placement, optimiser(problem, rng))
+        optimise(problem, placement, optimiser(problem, rng, first))
+
+
+def starts(problem: Problem, rng: np.random.Generator) -> tuple[int, ...]:
+    """The random configurations that the search begins with, at every placement: launched once."""
+    count = min(problem.options.starts, len(problem.grid))
+    return tuple(int(row) for row in rng.choice(len(problem.grid), count, replace=False))
 
 
 def configure(problem: Problem, rng: np.random.Generator, placement: int) -> None:
