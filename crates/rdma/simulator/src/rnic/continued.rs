@@ -7,7 +7,8 @@
 //! further pair got there for a while, at the latest after a given time. Each measured time begins with empty meters where
 //! the one before ended; caches, queues, the policy and its timers go on.
 //!
-//! Where a policy holds work back, the warm-up goes on while the first postings will end in time.
+//! Where a policy holds work back, the warm-up goes on while the first postings will end in time, and while the NIC works off
+//! what they left in its queues.
 //!
 //! Units: picoseconds. Limits: how far pairs are is looked up every 20 us; where one process posts for hundreds of pairs its
 //! requests come in waves, long after the first burst is done, which the caller's rule has to notice. Workers of
@@ -183,6 +184,36 @@ impl Drawn {
     }
 }
 
+/// What the first postings leave in the NIC under a policy that holds work back: until a core has caught up, the NIC receives more
+/// than it sends. The rest waits in front of other tenants' work long after the last first request is done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Backlog {
+    at: Duration,
+    requests: u64,
+    drains: bool,
+}
+
+impl Backlog {
+    /// Whether it fell during the last `time` by more than one request of each of `pairs`, which chance can explain.
+    fn drains<const RECORDS: bool>(
+        &mut self,
+        world: &World<RECORDS>,
+        pairs: &[u32],
+        at: Duration,
+        time: Duration,
+    ) -> bool {
+        if at - self.at >= time {
+            let requests = world.unfinished(pairs);
+            *self = Self {
+                at,
+                requests,
+                drains: self.requests > requests + pairs.len() as u64,
+            };
+        }
+        self.drains
+    }
+}
+
 /// How full one receive buffer is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Fill {
@@ -229,8 +260,10 @@ impl<const RECORDS: bool> World<RECORDS> {
         let mut waiting: Vec<u32> = (0..self.pairs.len() as u32)
             .filter(|&pair| self.pairs[pair as usize].has_first_posting())
             .collect();
+        let first = waiting.clone();
         let mut progress = at;
         let mut drawn = Drawn::default();
+        let mut backlog = Backlog::default();
         let mut events = 0;
         while at < due {
             at = (at + LOOK).min(due);
@@ -249,13 +282,18 @@ impl<const RECORDS: bool> World<RECORDS> {
                     progress = at;
                 }
             }
-            let stuck = match self.is_held_back() {
+            let held = self.is_held_back();
+            let drains = held
+                && how
+                    .stuck
+                    .is_some_and(|time| backlog.drains(self, &first, at, time));
+            let stuck = match held {
                 true => how
                     .stuck
                     .is_some_and(|time| drawn.is_hopeless(self, &waiting, at, time, how.latest)),
                 false => how.stuck.is_some_and(|stuck| at - progress >= stuck),
             };
-            if waiting.is_empty() || stuck || self.is_long(at, events) {
+            if (waiting.is_empty() && !drains) || stuck || self.is_long(at, events) {
                 due = due.min(at + how.settle);
             }
         }
@@ -282,6 +320,15 @@ impl<const RECORDS: bool> World<RECORDS> {
         let left = |&pair: &u32| {
             let released = self.pairs[pair as usize].released;
             self.depth_of(pair).saturating_sub(released)
+        };
+        pairs.iter().map(left).sum()
+    }
+
+    /// Requests of `pairs` that are written to the NIC and not completed.
+    fn unfinished(&self, pairs: &[u32]) -> u64 {
+        let left = |&pair: &u32| {
+            let pair = &self.pairs[pair as usize];
+            pair.released.saturating_sub(pair.acknowledged)
         };
         pairs.iter().map(left).sum()
     }
