@@ -16,6 +16,7 @@ pub const PARAMETERS: &[Parameter] = &[
     parameter("link", "mtu_max_bytes", (256.0, 16384.0), "largest path MTU"),
     parameter("link", "mtu_default_bytes", (256.0, 16384.0), "path MTU without a command-line option"),
     parameter("pcie", "rate_gbps", (1.0, 2000.0), "one direction, after line coding"),
+    parameter("pcie", "data_link_share", (0.0, 0.5), "part of that rate that acknowledgements and credits of the data link layer take"),
     parameter("pcie", "payload_max_bytes", (64.0, 4096.0), "payload of one TLP"),
     parameter("pcie", "tlp_bytes", (8.0, 64.0), "header and framing of one TLP"),
     parameter("pcie", "read_ns", (50.0, 1e5), "read request to first byte, local memory"),

@@ -96,6 +96,12 @@ impl Profile {
             .value
     }
 
+    /// What PCIe leaves to transactions and their headers in one direction, Gb/s: the rate after line coding, less the
+    /// packets of the data link layer.
+    pub fn pcie_transaction_gbps(&self) -> f64 {
+        self.value("pcie", "rate_gbps") * (1.0 - self.value("pcie", "data_link_share"))
+    }
+
     /// The value of a parameter of the microarchitecture, 0 where the profile has no such section.
     pub fn micro(&self, name: &str) -> f64 {
         let known = self.microarchitecture.get(name);

@@ -532,7 +532,7 @@ fn a_profile_mistake_has_a_line_and_a_range() {
         &format!("{line}\n"),
         "",
         expect![
-            "nic.toml:33: wqe: prefetch is missing: work requests fetched per read and queue pair, 1 to 4096"
+            "nic.toml:34: wqe: prefetch is missing: work requests fetched per read and queue pair, 1 to 4096"
         ],
     );
 }

@@ -21,6 +21,10 @@ use crate::monitor::{
 use isolane_rdma_policy::harmonic::statistics::{BusDirection, TenantStatistics};
 use std::collections::BTreeMap;
 
+/// The least `Max_Payload_Size` of PCIe, bytes. A monitor keeps up with packets of this size, whatever size its RNIC
+/// and host agree on: it must not depend on their choice.
+const LEAST_FULL_PAYLOAD: u64 = 128;
+
 impl<const RECORDS: bool> World<RECORDS> {
     /// Puts a monitor on each NIC's bus. All queue pairs and loops must be there.
     pub(crate) fn attach_monitors(&mut self) {
@@ -31,7 +35,7 @@ impl<const RECORDS: bool> World<RECORDS> {
             &self.pairs,
             &self.loops,
         );
-        let packet = self.device.tlp_payload + self.device.tlp;
+        let packet = LEAST_FULL_PAYLOAD + self.device.tlp;
         let options = MonitorOptions {
             store: StoreSize::PROTOTYPE,
             engines: Analyser::engines_for(self.device.pcie_rate, packet),

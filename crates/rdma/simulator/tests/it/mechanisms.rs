@@ -293,13 +293,42 @@ fn gpu_and_remote_socket_memory_add_latency() {
 
 #[test]
 fn a_narrow_bus_limits_goodput_to_what_it_carries() {
-    let result = run_with(&bulk("bulk", "1MiB", 4), &[("pcie", "rate_gbps", 32.0)]);
-    let most = 32.0 * 128.0 / 148.0;
-    assert!(
-        goodput(&result, "bulk") < most && goodput(&result, "bulk") > 0.93 * most,
-        "{}",
-        goodput(&result, "bulk")
-    );
+    for data_link in [0.0, 0.25] {
+        let bus = [
+            ("pcie", "rate_gbps", 32.0),
+            ("pcie", "data_link_share", data_link),
+            ("pcie", "payload_max_bytes", 128.0),
+        ];
+        let result = run_with(&bulk("bulk", "1MiB", 4), &bus);
+        let most = 32.0 * (1.0 - data_link) * 128.0 / 148.0;
+        assert!(
+            goodput(&result, "bulk") < 1.001 * most && goodput(&result, "bulk") > 0.93 * most,
+            "{} of {most}",
+            goodput(&result, "bulk")
+        );
+    }
+}
+
+#[test]
+fn pcie_carries_what_its_generation_and_width_allow_less_the_data_link_layer() {
+    for (name, transfers_per_ns, lanes) in [
+        ("cx3pro-56g-ib", 8.0, 8.0),
+        ("cx4-40g-roce", 8.0, 8.0),
+        ("cx4lx-10g-roce", 8.0, 8.0),
+        ("t62100-40g-iwarp", 8.0, 8.0),
+        ("cx4-100g-ib", 8.0, 16.0),
+        ("cx5-100g-roce", 8.0, 16.0),
+    ] {
+        let coded = transfers_per_ns * lanes * 128.0 / 130.0;
+        let measured = coded * 57.88 / (8.0 * 8.0 * 128.0 / 130.0);
+        let profile = profile(name);
+        assert!(
+            (profile.value("pcie", "rate_gbps") - coded).abs() < 0.01,
+            "{name}: {coded}"
+        );
+        let rest = profile.pcie_transaction_gbps();
+        assert!((rest / measured - 1.0).abs() < 1e-3, "{name}: {rest}");
+    }
 }
 
 // The wire.

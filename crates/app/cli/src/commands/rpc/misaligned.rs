@@ -109,8 +109,7 @@ fn options(arguments: &Arguments) -> Result<Options> {
 
 /// What `--settings` takes.
 const SETTINGS: Wanted = Wanted {
-    // Settings with groups and without a mode have the top-level keys of a quota server.
-    kind: |kind| matches!(kind, FileKind::Admission | FileKind::Quota),
+    kind: |kind| matches!(kind, FileKind::Admission),
     words: "the settings of the admission library (TOML with [[class]], docs/guides/rpc.md)",
 };
 

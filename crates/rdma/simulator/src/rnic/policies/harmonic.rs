@@ -63,7 +63,7 @@ impl HarmonicSetup {
         let capacity = Capacity {
             rate: BitRate::from_gbps_f64(profile.value("link", "rate_gbps")),
             data_requests_per_s: (profile.value("justitia", "message_rate_max_mps") * 1e6) as u64,
-            pcie_rate: BitRate::from_gbps_f64(profile.value("pcie", "rate_gbps")),
+            pcie_rate: BitRate::from_gbps_f64(profile.pcie_transaction_gbps()),
         };
         let profiles: Vec<PerformanceProfile> = scenario.tenants.iter().map(promised).collect();
         let allocations = allocate(&capacity, &profiles)
