@@ -7,6 +7,7 @@ use super::access::{Access, End, Object};
 use super::event::{Arrived, Event};
 use super::sizes::CQE_BYTES;
 use super::world::World;
+use isolane_rdma_policy::harmonic::statistics::BusDirection;
 use isolane_rdma_scenario::model::{ATOMIC_BYTES, Transport, Verb};
 
 impl<const RECORDS: bool> World<RECORDS> {
@@ -120,7 +121,9 @@ impl<const RECORDS: bool> World<RECORDS> {
                 upto * CQE_BYTES,
                 CQE_BYTES * entries,
             );
-            let written = self.pcie_out(host, now, bytes, || access).max(at);
+            let written = self
+                .pcie(BusDirection::ToHost, host, now, bytes, || access)
+                .max(at);
             if RECORDS {
                 self.trace_completes(host, pair, upto);
             }

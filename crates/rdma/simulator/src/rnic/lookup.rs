@@ -13,6 +13,7 @@ use super::trace::record::Timeline;
 use super::trace::{CacheName, Resource};
 use super::world::World;
 use isolane_common_quantities::rng::Stream;
+use isolane_rdma_policy::harmonic::statistics::BusDirection;
 
 impl<const RECORDS: bool> World<RECORDS> {
     /// Looks up the metadata of the next request in the caches; true when the pair has to wait and was set aside.
@@ -111,9 +112,9 @@ impl<const RECORDS: bool> World<RECORDS> {
         self.traced(move |tracer| {
             tracer.missed(host, CacheName::Contexts, lane, (before, at), &miss)
         });
-        self.pcie_in(host, at, CONTEXT_BYTES, || access);
+        self.pcie(BusDirection::ToNic, host, at, CONTEXT_BYTES, || access);
         // The one it takes the place of goes back; a model of the cache by keys does not know whose it was.
-        self.pcie_out(host, at, CONTEXT_BYTES, || access);
+        self.pcie(BusDirection::ToHost, host, at, CONTEXT_BYTES, || access);
         miss.done
     }
 
@@ -194,7 +195,13 @@ impl<const RECORDS: bool> World<RECORDS> {
         }
         self.traced(move |t| t.missed(host, CacheName::Translations, lane, (before, at), &miss));
         let access = translation(pair, remote, 0, TRANSLATION_READ);
-        self.pcie_in(host, at, TRANSLATION_READ + self.device.tlp, || access);
+        self.pcie(
+            BusDirection::ToNic,
+            host,
+            at,
+            TRANSLATION_READ + self.device.tlp,
+            || access,
+        );
         done
     }
 
@@ -241,7 +248,7 @@ impl<const RECORDS: bool> World<RECORDS> {
         self.trace_lookup(host, CacheName::Translations, entry, (false, false));
         let bytes = TRANSLATION_READ / TRANSLATIONS_PER_READ;
         let access = translation(pair, remote, offset, bytes);
-        self.pcie_in(host, at, bytes, || access);
+        self.pcie(BusDirection::ToNic, host, at, bytes, || access);
     }
 }
 

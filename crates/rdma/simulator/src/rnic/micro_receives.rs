@@ -19,6 +19,7 @@ use super::event::{Event, Packet};
 use super::trace::CacheName;
 use super::trace::record::Timeline;
 use super::world::World;
+use isolane_rdma_policy::harmonic::statistics::BusDirection;
 use isolane_rdma_scenario::model::{Transport, Verb};
 
 /// Receives of a pair that the device reads ahead, one at a time, where they do not fit.
@@ -156,7 +157,7 @@ impl<const RECORDS: bool> World<RECORDS> {
         let offset = queue_pair.receives_used * length;
         let access = Access::of(pair, End::Responder, Object::ReceiveQueue, offset, length);
         let bytes = self.device.pcie_bytes(length);
-        self.pcie_in(host, at, bytes, || access);
+        self.pcie(BusDirection::ToNic, host, at, bytes, || access);
     }
 
     /// Starts reads of the next receives, one at a time each, as far as some are posted and the device reads ahead.

@@ -8,6 +8,7 @@ use super::device::Device;
 use super::event::{Arrived, Packet};
 use super::lanes::Lanes;
 use super::micro::MicroNic;
+use isolane_rdma_policy::harmonic::statistics::BusDirection;
 use std::collections::VecDeque;
 
 /// How far the receiving side's timeline may run ahead of the clock before arrivals wait in a queue, ps. Later
@@ -97,23 +98,24 @@ impl Nic {
         self.apart.is_none() && self.waiting.is_empty() && self.responder_free <= now + RUN_AHEAD
     }
 
-    /// Occupies the bus towards the NIC with `bytes`, headers included, no earlier than `at`: since when the bus was free, and
+    /// Occupies the bus in this direction with `bytes`, headers included, no earlier than `at`: since when the bus was free, and
     /// when it is free again, ps.
     #[inline(always)]
-    pub(crate) fn bus_in(&mut self, device: &Device, at: u64, bytes: u64) -> (u64, u64) {
-        self.count.pcie_in_bytes += bytes;
-        let before = self.pcie_in_free;
-        self.pcie_in_free = before.max(at) + device.pcie.of(bytes);
-        (before, self.pcie_in_free)
-    }
-
-    /// The same for the bus towards the host.
-    #[inline(always)]
-    pub(crate) fn bus_out(&mut self, device: &Device, at: u64, bytes: u64) -> (u64, u64) {
-        self.count.pcie_out_bytes += bytes;
-        let before = self.pcie_out_free;
-        self.pcie_out_free = before.max(at) + device.pcie.of(bytes);
-        (before, self.pcie_out_free)
+    pub(crate) fn occupy_bus(
+        &mut self,
+        direction: BusDirection,
+        device: &Device,
+        at: u64,
+        bytes: u64,
+    ) -> (u64, u64) {
+        let (carried, free) = match direction {
+            BusDirection::ToNic => (&mut self.count.pcie_in_bytes, &mut self.pcie_in_free),
+            BusDirection::ToHost => (&mut self.count.pcie_out_bytes, &mut self.pcie_out_free),
+        };
+        *carried += bytes;
+        let before = *free;
+        *free = before.max(at) + device.pcie.of(bytes);
+        (before, *free)
     }
 }
 

@@ -18,6 +18,7 @@ use super::trace::record::Timeline;
 use super::trace::story::Phase;
 use super::trace::{CacheName, Resource};
 use super::world::World;
+use isolane_rdma_policy::harmonic::statistics::BusDirection;
 use isolane_rdma_scenario::model::{ATOMIC_BYTES, Arrival, MemoryPlace, Topology, Transport, Verb};
 
 /// Key space of the responder's contexts next to the requester's (see `transmit`).
@@ -294,7 +295,7 @@ impl<const RECORDS: bool> World<RECORDS> {
             place,
             CQE_BYTES,
         );
-        self.pcie_out(host, now, bytes, || entry);
+        self.pcie(BusDirection::ToHost, host, now, bytes, || entry);
         let queue_pair = &mut self.pairs[pair as usize];
         queue_pair.receives_owed += 1;
         if batch > 0 && queue_pair.receives_owed >= batch {
@@ -309,7 +310,7 @@ impl<const RECORDS: bool> World<RECORDS> {
                 0,
                 self.device.doorbell + RECEIVE_WQE_BYTES * u64::from(batch),
             );
-            self.pcie_in(host, now, bytes, || access);
+            self.pcie(BusDirection::ToNic, host, now, bytes, || access);
             let at = visible + cpu + self.device.mmio;
             self.schedule(
                 at,
@@ -356,7 +357,7 @@ impl<const RECORDS: bool> World<RECORDS> {
                 number * RECEIVE_WQE_BYTES,
                 RECEIVE_WQE_BYTES * prefetch,
             );
-            self.pcie_in(host, now, bytes, || access);
+            self.pcie(BusDirection::ToNic, host, now, bytes, || access);
         }
         if hit || number < prefetch {
             return 0;
@@ -468,9 +469,9 @@ impl<const RECORDS: bool> World<RECORDS> {
         let at = self.responder_works(now, host, self.device.respond[verb_index(verb)]);
         let bytes = self.device.pcie_bytes(ATOMIC_BYTES);
         let operand = Access::of(pair, End::Responder, Object::Memory, 0, ATOMIC_BYTES);
-        let there = self.pcie_in(host, at, bytes, || operand);
+        let there = self.pcie(BusDirection::ToNic, host, at, bytes, || operand);
         let read = there.max(context).max(memory) + self.device.pcie_read;
-        self.pcie_out(host, at, bytes, || operand);
+        self.pcie(BusDirection::ToHost, host, at, bytes, || operand);
         self.meter
             .delivered(now, &mut self.pairs[pair as usize], ATOMIC_BYTES);
         self.meter.message_delivered(&self.pairs[pair as usize]);
@@ -518,7 +519,7 @@ impl<const RECORDS: bool> World<RECORDS> {
         self.meter.delivered(now, queue_pair, payload);
         let ready = queue_pair.receive_ready;
         let access = || Access::of(pair, end, Object::Memory, offset, payload);
-        let mut free = self.pcie_out(host, at, bytes, access);
+        let mut free = self.pcie(BusDirection::ToHost, host, at, bytes, access);
         if place != MemoryPlace::Local {
             free = self.over_path(host, free, payload, place, false);
         }

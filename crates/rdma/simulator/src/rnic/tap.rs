@@ -68,8 +68,8 @@ impl<const RECORDS: bool> World<RECORDS> {
         let statistics = self.monitors[host].as_ref()?.poll(tenant);
         let cost = cost::poll_cost();
         let access = Access::monitor(Owner::Host);
-        self.pcie_in(host, now, cost.to_monitor, || access);
-        self.pcie_out(host, now, cost.to_host, || access);
+        self.pcie(BusDirection::ToNic, host, now, cost.to_monitor, || access);
+        self.pcie(BusDirection::ToHost, host, now, cost.to_host, || access);
         Some(statistics)
     }
 
@@ -148,7 +148,9 @@ impl<const RECORDS: bool> World<RECORDS> {
 
     fn charge_updates(&mut self, now: u64, host: usize, sent: u64, owner: Owner) {
         let bytes = cost::update_cost(sent).to_monitor;
-        self.pcie_in(host, now, bytes, || Access::monitor(owner));
+        self.pcie(BusDirection::ToNic, host, now, bytes, || {
+            Access::monitor(owner)
+        });
     }
 
     /// What the monitor says of itself, for reports.

@@ -23,6 +23,7 @@ use super::queue_pair::QueuePair;
 use super::sizes::READ_REQUEST_MAX;
 use super::trace::record::Timeline;
 use super::world::World;
+use isolane_rdma_policy::harmonic::statistics::BusDirection;
 use isolane_rdma_scenario::model::{MemoryPlace, Transport, Verb};
 
 /// The requester's limiter of a pair, and the responder's for READ responses.
@@ -71,7 +72,7 @@ impl<const RECORDS: bool> World<RECORDS> {
             0,
             self.device.doorbell,
         );
-        self.pcie_in(host, now, bytes, || access);
+        self.pcie(BusDirection::ToNic, host, now, bytes, || access);
         self.charge_bus(host, pair, bytes);
         if rides_along {
             self.activate(now, pair, false);
@@ -107,13 +108,14 @@ impl<const RECORDS: bool> World<RECORDS> {
         self.nics[host].count.wqe_fetches += count;
         let tlp = self.device.tlp;
         let asking = Access::asking(pair, End::Requester, Object::SendQueue);
-        self.pcie_out(host, now, tlp, || asking);
+        self.pcie(BusDirection::ToHost, host, now, tlp, || asking);
         let access = Access {
             offset: position,
             bytes: request * count,
             ..asking
         };
-        let mut done = self.pcie_in(host, now, bytes, || access) + self.read_latency();
+        let mut done =
+            self.pcie(BusDirection::ToNic, host, now, bytes, || access) + self.read_latency();
         if self.device.micro.fetch_context {
             let own = (pair, End::Requester, Object::PairContext);
             let there = self.look_up_context((now, host, owner), own, u64::from(pair) * 2, true);
@@ -439,8 +441,8 @@ impl<const RECORDS: bool> World<RECORDS> {
         if nic.watched || device.micro.staging > 0 || place != MemoryPlace::Local {
             return self.read_with_care(host, at, access(), (requests, bytes), place);
         }
-        nic.bus_out(device, at, requests);
-        let (_, there) = nic.bus_in(device, at, bytes);
+        nic.occupy_bus(BusDirection::ToHost, device, at, requests);
+        let (_, there) = nic.occupy_bus(BusDirection::ToNic, device, at, bytes);
         there + self.read_latency()
     }
 
@@ -455,10 +457,14 @@ impl<const RECORDS: bool> World<RECORDS> {
         (requests, bytes): (u64, u64),
         place: MemoryPlace,
     ) -> u64 {
-        self.pcie_out(host, at, requests, || Access { bytes: 0, ..access });
+        self.pcie(BusDirection::ToHost, host, at, requests, || Access {
+            bytes: 0,
+            ..access
+        });
         self.read_again(host, at, bytes, access);
         let there = self.over_path(host, at, access.bytes, place, true);
-        self.pcie_in(host, at, bytes, || access).max(there)
+        self.pcie(BusDirection::ToNic, host, at, bytes, || access)
+            .max(there)
             + self.read_latency()
             + self.distance(place)
     }

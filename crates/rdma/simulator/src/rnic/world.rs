@@ -201,37 +201,21 @@ impl<const RECORDS: bool> World<RECORDS> {
         }
     }
 
-    /// Occupies the bus towards the NIC with `bytes`, headers included, no earlier than `at`, for what `access`
-    /// says; the time it is free again, ps. Only a bus that is watched asks for it.
+    /// Occupies the bus of `host` in this direction with `bytes`, headers included, no earlier than `at`, for what `access`
+    /// says; the time it is free again, ps. Only a bus that is watched calls `access`.
     #[inline(always)]
-    pub(crate) fn pcie_in(
+    pub(crate) fn pcie(
         &mut self,
+        direction: BusDirection,
         host: usize,
         at: u64,
         bytes: u64,
         access: impl FnOnce() -> Access,
     ) -> u64 {
         let nic = &mut self.nics[host];
-        let (before, free) = nic.bus_in(&self.device, at, bytes);
+        let (before, free) = nic.occupy_bus(direction, &self.device, at, bytes);
         if nic.watched {
-            self.bus_used(host, BusDirection::ToNic, (at, before, free), access());
-        }
-        free
-    }
-
-    /// The same for the bus towards the host.
-    #[inline(always)]
-    pub(crate) fn pcie_out(
-        &mut self,
-        host: usize,
-        at: u64,
-        bytes: u64,
-        access: impl FnOnce() -> Access,
-    ) -> u64 {
-        let nic = &mut self.nics[host];
-        let (before, free) = nic.bus_out(&self.device, at, bytes);
-        if nic.watched {
-            self.bus_used(host, BusDirection::ToHost, (at, before, free), access());
+            self.bus_used(host, direction, (at, before, free), access());
         }
         free
     }

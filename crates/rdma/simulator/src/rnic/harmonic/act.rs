@@ -9,6 +9,7 @@ use crate::rnic::queue_pair::QueuePair;
 use crate::rnic::sizes::PAGE;
 use crate::rnic::world::World;
 use isolane_common_quantities::units::Instant;
+use isolane_rdma_policy::harmonic::statistics::BusDirection;
 use isolane_rdma_policy::harmonic::statistics::TenantStatistics;
 use isolane_rdma_policy::harmonic::{ControlLimiter, Objects, Verdict};
 use isolane_rdma_scenario::model::{ControlObject, Verb};
@@ -204,7 +205,9 @@ impl<const RECORDS: bool> World<RECORDS> {
     fn inject(&mut self, at: u64, host: usize, pair: u32, response: bool, explicit: bool) {
         let frame = self.device.ack;
         let bytes = self.device.pcie_bytes(frame) + self.device.doorbell + self.device.tlp;
-        let in_nic = self.pcie_in(host, at, bytes, || Access::monitor(Owner::Host));
+        let in_nic = self.pcie(BusDirection::ToNic, host, at, bytes, || {
+            Access::monitor(Owner::Host)
+        });
         let ready = in_nic + self.device.mmio + self.read_latency();
         self.nics[host].count.notifications_sent += 1;
         let queue_pair = &self.pairs[pair as usize];

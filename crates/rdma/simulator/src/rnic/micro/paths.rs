@@ -7,6 +7,7 @@ use crate::rnic::micro_receives::READ_AHEAD;
 use crate::rnic::process::PatternEntry;
 use crate::rnic::sizes::RECEIVE_WQE_BYTES;
 use crate::rnic::world::World;
+use isolane_rdma_policy::harmonic::statistics::BusDirection;
 use isolane_rdma_scenario::model::{MemoryPlace, Transport, Verb};
 
 impl<const RECORDS: bool> World<RECORDS> {
@@ -127,7 +128,7 @@ impl<const RECORDS: bool> World<RECORDS> {
         if self.device.micro.staging > 0
             && self.nics[host].micro.reserved > self.device.micro.staging
         {
-            self.pcie_in(host, at, bytes, || access);
+            self.pcie(BusDirection::ToNic, host, at, bytes, || access);
         }
     }
 
