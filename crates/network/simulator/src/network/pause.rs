@@ -59,8 +59,7 @@ pub struct HeadroomError {
 /// Counts per port of entry and class.
 #[derive(Clone, Debug)]
 pub(super) struct Pauses {
-    xoff: u64,
-    xon: u64,
+    limits: Limits,
     held: Vec<[u64; CLASSES_MAX]>,
     /// Classes that a port has paused at its peer.
     asked: Vec<u8>,
@@ -68,6 +67,17 @@ pub(super) struct Pauses {
     since: Vec<Option<Instant>>,
     total: Vec<Duration>,
     terms: Option<Terms>,
+}
+
+fn terms(pauses: &mut Option<Pauses>) -> Option<&mut Terms> {
+    pauses.as_mut()?.terms.as_mut()
+}
+
+/// Bytes of a class from which on a port pauses its peer, and below which the peer may go on.
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    xoff: u64,
+    xon: u64,
 }
 
 /// Pauses that end by themselves.
@@ -102,8 +112,10 @@ impl Pauses {
     pub(super) fn new(topology: &Topology, pfc: Pfc) -> Self {
         let ports = topology.ports.len();
         Self {
-            xoff: pfc.xoff.get(),
-            xon: pfc.xon.get(),
+            limits: Limits {
+                xoff: pfc.xoff.get(),
+                xon: pfc.xon.get(),
+            },
             held: vec![[0; CLASSES_MAX]; ports],
             asked: vec![0; ports],
             since: vec![None; ports],
@@ -171,32 +183,42 @@ impl Network {
     /// `bytes` have come through `entered`, a port of a switch.
     #[inline]
     pub(super) fn occupy_ingress(&mut self, now: Instant, entered: PortId, class: u8, bytes: u64) {
-        let Some(pauses) = &mut self.pauses else {
-            return;
-        };
-        let port = entered.0 as usize;
-        let held = &mut pauses.held[port][usize::from(class)];
-        *held += bytes;
-        let bit = 1 << class;
-        if *held >= pauses.xoff && pauses.asked[port] & bit == 0 {
-            pauses.asked[port] |= bit;
-            self.send_frame(now, entered, class, true);
-        }
+        self.change_ingress(now, entered, class, |held, limits| {
+            *held += bytes;
+            (*held >= limits.xoff).then_some(true)
+        });
     }
 
     /// `bytes` that had come through `entered` have left.
     #[inline]
     pub(super) fn release_ingress(&mut self, now: Instant, entered: PortId, class: u8, bytes: u64) {
+        self.change_ingress(now, entered, class, |held, limits| {
+            *held -= bytes;
+            (*held < limits.xon).then_some(false)
+        });
+    }
+    /// Changes what the port holds of the class by `change`, which returns whether the class should be paused, or `None` to
+    /// leave the peer as it is.
+    #[inline]
+    fn change_ingress(
+        &mut self,
+        now: Instant,
+        entered: PortId,
+        class: u8,
+        change: impl FnOnce(&mut u64, Limits) -> Option<bool>,
+    ) {
         let Some(pauses) = &mut self.pauses else {
             return;
         };
         let port = entered.0 as usize;
         let held = &mut pauses.held[port][usize::from(class)];
-        *held -= bytes;
-        let bit = 1 << class;
-        if *held < pauses.xon && pauses.asked[port] & bit != 0 {
-            pauses.asked[port] &= !bit;
-            self.send_frame(now, entered, class, false);
+        let (bit, asked) = (1 << class, &mut pauses.asked[port]);
+        let Some(on) = change(held, pauses.limits) else {
+            return;
+        };
+        if (*asked & bit != 0) != on {
+            *asked ^= bit;
+            self.send_frame(now, entered, class, on);
         }
     }
 
@@ -246,11 +268,7 @@ impl Network {
 
     /// A class of `port` is held for a frame's time from now.
     fn hold_until(&mut self, now: Instant, port: PortId, class: u8) {
-        let Some(terms) = self
-            .pauses
-            .as_mut()
-            .and_then(|pauses| pauses.terms.as_mut())
-        else {
+        let Some(terms) = terms(&mut self.pauses) else {
             return;
         };
         let index = port.0 as usize;
@@ -264,11 +282,7 @@ impl Network {
 
     /// The end that a pause had when this was filed.
     pub(super) fn expire_pause(&mut self, now: Instant, port: PortId, class: u8) {
-        let Some(terms) = self
-            .pauses
-            .as_mut()
-            .and_then(|pauses| pauses.terms.as_mut())
-        else {
+        let Some(terms) = terms(&mut self.pauses) else {
             return;
         };
         let index = port.0 as usize;
