@@ -6,6 +6,7 @@
 //! namespaces(7), `SO_NETNS_COOKIE`.
 
 use serde::{Deserialize, Serialize};
+use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::MetadataExt;
 
@@ -28,7 +29,7 @@ impl NetworkNamespace {
         let file = std::fs::metadata("/proc/thread-self/ns/net");
         Self {
             inode: file.map_or(0, |file| file.ino()),
-            cookie: cookie(),
+            cookie: cookie().unwrap_or(0),
         }
     }
 
@@ -39,16 +40,14 @@ impl NetworkNamespace {
     }
 }
 
-/// Cookie of the calling thread's namespace; 0 on a kernel without cookies.
-fn cookie() -> u64 {
+/// The number that names the calling thread's network namespace until the next boot, never 0. Fails on a kernel before
+/// Linux 5.14.
+pub fn cookie() -> io::Result<u64> {
     let socket = rustix::net::socket(
         rustix::net::AddressFamily::UNIX,
         rustix::net::SocketType::DGRAM,
         None,
-    );
-    let Ok(socket) = socket else {
-        return 0;
-    };
+    )?;
     let mut cookie = 0_u64;
     let mut bytes = size_of::<u64>() as libc::socklen_t;
     // SAFETY: both pointers are valid for the sizes given.
@@ -62,8 +61,8 @@ fn cookie() -> u64 {
         )
     };
     match result {
-        0 => cookie,
-        _ => 0,
+        0 => Ok(cookie),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

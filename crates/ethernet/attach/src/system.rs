@@ -156,7 +156,7 @@ impl System {
     /// Cookie of this thread's network namespace: unique until the next boot, while its inode number is reused. 0 if
     /// the kernel has none.
     pub fn cookie() -> u64 {
-        isolane_ethernet_bpf::net_cookie().unwrap_or(0)
+        isolane_common_linux::network_namespace::cookie().unwrap_or(0)
     }
 
     /// Name of the entered namespace, in the form of `--netns`.

@@ -13,6 +13,7 @@ use crate::shared::Shared;
 use crate::snapshot::{DqaCounters, FlowTable, QueueSnapshot, RunTime};
 use crate::{EbpfError, ProgramCost, object, sys, tc};
 use aya::programs::Program;
+use isolane_common_linux::network_namespace;
 use isolane_ethernet_policy::titan::QueueSet;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -423,7 +424,7 @@ impl Dqa {
     }
 
     fn configure(&mut self, options: &LoadOptions) -> Result<(), EbpfError> {
-        let cookie = sys::net_cookie().map_err(EbpfError::kernel(
+        let cookie = network_namespace::cookie().map_err(EbpfError::kernel(
             "name the network namespace (Linux 5.14 or newer)",
         ))?;
         let tick_ns = sys::tick_ns();
@@ -469,7 +470,8 @@ impl Dqa {
     }
 
     fn check_namespace(&self) -> Result<(), EbpfError> {
-        let here = sys::net_cookie().map_err(EbpfError::kernel("name the network namespace"))?;
+        let here =
+            network_namespace::cookie().map_err(EbpfError::kernel("name the network namespace"))?;
         match here == self.config().net_cookie.load(Relaxed) {
             true => Ok(()),
             false => Err(EbpfError::OtherNamespace {

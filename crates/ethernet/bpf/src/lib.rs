@@ -32,7 +32,7 @@ pub use settings::{
     Completion, CpuPools, DqaSettings, Gate, LoadOptions, SMALL_BYTES, WeightSource,
 };
 pub use snapshot::{DqaCounters, FlowSnapshot, FlowTable, QueueSnapshot, RunTime};
-pub use sys::{ProgramCost, RunTimeStatistics, net_cookie, tick_ns};
+pub use sys::{ProgramCost, RunTimeStatistics, tick_ns};
 
 /// Flows that the table holds.
 pub const FLOWS_MAX: u32 = (intf::SETS * intf::WAYS) as u32;

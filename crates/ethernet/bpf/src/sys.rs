@@ -5,7 +5,7 @@
 use crate::EbpfError;
 use std::ffi::CString;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -220,35 +220,6 @@ pub fn tick_ns() -> u32 {
     assert_eq!(result, 0, "the coarse clock exists since Linux 2.6.32");
     resolution.tv_nsec as u32
 }
-
-/// The number that names the calling thread's network namespace until the next boot. Fails on a kernel before Linux
-/// 5.14.
-pub fn net_cookie() -> io::Result<u64> {
-    let socket = rustix::net::socket(
-        rustix::net::AddressFamily::UNIX,
-        rustix::net::SocketType::DGRAM,
-        None,
-    )?;
-    let mut cookie = 0_u64;
-    let mut bytes = size_of::<u64>() as libc::socklen_t;
-    // SAFETY: both pointers are valid for the sizes given.
-    let result = unsafe {
-        libc::getsockopt(
-            socket.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            SO_NETNS_COOKIE,
-            (&raw mut cookie).cast(),
-            &raw mut bytes,
-        )
-    };
-    match result {
-        0 => Ok(cookie),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-/// Since Linux 5.14.
-const SO_NETNS_COOKIE: i32 = 71;
 
 /// How many processors the kernel may ever have, which is how many values a per-processor map returns.
 pub(crate) fn possible_processors() -> io::Result<usize> {

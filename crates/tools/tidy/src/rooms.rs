@@ -113,7 +113,7 @@ pub(crate) const ROOMS: &[Room] = &[
         "ethernet/bpf",
         Unsafe,
         "Titan's queue assignment in the kernel: BPF programs (C, with the compiled object), their loader, typed maps",
-        &["ethernet/policy"],
+        &["common/linux", "ethernet/policy"],
     ),
     room(
         "ethernet/attach",
