@@ -124,6 +124,44 @@ pub fn embedded<T>(
         .collect()
 }
 
+/// Gives `$type`, a profile of `name`, `title` and `sections`, its readers: the text's keys are `$keys`, its sections `$sections`
+/// with `$parameters`, and the profiles `$embedded` are compiled in.
+#[macro_export]
+macro_rules! sourced_profile {
+    ($type:ident, $keys:ident, $sections:ident, $parameters:ident, $embedded:ident) => {
+        impl $type {
+            /// What `text` says; `file` names the text in messages. The error is the first mistake, with its line: a parameter
+            /// that is missing, unknown, out of range or without a source.
+            pub fn parse(text: &str, file: &str) -> Result<Self, $crate::error::ProfileError> {
+                $crate::table::Table::read(file, text, $keys, |top| {
+                    let (name, title, sections) =
+                        $crate::sourced::profile_of(top, &$sections, $parameters)?;
+                    Ok(Self {
+                        name,
+                        title,
+                        sections,
+                    })
+                })
+            }
+
+            /// The one that is compiled in under this name.
+            pub fn named(name: &str) -> Option<Self> {
+                Self::embedded().into_iter().find(|one| one.name == name)
+            }
+
+            /// All that are compiled in.
+            pub fn embedded() -> Vec<Self> {
+                $crate::sourced::embedded($embedded, Self::parse)
+            }
+
+            /// The parameter `name` of `section`. Panics if there is none: what was loaded has each parameter of its sections.
+            pub fn value(&self, section: &str, name: &str) -> f64 {
+                $crate::sourced::value_in(&self.sections, &self.name, section, name)
+            }
+        }
+    };
+}
+
 /// The sections `names` of `top` that the text has. Fails as [`section_of`] does.
 pub fn sections_of(
     top: &Table<'_>,

@@ -93,7 +93,10 @@ impl<'a> Table<'a> {
         keys: &'static [Key],
         place: Option<String>,
     ) -> Result<Self, InputError> {
-        let table = Self::unchecked(source, map, start, keys, place);
+        let table = Self {
+            place,
+            ..Self::unchecked(source, map, start, keys)
+        };
         let mut unknown: Vec<_> = map
             .keys()
             .filter(|name| keys.iter().all(|key| key.name != name.get_ref().as_ref()))
@@ -122,14 +125,13 @@ impl<'a> Table<'a> {
         map: &'a DeTable<'a>,
         start: usize,
         keys: &'static [Key],
-        place: Option<String>,
     ) -> Self {
         Self {
             source,
             map,
             start,
             keys,
-            place,
+            place: None,
         }
     }
 

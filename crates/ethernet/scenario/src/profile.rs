@@ -3,10 +3,9 @@
 //! As with device profiles (`isolane_rdma_scenario::profile`), a number has a value, a kind and a source, none may be missing, and
 //! none is a result. [`NIC_PARAMETERS`] is the list; `docs/internals/nic-model.md` explains the mechanisms.
 
-use isolane_common_toml_input::error::ProfileError;
 use isolane_common_toml_input::keys::{Key, Kind, required};
-use isolane_common_toml_input::sourced::{Parameter, Sections, embedded, profile_of, value_in};
-use isolane_common_toml_input::table::Table;
+use isolane_common_toml_input::sourced::{Parameter, Sections};
+use isolane_common_toml_input::sourced_profile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -119,39 +118,12 @@ const EMBEDDED: &[(&str, &str)] = &[(
     include_str!("../../../../cards/82599-10g.toml"),
 )];
 
+sourced_profile!(NicProfile, KEYS, SECTIONS, NIC_PARAMETERS, EMBEDDED);
+
 impl NicProfile {
-    /// The profile written in `text`; `file` names it in messages. The error is the first mistake, with its line: a
-    /// parameter that is missing, unknown, out of range or without a source.
-    pub fn parse(text: &str, file: &str) -> Result<Self, ProfileError> {
-        Table::read(file, text, KEYS, |top| {
-            let (name, title, sections) = profile_of(top, &SECTIONS, NIC_PARAMETERS)?;
-            Ok(Self {
-                name,
-                title,
-                sections,
-            })
-        })
-    }
-
-    /// The profile compiled in under this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::embedded().into_iter().find(|one| one.name == name)
-    }
-
-    /// Every profile compiled in.
-    pub fn embedded() -> Vec<Self> {
-        embedded(EMBEDDED, Self::parse)
-    }
-
     /// The card of the study: Intel 82599.
     pub fn of_paper() -> Self {
         Self::named("82599-10g").expect("it is compiled in")
-    }
-
-    /// The parameter `name` of `section`. Panics if there is none: a loaded profile has every member of
-    /// [`NIC_PARAMETERS`].
-    pub fn value(&self, section: &str, name: &str) -> f64 {
-        value_in(&self.sections, &self.name, section, name)
     }
 }
 

@@ -3,12 +3,9 @@
 //! As with device profiles (`isolane_rdma_scenario::profile`), a number has a value, a kind and a source, none may be missing, and none
 //! is a result. [`MACHINE_PARAMETERS`] is the list; `docs/internals/memory-model.md` explains the mechanisms.
 
-use isolane_common_toml_input::error::ProfileError;
 use isolane_common_toml_input::keys::{Key, Kind, key, required};
-use isolane_common_toml_input::sourced::{
-    Parameter, Sections, embedded, parameter, profile_of, value_in,
-};
-use isolane_common_toml_input::table::Table;
+use isolane_common_toml_input::sourced::{Parameter, Sections, parameter};
+use isolane_common_toml_input::sourced_profile;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -78,41 +75,14 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("machines/xeon-8362.toml", include_str!("../../../../machines/xeon-8362.toml")),
 ];
 
+sourced_profile!(MemMachine, KEYS, SECTIONS, MACHINE_PARAMETERS, EMBEDDED);
+
 impl MemMachine {
-    /// The machine written in `text`; `file` names it in messages. The error is the first mistake, with its line: a
-    /// parameter that is missing, unknown, out of range or without a source.
-    pub fn parse(text: &str, file: &str) -> Result<Self, ProfileError> {
-        Table::read(file, text, KEYS, |top| {
-            let (name, title, sections) = profile_of(top, &SECTIONS, MACHINE_PARAMETERS)?;
-            Ok(Self {
-                name,
-                title,
-                sections,
-            })
-        })
-    }
-
-    /// The machine compiled in under this name.
-    pub fn named(name: &str) -> Option<Self> {
-        Self::embedded().into_iter().find(|one| one.name == name)
-    }
-
-    /// Every machine compiled in.
-    pub fn embedded() -> Vec<Self> {
-        embedded(EMBEDDED, Self::parse)
-    }
-
     /// The sections of its tiers, nearest first.
     pub fn tiers(&self) -> impl Iterator<Item = &'static str> + '_ {
         TIERS
             .into_iter()
             .filter(|tier| self.sections.contains_key(*tier))
-    }
-
-    /// The parameter `name` of `section`. Panics if there is none: a loaded machine has every member of
-    /// [`MACHINE_PARAMETERS`] of its sections.
-    pub fn value(&self, section: &str, name: &str) -> f64 {
-        value_in(&self.sections, &self.name, section, name)
     }
 }
 

@@ -25,8 +25,7 @@ pub(super) fn transport(
     let Some((start, map)) = below(top, "transport")? else {
         return Ok(spec);
     };
-    let place = Some("transport".to_owned());
-    let own = Table::unchecked(top.source(), map, start, TRANSPORT, place);
+    let own = Table::unchecked(top.source(), map, start, TRANSPORT).placed("transport".to_owned());
     spec.congestion = own.choice("congestion")?.unwrap_or(spec.congestion);
     spec.recovery = own.choice("recovery")?.unwrap_or(spec.recovery);
     let marks = matches!(spec.congestion, Congestion::Dcqcn | Congestion::Dctcp);
@@ -49,8 +48,7 @@ pub(super) fn policy(top: &Table<'_>) -> Result<FabricPolicy, InputError> {
     let Some((start, map)) = below(top, "policy")? else {
         return Ok(policy);
     };
-    let place = Some("policy".to_owned());
-    let own = Table::unchecked(top.source(), map, start, POLICY, place);
+    let own = Table::unchecked(top.source(), map, start, POLICY).placed("policy".to_owned());
     policy.kind = own.choice("name")?.unwrap_or(policy.kind);
     policy.parameters = parameters(&own, map, POLICY, parameters::policy(policy.kind))?;
     Ok(policy)
