@@ -8,6 +8,27 @@ use std::io::IsTerminal;
 /// Home, and clear what is below.
 const OVER: &str = "\x1b[H\x1b[J";
 
+/// When the views of a command that goes on by itself come, and in which form.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Views {
+    /// Time between two views
+    #[arg(long, default_value = "2s", value_parser = crate::numbers::interval)]
+    pub(crate) interval: std::time::Duration,
+    /// End after this many views
+    #[arg(long, value_name = "N", value_parser = crate::numbers::whole::<u64>(1..=1_000_000_000))]
+    pub(crate) count: Option<u64>,
+    /// Print each view as JSON on one line
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl Views {
+    /// Where the views are printed.
+    pub(crate) fn screen(&self) -> Screen {
+        Screen::new(self.json, self.count.is_none())
+    }
+}
+
 /// Where a command prints views of something that changes.
 pub(crate) struct Screen {
     json: bool,

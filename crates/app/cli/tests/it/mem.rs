@@ -201,21 +201,21 @@ fn a_file_with_a_command_starts_it_and_status_top_plan_and_remove_know_it() {
 #[test]
 fn mistakes_end_with_two_and_say_what_is_allowed() {
     let bench = Bench::new();
-    let check = |arguments: &[&str], expected: &str| {
-        let output = bench.isolane(arguments);
+    let check = |arguments: &str, expected: &str| {
+        let output = bench.isolane(&split(arguments));
         assert_eq!(
             output.status.code(),
             Some(2),
-            "{arguments:?}: {}",
+            "{arguments}: {}",
             said(&output)
         );
         assert!(
             said(&output).contains(expected),
-            "{arguments:?}: {}",
+            "{arguments}: {}",
             said(&output)
         );
     };
-    let run = |more: &'static str| [&["mem", "run"], &split(more)[..], &["--", "true"]].concat();
+    let run = |more: &str| format!("mem run {more} -- true");
     check(&run("--slo-latency 160"), "has no unit");
     check(&run("--slo-latency 160ns"), "--priority is missing");
     check(&run("--slo-bandwidth 40Gb/s --priority 1"), "is in bits");
@@ -238,79 +238,51 @@ fn mistakes_end_with_two_and_say_what_is_allowed() {
         &run("--slo-latency 160ns --priority 1 --memory 5GB/s"),
         "--memory",
     );
+    check("mem plan app.toml --memory 5GiB", "leave the options out");
     check(
-        &["mem", "plan", "app.toml", "--memory", "5GiB"],
-        "leave the options out",
-    );
-    check(
-        &["mem", "plan", "--memory", "5GiB", "--priority", "1"],
+        "mem plan --memory 5GiB --priority 1",
         "an objective is missing",
     );
+    check("mem bench latency --cores 2", "drop the option");
+    check("mem bench bandwidth --region 1GiB", "drop the option");
+    check("mem bench --region 4KiB", "fits into caches");
     check(
-        &["mem", "bench", "latency", "--cores", "2"],
-        "drop the option",
-    );
-    check(
-        &["mem", "bench", "bandwidth", "--region", "1GiB"],
-        "drop the option",
-    );
-    check(&["mem", "bench", "--region", "4KiB"], "fits into caches");
-    check(
-        &["mem", "bench", "bandwidth", "--stream-region", "0"],
+        "mem bench bandwidth --stream-region 0",
         "must be 1MiB at least",
     );
     // Before any of it is written: the test would not end.
-    check(
-        &["mem", "bench", "--region", "900TiB"],
-        "900 TiB of memory are wanted",
-    );
+    check("mem bench --region 900TiB", "900 TiB of memory are wanted");
     check(&run("--slo-latency 160 --priority 1"), "like \"160ns\"");
     check(
         &run("--slo-latency 160ns --priority -1"),
         "must be 0 to 1000000",
     );
     check(
-        &[
-            "mem",
-            "measure-machine",
-            "--repeats",
-            "99",
-            "--length",
-            "100s",
-        ],
+        "mem measure-machine --repeats 99 --length 100s",
         "more than an hour",
     );
+    check("mem extender --listen localhost", "127.0.0.1:9494");
     check(
-        &["mem", "extender", "--listen", "localhost"],
-        "127.0.0.1:9494",
-    );
-    check(
-        &["mem", "measure", "--type", "best-effort", "--", "true"],
+        "mem measure --type best-effort -- true",
         "best effort needs no measurement",
     );
     check(
-        &["mem", "measure", "--memory-low", "1GiB", "--", "true"],
+        "mem measure --memory-low 1GiB -- true",
         "--memory-low has no effect on a measurement",
     );
-    check(
-        &["mem", "remove", "nobody"],
-        "no application is under control",
-    );
-    check(&["mem", "submit", "nowhere.toml"], "nowhere.toml");
+    check("mem remove nobody", "no application is under control");
+    check("mem submit nowhere.toml", "nowhere.toml");
     bench.file("bad.toml", &APP.replace("priority", "prio"));
     check(
-        &["mem", "submit", "bad.toml"],
+        "mem submit bad.toml",
         "bad.toml:4: unknown key prio; did you mean priority?",
     );
     bench.file("placeless.toml", APP);
-    check(
-        &["mem", "submit", "placeless.toml"],
-        "say where the application is",
-    );
+    check("mem submit placeless.toml", "say where the application is");
     bench.file("gone.toml", &format!("{APP}cgroup = \"/kube/gone\"\n"));
-    check(&["mem", "submit", "gone.toml"], "/kube/gone");
+    check("mem submit gone.toml", "/kube/gone");
     check(
-        &["mem", "submit", "--require", "gone.toml"],
+        "mem submit --require gone.toml",
         "--require is for files with a command",
     );
 }

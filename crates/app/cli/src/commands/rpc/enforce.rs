@@ -4,7 +4,7 @@ mod view;
 
 use crate::inputs::bad;
 use crate::output;
-use crate::screen::Screen;
+use crate::screen::Views;
 use crate::status::Status;
 use anyhow::{Context, Result};
 use isolane_rpc::admission::Admission;
@@ -58,15 +58,8 @@ pub(crate) struct Arguments {
     /// Peers acknowledge each packet at once (their routes have quickack), so that messages of one packet can miss
     #[arg(long)]
     quickack: bool,
-    /// Time between two views
-    #[arg(long, default_value = "2s", value_parser = crate::numbers::interval)]
-    interval: Duration,
-    /// End after this many views
-    #[arg(long, value_name = "N", value_parser = crate::numbers::whole::<u64>(1..=1_000_000_000))]
-    count: Option<u64>,
-    /// Print each view as JSON on one line
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    views: Views,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
@@ -88,10 +81,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     admission
         .watch(RELOAD, output::note)
         .context("cannot start a thread that checks the settings")?;
-    let mut screen = Screen::new(arguments.json, arguments.count.is_none());
-    while arguments.count.is_none_or(|count| screen.shown() < count) {
-        if !work(&mut agent, arguments.interval, &interrupted)? {
-            return Ok(match arguments.count {
+    let mut screen = arguments.views.screen();
+    while arguments
+        .views
+        .count
+        .is_none_or(|count| screen.shown() < count)
+    {
+        if !work(&mut agent, arguments.views.interval, &interrupted)? {
+            return Ok(match arguments.views.count {
                 Some(_) => Status::Interrupted,
                 None => Status::Done,
             });

@@ -6,7 +6,7 @@ mod risks;
 mod view;
 
 use crate::inputs::{self, bad};
-use crate::screen::Screen;
+use crate::screen::Views;
 use crate::status::Status;
 use anyhow::{Context, Result, anyhow, bail};
 use isolane_common_linux::{HostError, Root};
@@ -39,15 +39,8 @@ pub(crate) struct Arguments {
     /// Watch this device alone
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
-    /// Time between two views
-    #[arg(long, default_value = "2s", value_parser = crate::numbers::interval)]
-    interval: Duration,
-    /// End after this many views
-    #[arg(long, value_name = "N", value_parser = crate::numbers::whole::<u64>(1..=1_000_000_000))]
-    count: Option<u64>,
-    /// Print each view as JSON on one line
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    views: Views,
     /// Leave out the users, whose list makes the driver query each queue pair
     #[arg(long)]
     no_users: bool,
@@ -81,10 +74,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     })
     .context("cannot catch Ctrl-C")?;
     let mut before = devices.read();
-    let mut screen = Screen::new(arguments.json, arguments.count.is_none());
-    while arguments.count.is_none_or(|count| screen.shown() < count) {
-        if waited(&interrupted, arguments.interval) {
-            return Ok(match arguments.count {
+    let mut screen = arguments.views.screen();
+    while arguments
+        .views
+        .count
+        .is_none_or(|count| screen.shown() < count)
+    {
+        if waited(&interrupted, arguments.views.interval) {
+            return Ok(match arguments.views.count {
                 Some(_) => Status::Interrupted,
                 None => Status::Done,
             });
