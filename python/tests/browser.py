@@ -16,27 +16,14 @@ import shutil
 import subprocess
 import tempfile
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 PATIENCE_S = 60.0
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--disable-default-apps",
-    "--disable-extensions",
-    "--hide-scrollbars",
-    "--force-color-profile=srgb",
-    "--disable-dev-shm-usage",
-    "--remote-debugging-pipe",
-)
+#: The flags of the Rust tests, too.
+FLAGS = (Path(__file__).parents[2] / "crates/app/report/tests/support/browser-flags.txt").read_text().split()
 KEYS = {"ArrowLeft": 37, "ArrowUp": 38, "ArrowRight": 39, "ArrowDown": 40, "Home": 36, "End": 35, "Tab": 9, "Enter": 13}
 
 

@@ -179,14 +179,11 @@ fn step(step: &Step) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explanation::{
-        CacheStory, Cause, EXPLANATION_VERSION, Loss, MeanLatency, Part, Series, StageTime,
-    };
+    use crate::explanation::{CacheStory, Part};
     use crate::sentences;
     use expect_test::expect;
     use isolane_rdma_scenario::model::Host;
     use isolane_rdma_simulator::rnic::trace::Resource;
-    use isolane_study_audit::cell::{Metrics, VictimKind};
 
     fn part(tenant: &str, share: f64) -> Part {
         Part {
@@ -195,92 +192,20 @@ mod tests {
         }
     }
 
-    fn cause() -> Cause {
-        let mut cause = Cause {
-            resource: "context-miss-slots".to_owned(),
-            title: "slots for queue-pair context misses".to_owned(),
-            host: Host::A,
-            alone_us: 0.0,
-            attacked_us: 6.0,
-            added_us: 6.0,
-            share: 0.75,
-            caused_by: vec![part("crowd", 0.9), part("web", 0.1)],
-            busy_alone: Some(0.0),
-            busy_attacked: Some(0.95),
-            occupants: vec![part("crowd", 0.9), part("web", 0.1)],
-            sentence: String::new(),
-        };
-        cause.sentence = sentences::sentence(&cause, Resource::ContextSlots, "web");
-        cause
-    }
-
     /// An explanation with invented figures, which shows the form of the text.
     fn example() -> Explanation {
-        let metrics = |goodput_gbps: f64| Metrics {
-            goodput_gbps,
-            message_rate_per_s: goodput_gbps * 1e6,
-            ..Metrics::default()
-        };
-        let mut explanation = Explanation {
-            settled: true,
-            version: EXPLANATION_VERSION,
-            profile: "cx5-100g-roce".to_owned(),
-            policy: "none".to_owned(),
-            on_sale: true,
-            seed: 1,
-            victim: "web".to_owned(),
-            kind: VictimKind::Rate,
-            victim_does: "WRITE of 64 B on 4 queue pairs".to_owned(),
-            attacker: "crowd".to_owned(),
-            attacker_does: "WRITE of 512 B on 1536 queue pairs".to_owned(),
-            warmup_us: 150.0,
-            measured_us: 3000.0,
-            attack_us: 1000.0,
-            window_us: [1150.0, 3000.0],
-            loss: Loss {
-                alone: metrics(5.0),
-                attacked: metrics(1.0),
-                retained: 0.2,
-                hurt: true,
-            },
-            latency: MeanLatency {
-                alone_us: 2.0,
-                attacked_us: 10.0,
-                messages_alone: 900,
-                messages_attacked: 180,
-                unfinished: 4,
-            },
-            verdict: String::new(),
-            chain: Vec::new(),
-            causes: vec![cause()],
-            stages: vec![StageTime {
-                stage: "schedule queue".to_owned(),
-                waited_alone_us: 1.0,
-                served_alone_us: 1.0,
-                waited_attacked_us: 9.0,
-                served_attacked_us: 1.0,
-            }],
-            caches: vec![CacheStory {
-                cache: "contexts".to_owned(),
-                host: Host::A,
-                miss_ratio_alone: 0.0,
-                miss_ratio_attacked: 0.93,
-                evictions_per_s: 1.5e6,
-                evicted_by: vec![part("crowd", 0.97), part("web", 0.03)],
-            }],
-            message_alone: Vec::new(),
-            message_attacked: vec![Step {
-                stage: "metadata".to_owned(),
-                resource: "slots for queue-pair context misses".to_owned(),
-                host: Host::A,
-                waits: true,
-                caused_by: Some("crowd".to_owned()),
-                from_us: 0.5,
-                us: 6.25,
-            }],
-            series: Series::default(),
-            rerun: "isolane explain web crowd".to_owned(),
-        };
+        let mut explanation: Explanation =
+            serde_json::from_str(include_str!("example.json")).unwrap();
+        let cause = &mut explanation.causes[0];
+        cause.sentence = sentences::sentence(cause, Resource::ContextSlots, "web");
+        explanation.caches = vec![CacheStory {
+            cache: "contexts".to_owned(),
+            host: Host::A,
+            miss_ratio_alone: 0.0,
+            miss_ratio_attacked: 0.93,
+            evictions_per_s: 1.5e6,
+            evicted_by: vec![part("crowd", 0.97), part("web", 0.03)],
+        }];
         sentences::tell(&mut explanation, false);
         explanation
     }

@@ -58,22 +58,7 @@ impl Browser {
             .arg("-c")
             .arg("exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>/dev/null")
             .arg(program)
-            .args([
-                "--headless",
-                "--no-sandbox",
-                "--disable-gpu",
-                "--disable-quic",
-                "--no-first-run",
-                "--disable-background-networking",
-                "--disable-component-update",
-                "--disable-sync",
-                "--disable-default-apps",
-                "--disable-extensions",
-                "--hide-scrollbars",
-                "--force-color-profile=srgb",
-                "--disable-dev-shm-usage",
-                "--remote-debugging-pipe",
-            ])
+            .args(include_str!("browser-flags.txt").split_whitespace())
             .arg(format!("--user-data-dir={}", profile.path().display()))
             // Sockets and crash reports are there too; a browser that is killed leaves them behind.
             .env("TMPDIR", profile.path())
