@@ -134,8 +134,11 @@ fn guarded<T>(failed: impl Fn(Code) -> T, body: impl FnOnce() -> Answer<T>) -> T
     }
 }
 
-fn coded(body: impl FnOnce() -> Answer<()>) -> i32 {
-    guarded(|code| code as i32, || body().map(|()| Code::Ok as i32))
+fn coded(handle: *mut Handle, body: impl FnOnce(&Entry) -> Answer<()>) -> i32 {
+    guarded(
+        |code| code as i32,
+        || with(handle, body).map(|()| Code::Ok as i32),
+    )
 }
 
 fn bad_handle() -> Failure {
@@ -288,13 +291,11 @@ pub unsafe extern "C" fn isolane_rpc_reload(
     text: *const c_char,
     text_length: usize,
 ) -> i32 {
-    coded(|| {
-        with(handle, |entry| {
-            // SAFETY: the caller's promise is ours.
-            let text = unsafe { self::text(text, text_length, "the settings") }?;
-            let taken = entry.admission.reload_text("settings", text);
-            taken.map_err(|error| (Code::BadSettings, error.to_string()))
-        })
+    coded(handle, |entry| {
+        // SAFETY: the caller's promise is ours.
+        let text = unsafe { self::text(text, text_length, "the settings") }?;
+        let taken = entry.admission.reload_text("settings", text);
+        taken.map_err(|error| (Code::BadSettings, error.to_string()))
     })
 }
 
@@ -359,12 +360,10 @@ pub unsafe extern "C" fn isolane_rpc_class_name(
     capacity: usize,
     length: *mut usize,
 ) -> i32 {
-    coded(|| {
-        with(handle, |entry| {
-            let class = class_of(entry, class_index)?;
-            // SAFETY: the caller's promise is ours.
-            unsafe { hand_out(&entry.names[usize::from(class)], buffer, capacity, length) }
-        })
+    coded(handle, |entry| {
+        let class = class_of(entry, class_index)?;
+        // SAFETY: the caller's promise is ours.
+        unsafe { hand_out(&entry.names[usize::from(class)], buffer, capacity, length) }
     })
 }
 
@@ -381,30 +380,28 @@ pub unsafe extern "C" fn isolane_rpc_decide(
     size_bytes: u64,
     decision: *mut CDecision,
 ) -> i32 {
-    coded(|| {
-        with(handle, |entry| {
-            // SAFETY: the caller's promise is ours.
-            let destination = unsafe { bytes(destination, destination_length, "the destination") }?;
-            if decision.is_null() {
-                return Err((Code::NullPointer, "decision is a null pointer".to_owned()));
-            }
-            let verdict = entry.admission.decide(Ask {
-                destination,
-                class: class_of(entry, class_index)?,
-                bytes: size_bytes,
-            });
-            let answer = CDecision {
-                ticket: verdict.ticket.word(),
-                class_index: u32::from(verdict.class),
-                dscp: entry.dscp[usize::from(verdict.class)],
-                downgraded: u8::from(verdict.downgraded),
-                would_downgrade: u8::from(verdict.would_downgrade),
-                reserved: 0,
-            };
-            // SAFETY: not null; the caller vouches that it can be written, aligned or not.
-            unsafe { decision.write_unaligned(answer) };
-            Ok(())
-        })
+    coded(handle, |entry| {
+        // SAFETY: the caller's promise is ours.
+        let destination = unsafe { bytes(destination, destination_length, "the destination") }?;
+        if decision.is_null() {
+            return Err((Code::NullPointer, "decision is a null pointer".to_owned()));
+        }
+        let verdict = entry.admission.decide(Ask {
+            destination,
+            class: class_of(entry, class_index)?,
+            bytes: size_bytes,
+        });
+        let answer = CDecision {
+            ticket: verdict.ticket.word(),
+            class_index: u32::from(verdict.class),
+            dscp: entry.dscp[usize::from(verdict.class)],
+            downgraded: u8::from(verdict.downgraded),
+            would_downgrade: u8::from(verdict.would_downgrade),
+            reserved: 0,
+        };
+        // SAFETY: not null; the caller vouches that it can be written, aligned or not.
+        unsafe { decision.write_unaligned(answer) };
+        Ok(())
     })
 }
 
@@ -445,12 +442,10 @@ pub extern "C" fn isolane_rpc_give_up(handle: *mut Handle, ticket: u64, elapsed_
 }
 
 fn learned(handle: *mut Handle, learn: impl FnOnce(&Entry) -> Result<(), TicketError>) -> i32 {
-    coded(|| {
-        with(handle, |entry| {
-            learn(entry).map_err(|error| match error {
-                TicketError::Foreign => (Code::BadTicket, error.to_string()),
-                TicketError::Departed => (Code::Departed, error.to_string()),
-            })
+    coded(handle, |entry| {
+        learn(entry).map_err(|error| match error {
+            TicketError::Foreign => (Code::BadTicket, error.to_string()),
+            TicketError::Departed => (Code::Departed, error.to_string()),
         })
     })
 }
@@ -467,23 +462,21 @@ pub unsafe extern "C" fn isolane_rpc_probability(
     class_index: u32,
     probability: *mut f64,
 ) -> i32 {
-    coded(|| {
-        with(handle, |entry| {
-            // SAFETY: the caller's promise is ours.
-            let destination = unsafe { bytes(destination, destination_length, "the destination") }?;
-            let class = class_of(entry, class_index)?;
-            if probability.is_null() {
-                return Err((
-                    Code::NullPointer,
-                    "probability is a null pointer".to_owned(),
-                ));
-            }
-            let known = entry.admission.table().probability(destination, class);
-            let value = known.unwrap_or(Probability::ONE).as_f64();
-            // SAFETY: not null; the caller vouches that it can be written, aligned or not.
-            unsafe { probability.write_unaligned(value) };
-            Ok(())
-        })
+    coded(handle, |entry| {
+        // SAFETY: the caller's promise is ours.
+        let destination = unsafe { bytes(destination, destination_length, "the destination") }?;
+        let class = class_of(entry, class_index)?;
+        if probability.is_null() {
+            return Err((
+                Code::NullPointer,
+                "probability is a null pointer".to_owned(),
+            ));
+        }
+        let known = entry.admission.table().probability(destination, class);
+        let value = known.unwrap_or(Probability::ONE).as_f64();
+        // SAFETY: not null; the caller vouches that it can be written, aligned or not.
+        unsafe { probability.write_unaligned(value) };
+        Ok(())
     })
 }
 
@@ -497,13 +490,11 @@ pub unsafe extern "C" fn isolane_rpc_forget(
     destination: *const u8,
     destination_length: usize,
 ) -> i32 {
-    coded(|| {
-        with(handle, |entry| {
-            // SAFETY: the caller's promise is ours.
-            let destination = unsafe { bytes(destination, destination_length, "the destination") }?;
-            entry.admission.table().forget(destination);
-            Ok(())
-        })
+    coded(handle, |entry| {
+        // SAFETY: the caller's promise is ours.
+        let destination = unsafe { bytes(destination, destination_length, "the destination") }?;
+        entry.admission.table().forget(destination);
+        Ok(())
     })
 }
 
@@ -518,11 +509,9 @@ pub unsafe extern "C" fn isolane_rpc_metrics(
     capacity: usize,
     length: *mut usize,
 ) -> i32 {
-    coded(|| {
-        with(handle, |entry| {
-            // SAFETY: the caller's promise is ours.
-            unsafe { hand_out(&entry.admission.metrics(), buffer, capacity, length) }
-        })
+    coded(handle, |entry| {
+        // SAFETY: the caller's promise is ours.
+        unsafe { hand_out(&entry.admission.metrics(), buffer, capacity, length) }
     })
 }
 
@@ -537,13 +526,11 @@ pub unsafe extern "C" fn isolane_rpc_said(
     capacity: usize,
     length: *mut usize,
 ) -> i32 {
-    coded(|| {
-        with(handle, |entry| {
-            entry.admission.take_said(|said| {
-                // SAFETY: the caller's promise is ours.
-                unsafe { hand_out(said, buffer, capacity, length) }?;
-                Ok(said.len() < capacity)
-            })
+    coded(handle, |entry| {
+        entry.admission.take_said(|said| {
+            // SAFETY: the caller's promise is ours.
+            unsafe { hand_out(said, buffer, capacity, length) }?;
+            Ok(said.len() < capacity)
         })
     })
 }

@@ -17,6 +17,9 @@ pub const READY_MAX: u64 = 8 << 20;
 
 const NOT_ENDED: u64 = u64::MAX;
 
+/// The next frame of a body.
+pub(super) type NextFrame = Poll<Option<Result<Frame<Bytes>, Status>>>;
+
 /// The size of a body, shared with the measurement.
 #[derive(Debug)]
 pub(super) struct Extent(AtomicU64);
@@ -95,10 +98,7 @@ impl Body for Gathered {
     type Data = Bytes;
     type Error = Status;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> NextFrame {
         let this = &mut *self;
         let frame = match this.ready.pop_front() {
             Some(frame) => Some(Ok(frame)),

@@ -3,10 +3,11 @@
 //! Method: the clock starts when the handler's decoder has read the request's last byte (or when the request arrived,
 //! if its body is never read to the end), and stops with the response's head. Units: microseconds, rounded down.
 
+use super::body::NextFrame;
 use crate::meter::SERVER_TIME;
 use bytes::Bytes;
 use http::{HeaderValue, Request, Response};
-use http_body::{Frame, SizeHint};
+use http_body::SizeHint;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock};
@@ -86,10 +87,7 @@ impl http_body::Body for Timed {
     type Data = Bytes;
     type Error = Status;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> NextFrame {
         let frame = http_body::Body::poll_frame(Pin::new(&mut self.inner), context);
         if matches!(frame, Poll::Ready(None)) || http_body::Body::is_end_stream(&self.inner) {
             self.ended.get_or_init(Instant::now);

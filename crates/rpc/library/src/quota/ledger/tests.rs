@@ -118,6 +118,17 @@ fn reason(answer: Answer) -> String {
     }
 }
 
+/// Terms of `tenant` that differ from those of the settings.
+fn terms(tenant: &str) -> Terms {
+    Terms {
+        tenant: tenant.to_owned(),
+        group: "rack1".to_owned(),
+        class: "critical".to_owned(),
+        weight: 7,
+        guarantee_bytes_per_s: 1,
+    }
+}
+
 #[test]
 fn a_tenant_with_terms_in_some_classes_gets_its_leases_there() {
     let memory = Memory::default();
@@ -147,13 +158,6 @@ fn a_renewal_that_is_refused_promises_nothing() {
 fn terms_that_cannot_be_written_down_do_not_change() {
     let memory = Memory::default();
     let ledger = ledger(&memory, &settings("3s", "gone"), 0);
-    let terms = |tenant: &str| Terms {
-        tenant: tenant.to_owned(),
-        group: "rack1".to_owned(),
-        class: "critical".to_owned(),
-        weight: 7,
-        guarantee_bytes_per_s: 1,
-    };
     memory.fail(true);
     reason(ledger.answer(at(0), Request::Set(terms("ads"))));
     let weight = |ledger: &Ledger| show(ledger)[0].tenants[0].weight;
@@ -330,13 +334,6 @@ fn after_a_write_without_an_answer_the_store_gets_the_terms_that_hold() {
         settled,
     });
     let ledger = Ledger::open(&settings("3s", "gone"), store, at(0)).unwrap();
-    let terms = |tenant: &str| Terms {
-        tenant: tenant.to_owned(),
-        group: "rack1".to_owned(),
-        class: "critical".to_owned(),
-        weight: 7,
-        guarantee_bytes_per_s: 1,
-    };
     let said = reason(ledger.answer(at(0), Request::Set(terms("search"))));
     assert!(said.contains("no answer"), "{said}");
     assert_eq!(
