@@ -5,7 +5,7 @@
 
 use super::data::Device;
 use super::error::EndError;
-use super::meter::{Counted, Meter};
+use super::meter::{Counted, Deliver, Meter};
 use super::shared::Shared;
 use crate::worker::{ControlPhase, ControlWork, EndJob, Job};
 use isolane_rdma_scenario::model::ControlObject;
@@ -73,7 +73,7 @@ impl ControlEnd {
         &self,
         job: &Job,
         shared: &Shared,
-        deliver: &mut dyn FnMut(Counted),
+        deliver: Deliver<'_>,
     ) -> Result<(), EndError> {
         shared.await_start();
         let answers: Vec<_> = std::thread::scope(|scope| {

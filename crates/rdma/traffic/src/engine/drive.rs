@@ -7,7 +7,7 @@ use super::arrive::marker;
 use super::data::{DataEnd, is_target, requests, send_capacity};
 use super::error::EndError;
 use super::flow::Flow;
-use super::meter::{Counted, Meter};
+use super::meter::{Deliver, Meter};
 use super::pace::Pace;
 use super::shared::Shared;
 use crate::worker::{Arrival, Job, Operation};
@@ -116,7 +116,7 @@ impl<'a> Drive<'a> {
     }
 
     /// Runs until stopped; `deliver` gets the figures once.
-    pub(super) fn run(&mut self, deliver: &mut dyn FnMut(Counted)) -> Result<(), EndError> {
+    pub(super) fn run(&mut self, deliver: Deliver<'_>) -> Result<(), EndError> {
         self.shared.await_start();
         let mut delivered = false;
         let answer = self.turns(deliver, &mut delivered);
@@ -139,11 +139,7 @@ impl<'a> Drive<'a> {
         answer
     }
 
-    fn turns(
-        &mut self,
-        deliver: &mut dyn FnMut(Counted),
-        delivered: &mut bool,
-    ) -> Result<(), EndError> {
+    fn turns(&mut self, deliver: Deliver<'_>, delivered: &mut bool) -> Result<(), EndError> {
         let posts = self.end.work.posts();
         let mut empty = 0;
         while !self.shared.stopped() {

@@ -6,7 +6,7 @@
 
 use super::data::Device;
 use super::error::EndError;
-use super::meter::{Counted, Meter};
+use super::meter::{Deliver, Meter};
 use super::shared::Shared;
 use crate::worker::{EndJob, FaultWork, Job};
 use isolane_rdma_verbs_sys::safe::{
@@ -61,7 +61,7 @@ impl FaultEnd {
         &self,
         job: &Job,
         shared: &Shared,
-        deliver: &mut dyn FnMut(Counted),
+        deliver: Deliver<'_>,
     ) -> Result<(), EndError> {
         shared.await_start();
         let mut meter = Meter::new(job.warmup, job.duration_ns, job.sample_interval_ns, 0);

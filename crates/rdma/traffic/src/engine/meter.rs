@@ -213,6 +213,9 @@ impl Meter {
     }
 }
 
+/// Receives what an end has counted.
+pub(crate) type Deliver<'a> = &'a mut dyn FnMut(Counted);
+
 /// The figures of an end, for the worker's report.
 #[derive(Clone, Debug)]
 pub(crate) struct Counted {
