@@ -123,10 +123,6 @@ pub enum HuntError {
     },
     #[error("journal {} is damaged at line {line}: use another --report", .path.display())]
     Damaged { path: PathBuf, line: usize },
-    #[error(
-        "the budget is used up before the first experiment: must be at least 1 experiment or some time, like 10h"
-    )]
-    NoBudget,
     #[error("no workload of the search space could be drawn: {rule}")]
     NoPoint {
         /// The rule that the last draw broke.
