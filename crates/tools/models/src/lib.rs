@@ -31,6 +31,7 @@ macro_rules! counts {
 }
 use counts;
 
+mod agenda;
 pub mod daemon;
 pub mod guardian;
 pub mod histories;

@@ -7,6 +7,7 @@
 //! microseconds. Limits: the handshake over TCP, its threads and reference messages are not in.
 
 use crate::Broken;
+use crate::agenda::Agenda;
 use isolane_common_quantities::rng::Stream;
 use isolane_common_quantities::units::BitRate;
 use isolane_rdma_policy::RemoteState;
@@ -120,9 +121,7 @@ struct Daemon {
 struct World {
     stream: Stream,
     defect: Defect,
-    now_us: u64,
-    events: BTreeMap<(u64, u64), Event>,
-    next: u64,
+    agenda: Agenda<Event>,
     daemons: Vec<Option<Daemon>>,
     links: BTreeMap<u64, Link>,
     started: u8,
@@ -134,9 +133,7 @@ pub fn run(seed: u64, defect: Defect) -> Result<Report, Broken> {
     let mut world = World {
         stream: Stream::named(seed, "peers"),
         defect,
-        now_us: 0,
-        events: BTreeMap::new(),
-        next: 0,
+        agenda: Agenda::new(),
         daemons: (0..DAEMONS).map(|_| None).collect(),
         links: BTreeMap::new(),
         started: 0,
@@ -145,7 +142,11 @@ pub fn run(seed: u64, defect: Defect) -> Result<Report, Broken> {
     world.play().map_err(|what| Broken {
         service: "peers",
         seed,
-        place: format!("event {}, {} ms", world.report.events, world.now_us / 1_000),
+        place: format!(
+            "event {}, {} ms",
+            world.report.events,
+            world.agenda.now_us / 1_000
+        ),
         what,
     })?;
     Ok(world.report)
@@ -162,11 +163,7 @@ impl World {
         }
         self.after(BREAK_EVERY_US, Event::Break);
         self.after(KILL_EVERY_US, Event::Kill);
-        while let Some(((at, _), event)) = self.events.pop_first() {
-            if at > FAULTY_US + CALM_US {
-                break;
-            }
-            self.now_us = at;
+        while let Some(event) = self.agenda.take_until(FAULTY_US + CALM_US) {
             self.report.events += 1;
             self.happen(event);
             self.transmit();
@@ -176,17 +173,12 @@ impl World {
     }
 
     fn is_calm(&self) -> bool {
-        self.now_us > FAULTY_US
+        self.agenda.now_us > FAULTY_US
     }
 
     fn after(&mut self, most_us: u64, event: Event) {
-        let at_us = self.now_us + 1 + self.stream.below(most_us);
-        self.at(at_us, event);
-    }
-
-    fn at(&mut self, at_us: u64, event: Event) {
-        self.events.insert((at_us, self.next), event);
-        self.next += 1;
+        let at_us = self.agenda.now_us + 1 + self.stream.below(most_us);
+        self.agenda.at(at_us, event);
     }
 
     fn happen(&mut self, event: Event) {
@@ -239,7 +231,7 @@ impl World {
             self.after(RETRY_MAX_US, Event::Connect(from, to));
             return;
         };
-        let number = self.next;
+        let number = self.agenda.scheduled;
         let is_broken = Rc::new(RefCell::new(false));
         let ends = [(from, theirs), (to, ours)].map(|(end, theirs)| {
             let out = Rc::default();
@@ -257,7 +249,7 @@ impl World {
             keeper: (from, to),
             ends,
             is_broken,
-            last_us: [self.now_us; 2],
+            last_us: [self.agenda.now_us; 2],
             under_way: [0; 2],
         };
         self.links.insert(number, link);
@@ -279,10 +271,11 @@ impl World {
                 let (from, to) = (link.ends[side].0, link.ends[1 - side].0);
                 let mut at_us = link.last_us[side];
                 for report in out.take() {
-                    at_us = at_us.max(self.now_us) + 1 + self.stream.below(DELAY_MAX_US);
-                    self.at(at_us, Event::Deliver(number, to, encode(&report).to_vec()));
+                    at_us = at_us.max(self.agenda.now_us) + 1 + self.stream.below(DELAY_MAX_US);
+                    self.agenda
+                        .at(at_us, Event::Deliver(number, to, encode(&report).to_vec()));
                     let confirmed_us = at_us + 1 + self.stream.below(DELAY_MAX_US);
-                    self.at(confirmed_us, Event::Confirm(number, from));
+                    self.agenda.at(confirmed_us, Event::Confirm(number, from));
                     let link = self.links.get_mut(&number).expect("it is there");
                     link.under_way[side] += 1;
                     link.last_us[side] = at_us;

@@ -11,6 +11,7 @@ mod clients;
 mod disk;
 
 use crate::Broken;
+use crate::agenda::Agenda;
 use clients::Client;
 use disk::Disk;
 use isolane_common_quantities::rng::Stream;
@@ -85,9 +86,7 @@ struct Sent {
 struct World {
     stream: Stream,
     defect: Defect,
-    now_us: u64,
-    events: BTreeMap<(u64, u64), Event>,
-    next: u64,
+    agenda: Agenda<Event>,
     term_ms: u64,
     disk: Disk,
     ledger: Option<Ledger>,
@@ -106,7 +105,11 @@ pub fn run(seed: u64, defect: Defect) -> Result<Report, Broken> {
     checked.map_err(|what| Broken {
         service: "quota server",
         seed,
-        place: format!("event {}, {} ms", world.report.events, world.now_us / 1_000),
+        place: format!(
+            "event {}, {} ms",
+            world.report.events,
+            world.agenda.now_us / 1_000
+        ),
         what,
     })?;
     Ok(world.report)
@@ -153,9 +156,7 @@ impl World {
         Self {
             stream,
             defect,
-            now_us: 0,
-            events: BTreeMap::new(),
-            next: 0,
+            agenda: Agenda::new(),
             term_ms: TERMS_MS[1],
             disk,
             ledger: None,
@@ -173,11 +174,7 @@ impl World {
         }
         self.after(KILL_EVERY_US, Event::Kill);
         self.after(CHANGE_EVERY_US, Event::Change);
-        while let Some(((at, _), event)) = self.events.pop_first() {
-            if at > FAULTY_US + CALM_US {
-                break;
-            }
-            self.now_us = at;
+        while let Some(event) = self.agenda.take_until(FAULTY_US + CALM_US) {
             self.disk.set_calm(self.is_calm());
             self.report.events += 1;
             self.happen(event)?;
@@ -187,18 +184,13 @@ impl World {
     }
 
     fn is_calm(&self) -> bool {
-        self.now_us > FAULTY_US
+        self.agenda.now_us > FAULTY_US
     }
 
     /// Schedules an event within `most` microseconds.
     fn after(&mut self, most_us: u64, event: Event) {
         let delay = self.stream.below(most_us) + 1;
-        self.at(self.now_us + delay, event);
-    }
-
-    fn at(&mut self, at_us: u64, event: Event) {
-        self.events.insert((at_us, self.next), event);
-        self.next += 1;
+        self.agenda.at(self.agenda.now_us + delay, event);
     }
 
     /// Delay of a message: mostly short, sometimes long.
@@ -214,7 +206,7 @@ impl World {
     }
 
     fn server_now(&self) -> Instant {
-        let ns = (self.now_us - self.booted_us) * 1_000;
+        let ns = (self.agenda.now_us - self.booted_us) * 1_000;
         Instant::ZERO + Duration::from_ns(ns)
     }
 
@@ -261,7 +253,7 @@ impl World {
         if self.stream.chance(1, 3) {
             self.disk.crash();
             self.changed.clear();
-            self.booted_us = self.now_us;
+            self.booted_us = self.agenda.now_us;
             self.report.crashes += 1;
         }
         if self.stream.chance(1, 3) {
@@ -276,19 +268,26 @@ impl World {
         let it = &mut self.clients[client];
         if replaced {
             let release = it.replace();
-            let sent = it.sent(self.now_us);
+            let sent = it.sent(self.agenda.now_us);
             let delay = self.delay_us();
-            self.at(self.now_us + delay, Event::Serve(client, sent, release));
+            self.agenda.at(
+                self.agenda.now_us + delay,
+                Event::Serve(client, sent, release),
+            );
         }
         let it = &mut self.clients[client];
         let request = it.request(is_calm, self.defect, &mut self.stream);
-        let sent = it.sent(self.now_us);
+        let sent = it.sent(self.agenda.now_us);
         let delay = self.delay_us();
         if !self.is_lost() {
-            self.at(self.now_us + delay, Event::Serve(client, sent, request));
+            self.agenda.at(
+                self.agenda.now_us + delay,
+                Event::Serve(client, sent, request),
+            );
         }
-        let patience = self.now_us + clients::PATIENCE_US;
-        self.at(patience, Event::GiveUp(client, sent.connection));
+        let patience = self.agenda.now_us + clients::PATIENCE_US;
+        self.agenda
+            .at(patience, Event::GiveUp(client, sent.connection));
     }
 
     fn serve(&mut self, client: usize, sent: Sent, request: Request) {
@@ -302,14 +301,17 @@ impl World {
         if !was_killed || self.defect == Defect::StoredLater {
             let delay = self.delay_us();
             if !self.is_lost() {
-                self.at(self.now_us + delay, Event::Deliver(client, sent, answer));
+                self.agenda.at(
+                    self.agenda.now_us + delay,
+                    Event::Deliver(client, sent, answer),
+                );
             }
         }
     }
 
     fn deliver(&mut self, client: usize, sent: Sent, answer: &Answer) {
         let from_answer = self.defect == Defect::TermFromAnswer;
-        let received = self.clients[client].receive(sent, answer, self.now_us, from_answer);
+        let received = self.clients[client].receive(sent, answer, self.agenda.now_us, from_answer);
         self.report.leases += u64::from(received.has_leases);
         if let Some(pause_us) = received.next_round_us {
             self.after(pause_us, Event::Round(client));
@@ -351,7 +353,7 @@ impl World {
             let used = self
                 .clients
                 .iter()
-                .map(|client| client.usable(place, self.now_us));
+                .map(|client| client.usable(place, self.agenda.now_us));
             let used: u64 = used.sum();
             let settings = settings_bound(class);
             if used > settings {
@@ -395,7 +397,9 @@ impl World {
                 .clients
                 .iter()
                 .filter(|client| client.tenant == state.tenant);
-            let rate: u64 = own.map(|client| client.usable(place, self.now_us)).sum();
+            let rate: u64 = own
+                .map(|client| client.usable(place, self.agenda.now_us))
+                .sum();
             // Divisions round down, once for each client.
             if rate + 8 < guarantee {
                 return Err(format!("{key:?} has {rate} of its guarantee {guarantee}"));
