@@ -9,11 +9,15 @@ use crate::seccomp::filter::{RDMA_VERBS_IOCTL, conventions, program};
 use crate::seccomp::interrupt::Interrupter;
 use crate::seccomp::notify::{Listener, Received, install};
 use isolane_common_linux::skip::skip;
+use null_call::goes_on;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
+
+#[path = "../tests/hostile/null_call.rs"]
+mod null_call;
 
 /// Environment variable that lists a caller's calls: `9 0.7.1 ...`, see [`bytes_of`].
 const CALLS: &str = "ISOLANE_TEST_CALLS";
@@ -124,16 +128,7 @@ fn caller_process() {
     let file = std::fs::File::open("/dev/null").unwrap();
     for index in 0..count {
         let bytes = &calls[index % calls.len()];
-        // SAFETY: `/dev/null` knows no ioctl and reads nothing; the supervisor reads the bytes, which outlive the call.
-        let done = unsafe {
-            libc::ioctl(
-                file.as_raw_fd(),
-                libc::Ioctl::from(RDMA_VERBS_IOCTL),
-                bytes.as_ptr(),
-            )
-        };
-        let error = std::io::Error::last_os_error().raw_os_error();
-        assert_eq!((done, error), (-1, Some(libc::ENOTTY)), "call {index}");
+        goes_on(&file, RDMA_VERBS_IOCTL, bytes, index);
     }
     println!("went on: {count}");
 }

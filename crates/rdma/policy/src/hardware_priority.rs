@@ -199,16 +199,8 @@ mod tests {
 
     fn post(policy: &mut HardwarePriority, now: &mut Instant, bytes: u64, until: Instant) {
         while *now < until {
-            let (flow, bytes) = (FlowId(0), Bytes::new(bytes));
-            policy.on_sent(*now, flow, bytes);
-            let latency = Duration::from_us(1);
-            let completion = Completion {
-                flow,
-                operations: 1,
-                bytes,
-                latency,
-            };
-            policy.on_completion(*now, &completion);
+            policy.on_sent(*now, FlowId(0), Bytes::new(bytes));
+            policy.on_completion(*now, &Completion::one(FlowId(0), bytes, 1));
             *now += Duration::from_us(10);
         }
     }

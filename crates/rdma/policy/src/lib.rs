@@ -183,6 +183,19 @@ pub struct Completion {
     pub latency: Duration,
 }
 
+#[cfg(test)]
+impl Completion {
+    /// One message of `bytes` that took so many microseconds.
+    fn one(flow: FlowId, bytes: u64, latency_us: u64) -> Self {
+        Self {
+            flow,
+            bytes: Bytes::new(bytes),
+            operations: 1,
+            latency: Duration::from_us(latency_us),
+        }
+    }
+}
+
 /// A policy: pure, deterministic, driven by its caller.
 pub trait Policy: Send {
     /// `flow` posted a message of `bytes` (before any splitting): food for classification.

@@ -413,15 +413,7 @@ mod tests {
         let mut policy = Lite::new(options).unwrap();
         join(&mut policy, &[FlowClass::Latency, FlowClass::Bandwidth]);
         let complete = |policy: &mut Lite, us| {
-            let (flow, bytes) = (HIGH, Bytes::new(16));
-            let latency = Duration::from_us(us);
-            let completion = Completion {
-                flow,
-                operations: 1,
-                bytes,
-                latency,
-            };
-            policy.on_completion(Instant::ZERO, &completion);
+            policy.on_completion(Instant::ZERO, &Completion::one(HIGH, 16, us));
         };
         complete(&mut policy, 2);
         assert!(!policy.is_limited());

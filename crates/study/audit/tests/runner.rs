@@ -368,15 +368,20 @@ name = "storm"
 perftest = "ib_write_bw -s 64 -q 4"
 "#;
 
-#[test]
-fn own_tenants_meet_each_other_and_all_others_together() {
-    let scenario = isolane_rdma_scenario::parse(OWN, "own.toml", &Library::embedded()).unwrap();
+/// A small plan in which the tenants of `text` are victims and attackers.
+fn plan_of(text: &str) -> Plan {
+    let scenario = isolane_rdma_scenario::parse(text, "own.toml", &Library::embedded()).unwrap();
     let (victims, attackers) = tenants::select(&scenario, None, None).unwrap();
-    let own = Plan {
+    Plan {
         victims,
         attackers,
         ..small()
-    };
+    }
+}
+
+#[test]
+fn own_tenants_meet_each_other_and_all_others_together() {
+    let own = plan_of(OWN);
     let result = audit(&own, 2, None, false, u64::MAX).unwrap();
     let matrix = first_lines(&report(&result), 6);
     expect_test::expect![[r#"
@@ -411,13 +416,7 @@ fn own_tenants_meet_each_other_and_all_others_together() {
 #[test]
 fn a_policy_that_honours_weights_owes_by_weight() {
     let text = OWN.replace("name = \"backup\"", "name = \"backup\"\nweight = 3");
-    let scenario = isolane_rdma_scenario::parse(&text, "own.toml", &Library::embedded()).unwrap();
-    let (victims, attackers) = tenants::select(&scenario, None, None).unwrap();
-    let own = Plan {
-        victims,
-        attackers,
-        ..small()
-    };
+    let own = plan_of(&text);
     let result = audit(&own, 2, None, false, u64::MAX).unwrap();
     let guarantee = |policy, attacker| {
         let cell = result.cell(policy, "backup", attacker).unwrap();

@@ -439,6 +439,26 @@ fn turns(log: &[(u64, Action)], from: u64, id: AppId) -> (u32, u32) {
     (turns, changes)
 }
 
+/// Machines with these slopes near and far; they differ in far latency, migration rate and noise, too.
+fn machines(slopes: &[(f64, f64)]) -> Vec<Machine> {
+    let mut machines = Vec::new();
+    for far_latency in [1.4, 2.0, 3.5] {
+        for &(near_slope, far_slope) in slopes {
+            for moved in [GB / 20, GB] {
+                machines.extend([0.0, 0.01].map(|noise| Machine {
+                    far_latency,
+                    near_slope,
+                    far_slope,
+                    moved,
+                    noise,
+                    ..Machine::default()
+                }));
+            }
+        }
+    }
+    machines
+}
+
 /// Goal: no oscillation on any machine. Method: two minutes to settle, then two minutes in which limits may turn only
 /// as often as doubling waits allow, and the important objective holds. Each machine differs from the estimates in
 /// slope, skew, coupling, migration rate and noise.
@@ -446,26 +466,11 @@ fn turns(log: &[(u64, Action)], from: u64, id: AppId) -> (u32, u32) {
 fn adaptation_settles_over_a_sweep_of_machines() {
     let mut bad = String::new();
     let mut runs = 0;
-    for far_latency in [1.4, 2.0, 3.5] {
-        for near_slope in [0.1, 0.3, 0.8] {
-            for far_slope in [0.1, 1.0] {
-                for skew in [1, 4] {
-                    for moved in [GB / 20, GB] {
-                        for noise in [0.0, 0.01] {
-                            let machine = Machine {
-                                far_latency,
-                                near_slope,
-                                far_slope,
-                                moved,
-                                noise,
-                                ..Machine::default()
-                            };
-                            runs += 1;
-                            bad += &settle(machine, skew);
-                        }
-                    }
-                }
-            }
+    let slopes = [0.1, 0.3, 0.8].map(|near| [0.1, 1.0].map(|far| (near, far)));
+    for machine in machines(slopes.as_flattened()) {
+        for skew in [1, 4] {
+            runs += 1;
+            bad += &settle(machine, skew);
         }
     }
     assert!(bad.is_empty(), "{} of {runs}:\n{bad}", bad.lines().count());
@@ -495,26 +500,15 @@ fn a_limit_that_goes_up_and_down_is_counted() {
 #[test]
 fn no_stream_starves_beside_idle_near_memory() {
     let mut bad = String::new();
-    for far_latency in [1.4, 2.0, 3.5] {
-        for (near_slope, far_slope) in [(0.1, 0.1), (0.1, 1.0), (0.8, 0.1), (0.8, 1.0)] {
-            for moved in [GB / 20, GB] {
-                for noise in [0.0, 0.01] {
-                    let machine = Machine {
-                        near: 120 * GB,
-                        far_latency,
-                        near_slope,
-                        far_slope,
-                        moved,
-                        noise,
-                        ..Machine::default()
-                    };
-                    let mut plant = mixed(machine, 1, profiled_thresholds(&machine));
-                    plant.run(3_000);
-                    if starves(&mut plant, &stream(1, 1, 70, 40 * GB)) {
-                        bad += &format!("{machine:?}\n");
-                    }
-                }
-            }
+    for machine in machines(&[(0.1, 0.1), (0.1, 1.0), (0.8, 0.1), (0.8, 1.0)]) {
+        let machine = Machine {
+            near: 120 * GB,
+            ..machine
+        };
+        let mut plant = mixed(machine, 1, profiled_thresholds(&machine));
+        plant.run(3_000);
+        if starves(&mut plant, &stream(1, 1, 70, 40 * GB)) {
+            bad += &format!("{machine:?}\n");
         }
     }
     assert!(bad.is_empty(), "{} starve:\n{bad}", bad.lines().count());

@@ -19,6 +19,14 @@ fn app(tree: &Tree, near: u64, far: u64) -> Cgroup {
     group
 }
 
+/// The backend's engine with [`APP`], which holds so many MiB, all near.
+fn adopted<M: Mover>(tree: &Tree, held: u64, backend: M) -> Engine<M> {
+    let group = app(tree, held, 0);
+    let mut engine = engine(tree, backend);
+    engine.adopt(APP, group, vec![]).unwrap();
+    engine
+}
+
 fn in_words(progress: &[Progress]) -> String {
     let words = progress.iter().map(|progress| match progress {
         Progress::Moving { app, .. } => format!("moving {}", app.0),
@@ -51,9 +59,7 @@ fn names_of_backends_are_read_back_and_a_wrong_one_lists_them() {
 #[test]
 fn nothing_is_asked_of_the_kernel_before_there_are_limits() {
     let tree = Tree::two_tiers();
-    let group = app(&tree, 100, 0);
-    let mut engine = engine(&tree, Reclaim::default());
-    engine.adopt(APP, group, vec![]).unwrap();
+    let mut engine = adopted(&tree, 100, Reclaim::default());
     assert_eq!(tick(&mut engine), (String::new(), Next::Idle));
     assert_eq!(tree.read("/sys/fs/cgroup/app/memory.reclaim"), "");
 }
@@ -61,9 +67,7 @@ fn nothing_is_asked_of_the_kernel_before_there_are_limits() {
 #[test]
 fn reclaim_requests_a_little_first_and_pieces_when_pages_move() {
     let tree = Tree::two_tiers();
-    let group = app(&tree, 100, 0);
-    let mut engine = engine(&tree, Reclaim::default());
-    engine.adopt(APP, group, vec![]).unwrap();
+    let mut engine = adopted(&tree, 100, Reclaim::default());
     engine.apply(APP, near(60));
     assert_eq!(tick(&mut engine).0, "moving 1");
     assert_eq!(
@@ -84,9 +88,7 @@ fn reclaim_requests_a_little_first_and_pieces_when_pages_move() {
 #[test]
 fn an_application_that_grows_again_is_reported_again() {
     let tree = Tree::two_tiers();
-    let group = app(&tree, 50, 0);
-    let mut engine = engine(&tree, Reclaim::default());
-    engine.adopt(APP, group, vec![]).unwrap();
+    let mut engine = adopted(&tree, 50, Reclaim::default());
     engine.apply(APP, near(60));
     assert_eq!(tick(&mut engine).0, "reached 1");
     tree.hold("/app", &[(0, 80), (1, 0)]);
@@ -98,9 +100,7 @@ fn an_application_that_grows_again_is_reported_again() {
 #[test]
 fn pages_that_never_move_make_an_application_stuck_with_a_reason() {
     let tree = Tree::two_tiers();
-    let group = app(&tree, 100, 0);
-    let mut engine = engine(&tree, Reclaim::default());
-    engine.adopt(APP, group, vec![]).unwrap();
+    let mut engine = adopted(&tree, 100, Reclaim::default());
     engine.apply(APP, near(60));
     let mut last = String::new();
     for _ in 0..=PATIENCE {
@@ -117,10 +117,8 @@ fn pages_that_never_move_make_an_application_stuck_with_a_reason() {
 #[test]
 fn a_far_tier_without_room_is_reported_and_nothing_is_requested() {
     let tree = Tree::two_tiers();
-    let group = app(&tree, 100, 0);
     tree.node(1, 1024, 10);
-    let mut engine = engine(&tree, Reclaim::default());
-    engine.adopt(APP, group, vec![]).unwrap();
+    let mut engine = adopted(&tree, 100, Reclaim::default());
     engine.apply(APP, near(60));
     let said = tick(&mut engine).0;
     assert!(
@@ -133,10 +131,8 @@ fn a_far_tier_without_room_is_reported_and_nothing_is_requested() {
 #[test]
 fn a_vanished_group_is_gone_and_its_release_is_no_error() {
     let tree = Tree::two_tiers();
-    let group = app(&tree, 100, 0);
-    let mut engine = engine(&tree, PerNumaHigh::default());
     tree.write("/sys/fs/cgroup/app/memory.per_numa_high", "max\nmax\n");
-    engine.adopt(APP, group, vec![]).unwrap();
+    let mut engine = adopted(&tree, 100, PerNumaHigh::default());
     engine.apply(APP, near(60));
     tick(&mut engine);
     tree.remove("/sys/fs/cgroup/app");
@@ -148,11 +144,9 @@ fn a_vanished_group_is_gone_and_its_release_is_no_error() {
 #[test]
 fn a_write_that_is_refused_is_reported_and_the_others_go_on() {
     let tree = Tree::two_tiers();
-    let group = app(&tree, 100, 0);
     let other = tree.cgroup("/other", &[(0, 90), (1, 0)]);
     tree.write("/sys/fs/cgroup/other/memory.reclaim", "");
-    let mut engine = engine(&tree, Reclaim::default());
-    engine.adopt(APP, group, vec![]).unwrap();
+    let mut engine = adopted(&tree, 100, Reclaim::default());
     engine.adopt(AppId(2), other, vec![]).unwrap();
     engine.apply(APP, near(60));
     engine.apply(AppId(2), near(60));
@@ -167,10 +161,8 @@ fn a_write_that_is_refused_is_reported_and_the_others_go_on() {
 #[test]
 fn the_patched_kernels_file_is_written_once_per_change_and_lifted_at_the_end() {
     let tree = Tree::two_tiers();
-    let group = app(&tree, 100, 0);
     tree.write("/sys/fs/cgroup/app/memory.per_numa_high", "max\nmax\n");
-    let mut engine = engine(&tree, PerNumaHigh::default());
-    engine.adopt(APP, group, vec![]).unwrap();
+    let mut engine = adopted(&tree, 100, PerNumaHigh::default());
     engine.apply(APP, near(60));
     tick(&mut engine);
     let expected = format!("{}\nmax", 60 << 20);
@@ -188,10 +180,8 @@ fn the_patched_kernels_file_is_written_once_per_change_and_lifted_at_the_end() {
 #[test]
 fn cpuset_puts_all_far_and_promotes_it_when_everything_fits() {
     let tree = Tree::two_tiers();
-    let group = app(&tree, 100, 0);
     tree.write("/sys/fs/cgroup/app/cpuset.mems", "\n");
-    let mut engine = engine(&tree, Cpuset::default());
-    engine.adopt(APP, group, vec![]).unwrap();
+    let mut engine = adopted(&tree, 100, Cpuset::default());
     engine.apply(APP, near(60));
     tick(&mut engine);
     assert_eq!(tree.read("/sys/fs/cgroup/app/cpuset.mems"), "1");
@@ -216,10 +206,8 @@ fn cpuset_puts_all_far_and_promotes_it_when_everything_fits() {
 fn a_set_that_the_manager_gave_the_group_meanwhile_stays() {
     for near_limit in [60, 120] {
         let tree = Tree::two_tiers();
-        let group = app(&tree, 100, 0);
         tree.write("/sys/fs/cgroup/app/cpuset.mems", "0-1\n");
-        let mut engine = engine(&tree, Cpuset::default());
-        engine.adopt(APP, group, vec![]).unwrap();
+        let mut engine = adopted(&tree, 100, Cpuset::default());
         engine.apply(APP, near(60));
         tick(&mut engine);
         assert_eq!(tree.read("/sys/fs/cgroup/app/cpuset.mems"), "1");

@@ -8,6 +8,8 @@ use crate::application::{Application, Slo};
 use crate::protocol::client::Client;
 use crate::protocol::status::Status;
 use crate::protocol::{Name, Submission, VERSION};
+use isolane_common_linux::Root;
+use isolane_common_linux::process::Process;
 use isolane_common_linux::skip::skip;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
@@ -92,15 +94,10 @@ impl Bench {
             .join("cgroup")
             .join(path.trim_start_matches('/'));
         std::fs::create_dir_all(&directory).unwrap();
-        let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap();
-        let started = stat
-            .rsplit_once(')')
+        let started = Process::read(&Root::machine(), process)
             .unwrap()
-            .1
-            .split_whitespace()
-            .nth(19)
-            .unwrap()
-            .to_owned();
+            .start_ticks
+            .unwrap();
         std::fs::write(
             directory.join("cgroup.procs"),
             format!("{process} {started}\n"),

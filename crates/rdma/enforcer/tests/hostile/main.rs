@@ -6,6 +6,7 @@
 //! report a skip without it.
 #![allow(unsafe_code)]
 
+mod null_call;
 mod roles;
 
 use isolane_common_linux::skip::skip;

@@ -1,5 +1,6 @@
 //! The processes of these tests: this program again; an environment variable sets the role.
 
+use crate::null_call::goes_on;
 use isolane_rdma_enforcer::arrival::Arrival;
 use isolane_rdma_enforcer::guardian::{Link, OnDeath, agent_path};
 use isolane_rdma_enforcer::handoff;
@@ -9,7 +10,7 @@ use isolane_rdma_enforcer::seccomp::interrupt::Interrupter;
 use isolane_rdma_enforcer::seccomp::notify::{Listener, Received, install};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with, sockopt};
 use std::io::{BufRead, BufReader, Write};
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -225,16 +226,7 @@ fn make_calls(calls: usize) {
     let file = std::fs::File::open("/dev/null").expect("a file");
     let bytes = [0_u8; 256];
     for call in 0..calls {
-        // SAFETY: `/dev/null` knows no ioctl and reads nothing; a supervisor reads the bytes, which outlive the call.
-        let done = unsafe {
-            libc::ioctl(
-                file.as_raw_fd(),
-                libc::Ioctl::from(RDMA_VERBS_IOCTL),
-                bytes.as_ptr(),
-            )
-        };
-        let error = std::io::Error::last_os_error().raw_os_error();
-        assert_eq!((done, error), (-1, Some(libc::ENOTTY)), "call {call}");
+        goes_on(&file, RDMA_VERBS_IOCTL, &bytes, call);
     }
 }
 

@@ -405,12 +405,7 @@ fn idle_flows_give_their_share_back_and_take_it_again() {
     // What it had in the device completes.
     let granted = host.granted[idle.0 as usize].1;
     for _ in 0..granted {
-        let completion = Completion {
-            flow: idle,
-            operations: 1,
-            bytes: Bytes::new(1),
-            latency: Duration::from_us(1),
-        };
+        let completion = Completion::one(idle, 1, 1);
         host.policy.on_completion(host.now, &completion);
     }
     // It saves one token; the others go to the other flow at once, its part of R_min after `idle_after`.
@@ -435,12 +430,7 @@ fn completions_keep_a_flow_alive() {
     host.want(flow, 100, 1);
     for _ in 0..5 {
         host.run(Duration::from_ms(6));
-        let completion = Completion {
-            flow,
-            operations: 1,
-            bytes: Bytes::new(100),
-            latency: Duration::from_us(2),
-        };
+        let completion = Completion::one(flow, 100, 2);
         host.policy.on_completion(host.now, &completion);
         assert_eq!(host.policy.local.sending_hungry, 1);
     }
@@ -464,15 +454,8 @@ fn a_silent_flow_that_behaves_is_released_and_a_mislabelled_one_is_held() {
     let liar = host.join(spec(FlowClass::Latency, 1));
     for _ in 0..5_000 {
         for (flow, bytes) in [(silent, 16), (liar, 1 << 20)] {
-            let bytes = Bytes::new(bytes);
-            host.policy.on_sent(host.now, flow, bytes);
-            let latency = Duration::from_us(2);
-            let completion = Completion {
-                flow,
-                operations: 1,
-                bytes,
-                latency,
-            };
+            host.policy.on_sent(host.now, flow, Bytes::new(bytes));
+            let completion = Completion::one(flow, bytes, 2);
             host.policy.on_completion(host.now, &completion);
         }
         host.act();

@@ -1,7 +1,7 @@
 //! The application's view of a paced queue pair, case by case, over the null provider.
 
 use crate::null;
-use crate::rig::{self, Rig, Shape, address, lease, pass_time, serial, sge, work};
+use crate::rig::{self, Rig, Shape, address, lease, pass_time, serial, sge, work, write_request};
 use isolane_rdma_session::region::{GRACE_NS, Lease, SILENT_NS};
 use isolane_rdma_verbs_sys::*;
 use isolane_shim::exports;
@@ -17,7 +17,7 @@ pub(crate) fn bytes(count: usize) -> Vec<u8> {
 
 /// A signalled write of all of `list` to the start of `to`.
 fn signalled_write(id: u64, list: &mut [ibv_sge], to: &[u8]) -> ibv_send_wr {
-    work(id, IBV_WR_RDMA_WRITE, list, address(to), IBV_SEND_SIGNALED)
+    write_request(id, list, address(to), IBV_SEND_SIGNALED)
 }
 
 /// A paced queue pair, and two buffers of `size` bytes.
@@ -136,7 +136,7 @@ fn a_refused_request_in_a_list_is_named() {
         let mut list = [sge(&from)];
         let mut broken_list = [sge(&from); 5];
         let mut third = signalled_write(3, &mut list, &to);
-        let mut second = work(2, IBV_WR_RDMA_WRITE, &mut broken_list, address(&to), 0);
+        let mut second = write_request(2, &mut broken_list, address(&to), 0);
         let mut first = signalled_write(1, &mut list, &to);
         second.next = &raw mut third;
         first.next = &raw mut second;
@@ -165,13 +165,7 @@ fn a_list_longer_than_promised_goes_where_the_provider_takes_it() {
         let mut long = [sge(&from); 5];
         let mut list = [sge(&from[..100])];
         let mut third = signalled_write(3, &mut list, &to[100..]);
-        let mut second = work(
-            2,
-            IBV_WR_RDMA_WRITE,
-            &mut long,
-            address(&to),
-            IBV_SEND_SIGNALED,
-        );
+        let mut second = write_request(2, &mut long, address(&to), IBV_SEND_SIGNALED);
         let mut first = signalled_write(1, &mut list, &to);
         second.next = &raw mut third;
         first.next = &raw mut second;
@@ -259,13 +253,7 @@ fn inline_data_may_change_after_the_post() {
     for at in 0..2 {
         let mut list = [sge(&from[..12]), sge(&from[12..])];
         let flags = IBV_SEND_SIGNALED | IBV_SEND_INLINE;
-        let mut one = work(
-            1,
-            IBV_WR_RDMA_WRITE,
-            &mut list,
-            address(&to) + at * 20,
-            flags,
-        );
+        let mut one = write_request(1, &mut list, address(&to) + at * 20, flags);
         rig.post(rig.qp(), &mut one).unwrap();
         from.fill(9);
     }
@@ -282,7 +270,7 @@ fn an_error_in_the_middle_of_a_message_is_one_completion() {
     null::forbid(address(&to) + 5_500, 1);
     for (wr_id, flags) in [(1, 0), (2, IBV_SEND_SIGNALED), (3, 0)] {
         let mut list = [sge(&from)];
-        let mut one = work(wr_id, IBV_WR_RDMA_WRITE, &mut list, address(&to), flags);
+        let mut one = write_request(wr_id, &mut list, address(&to), flags);
         rig.post(rig.qp(), &mut one).unwrap();
     }
     rig.settle();
@@ -304,7 +292,7 @@ fn what_waits_is_flushed_when_the_application_fails_the_queue_pair() {
     let (rig, from, to) = ready(SLOW, 1_000, 5_000);
     for wr_id in 1..=4 {
         let mut list = [sge(&from)];
-        let mut one = work(wr_id, IBV_WR_RDMA_WRITE, &mut list, address(&to), 0);
+        let mut one = write_request(wr_id, &mut list, address(&to), 0);
         rig.post(rig.qp(), &mut one).unwrap();
     }
     rig::set_state(rig.qp(), IBV_QPS_ERR);
@@ -481,10 +469,7 @@ fn extended_completion_queues_and_posts_work() {
         &lease(SLOW, 40_000, CHUNK),
     );
     let (from, to) = (bytes(60_000), vec![0u8; 60_000]);
-    let mut pd = ibv_pd {
-        context: rig.context,
-        handle: 0,
-    };
+    let mut pd = rig.domain();
     let mut attr = ibv_qp_init_attr_ex {
         send_cq: rig.send_cq,
         recv_cq: rig.recv_cq,

@@ -1,7 +1,7 @@
 //! Queue pairs that end while the library holds work or completions of theirs.
 
 use crate::null;
-use crate::rig::{self, Rig, Shape, address, lease, receive, serial, sge, work};
+use crate::rig::{self, Rig, Shape, address, lease, receive, serial, sge, work, write_request};
 use isolane_rdma_verbs_sys::*;
 use isolane_shim::exports;
 
@@ -22,7 +22,7 @@ fn stored_completions_end_with_their_queue_pair() {
         for (at, (qp, _)) in rig.pairs.iter().enumerate() {
             let wr_id = at as u64;
             let flags = IBV_SEND_SIGNALED;
-            let mut one = work(wr_id, IBV_WR_RDMA_WRITE, &mut list, address(&to), flags);
+            let mut one = write_request(wr_id, &mut list, address(&to), flags);
             rig.post(*qp, &mut one).unwrap();
             rig.step(*qp, 1);
         }
@@ -53,13 +53,7 @@ fn stored_completions_of_an_unpaced_queue_pair_end_with_its_reset() {
     let (from, to) = (vec![1u8; 100], vec![0u8; 100]);
     let mut list = [sge(&from)];
     for is_reset in [false, true] {
-        let mut write = work(
-            7,
-            IBV_WR_RDMA_WRITE,
-            &mut list,
-            address(&to),
-            IBV_SEND_SIGNALED,
-        );
+        let mut write = write_request(7, &mut list, address(&to), IBV_SEND_SIGNALED);
         rig.post(one, &mut write).unwrap();
         assert_eq!(rig.step(one, 1), 1);
         assert!(known.drain(&rig::process().places));
@@ -82,13 +76,7 @@ fn completions_between_poll_and_store_end_with_their_queue_pair() {
     let rig = Rig::new(Shape::default(), &lease(0, 0, 1_000));
     let (from, to) = (vec![1u8; 100], vec![0u8; 100]);
     let mut list = [sge(&from)];
-    let mut write = work(
-        7,
-        IBV_WR_RDMA_WRITE,
-        &mut list,
-        address(&to),
-        IBV_SEND_SIGNALED,
-    );
+    let mut write = write_request(7, &mut list, address(&to), IBV_SEND_SIGNALED);
     rig.post(rig.qp(), &mut write).unwrap();
     assert_eq!(rig.step(rig.qp(), 1), 1);
     let known = rig::process().completion_queue(rig.send_cq).unwrap();

@@ -1,7 +1,9 @@
 //! The extended calls: arguments arrive unchanged, a batch is posted whole or not at all, an abort leaves nothing.
 
 use crate::null::{self, Done};
-use crate::rig::{self, Calls, Rig, Shape, address, lease, pass_time, receive, serial, sge, work};
+use crate::rig::{
+    self, Calls, Rig, Shape, address, lease, pass_time, receive, serial, sge, work, write_request,
+};
 use isolane_rdma_verbs_sys::*;
 use std::sync::atomic::Ordering;
 
@@ -88,8 +90,8 @@ fn every_call_arrives_as_it_was_made() {
         let at = |offset: usize| address(&remote[offset..]);
         let (signalled, inline) = (IBV_SEND_SIGNALED, IBV_SEND_SIGNALED | IBV_SEND_INLINE);
         let mut all = [
-            work(1, IBV_WR_RDMA_WRITE, &mut parts, at(0), signalled),
-            work(2, IBV_WR_RDMA_WRITE, &mut short, at(1_000), inline),
+            write_request(1, &mut parts, at(0), signalled),
+            write_request(2, &mut short, at(1_000), inline),
             work(
                 3,
                 IBV_WR_RDMA_WRITE_WITH_IMM,
@@ -224,21 +226,9 @@ fn an_aborted_batch_leaves_nothing() {
         let (mut list, mut other) = ([sge(&from)], [sge(&from[..10])]);
         for _ in 0..100 {
             let mut all = [
-                work(
-                    1,
-                    IBV_WR_RDMA_WRITE,
-                    &mut list,
-                    address(&to),
-                    IBV_SEND_SIGNALED,
-                ),
+                write_request(1, &mut list, address(&to), IBV_SEND_SIGNALED),
                 work(2, IBV_WR_LOCAL_INV, &mut [], 0, IBV_SEND_SIGNALED),
-                work(
-                    3,
-                    IBV_WR_RDMA_WRITE,
-                    &mut other,
-                    address(&to),
-                    IBV_SEND_INLINE,
-                ),
+                write_request(3, &mut other, address(&to), IBV_SEND_INLINE),
             ];
             all[1].imm_data = WINDOW;
             unsafe {
@@ -254,13 +244,7 @@ fn an_aborted_batch_leaves_nothing() {
         let messages = &rig.region.slots[0].posted_messages;
         assert_eq!(messages.load(Ordering::Relaxed), 0);
         // The whole burst is available, and so is the window.
-        let mut one = work(
-            4,
-            IBV_WR_RDMA_WRITE,
-            &mut list,
-            address(&to),
-            IBV_SEND_SIGNALED,
-        );
+        let mut one = write_request(4, &mut list, address(&to), IBV_SEND_SIGNALED);
         one.wr.rdma.rkey = WINDOW;
         rig.post(rig.qp(), &mut one).unwrap();
         assert_eq!(null::provider_requests(rig.qp()), 1, "no credit was spent");
@@ -291,7 +275,7 @@ fn a_batch_that_does_not_fit_posts_nothing() {
         let mut long = [sge(&from[..TOO_LONG])];
         let mut fits = |signalled: [bool; 2]| {
             let flags = signalled.map(|wish| if wish { IBV_SEND_SIGNALED } else { 0 });
-            flags.map(|flags| work(1, IBV_WR_RDMA_WRITE, &mut list, address(&to), flags))
+            flags.map(|flags| write_request(1, &mut list, address(&to), flags))
         };
         let refused = |second: ibv_send_wr, errno: i32| {
             let first = fits([false; 2])[0];
@@ -303,13 +287,10 @@ fn a_batch_that_does_not_fit_posts_nothing() {
             assert_eq!(null::provider_requests(rig.qp()), 0);
         };
         let mut refused = refused;
-        refused(
-            work(2, IBV_WR_RDMA_WRITE, &mut pieces, address(&to), 0),
-            libc::EINVAL,
-        );
+        refused(write_request(2, &mut pieces, address(&to), 0), libc::EINVAL);
         let flags = IBV_SEND_INLINE;
         refused(
-            work(2, IBV_WR_RDMA_WRITE, &mut long, address(&to), flags),
+            write_request(2, &mut long, address(&to), flags),
             libc::EINVAL,
         );
         let mut four = [fits([false; 2]), fits([true; 2])].concat();
@@ -352,8 +333,7 @@ fn places_are_forgotten_for_a_whole_batch_or_not_at_all() {
         let (from, to) = (vec![5u8; 1_000], vec![0u8; 1_000]);
         let bytes = if waiting { 1_000 } else { 10 };
         let mut list = [sge(&from[..bytes])];
-        let mut write =
-            |wr_id, flags| work(wr_id, IBV_WR_RDMA_WRITE, &mut list, address(&to), flags);
+        let mut write = |wr_id, flags| write_request(wr_id, &mut list, address(&to), flags);
         let mut two = [write(1, 0), write(2, 0)];
         rig.post(rig.qp(), chain(&mut two)).unwrap();
         let before = null::provider_requests(rig.qp());
@@ -399,10 +379,7 @@ fn a_receive_of_an_extended_queue_keeps_any_identifier() {
         qp_type: IBV_QPT_RC,
         ..Default::default()
     };
-    let mut pd = ibv_pd {
-        context: rig.context,
-        handle: 0,
-    };
+    let mut pd = rig.domain();
     unsafe {
         let qp = isolane_shim::exports::ibv_create_qp(&raw mut pd, &raw mut attr);
         null::join(rig.qp(), qp);

@@ -50,10 +50,7 @@ fn a_device_that_a_vendors_library_opens_is_paced() {
 fn a_queue_pair_at_a_vendors_completion_queue_is_not_paced() {
     let _serial = serial();
     let rig = Rig::new(Shape::default(), &lease(1_000_000, 2_000, 1_000));
-    let mut pd = ibv_pd {
-        context: rig.context,
-        handle: 0,
-    };
+    let mut pd = rig.domain();
     unsafe {
         let create = null::originals().create_cq;
         let cq = create(rig.context, 16, null_mut(), null_mut(), 0);

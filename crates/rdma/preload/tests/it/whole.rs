@@ -2,7 +2,9 @@
 //! by `ibv_post_send` and by the extended calls.
 
 use crate::null::{self, Done};
-use crate::rig::{Calls, Rig, Shape, address, lease, pass_time, receive, serial, sge, work};
+use crate::rig::{
+    Calls, Rig, Shape, address, lease, pass_time, receive, serial, sge, work, write_request,
+};
 use isolane_rdma_verbs_sys::*;
 
 /// Bytes per second: one byte per microsecond.
@@ -69,17 +71,11 @@ fn windows_keep_their_order_among_chunks() {
         let (plain, through, landed) = (vec![0u8; 20_000], vec![0u8; 20_000], vec![0u8; 20_000]);
         receive(rig.pairs[0].1, 90, &landed);
         let (mut long, mut part) = ([sge(&from)], [sge(&from[..5_000])]);
-        let first = work(1, IBV_WR_RDMA_WRITE, &mut long, address(&plain), 0);
+        let first = write_request(1, &mut long, address(&plain), 0);
         let mut second = bind(WINDOW);
         second.wr_id = 2;
         second.send_flags |= IBV_SEND_FENCE;
-        let mut third = work(
-            3,
-            IBV_WR_RDMA_WRITE,
-            &mut part,
-            address(&through),
-            IBV_SEND_SIGNALED,
-        );
+        let mut third = write_request(3, &mut part, address(&through), IBV_SEND_SIGNALED);
         third.wr.rdma.rkey = WINDOW;
         let mut fourth = work(4, IBV_WR_LOCAL_INV, &mut [], 0, IBV_SEND_SIGNALED);
         fourth.imm_data = WINDOW;
@@ -143,7 +139,7 @@ fn binding_by_the_old_call_is_in_order_and_not_for_free() {
         let rig = Rig::new(shape, &lease(SLOW, 2_000, CHUNK));
         let (from, to) = (vec![5u8; 50_000], vec![0u8; 50_000]);
         let mut list = [sge(&from)];
-        let mut one = work(1, IBV_WR_RDMA_WRITE, &mut list, address(&to), 0);
+        let mut one = write_request(1, &mut list, address(&to), 0);
         rig.post(rig.qp(), &mut one).unwrap();
         let mut window = ibv_mw {
             rkey: WINDOW,
@@ -168,7 +164,7 @@ fn binding_by_the_old_call_is_in_order_and_not_for_free() {
         // The next message waits until the debt is paid, 48 ms.
         let before = null::provider_requests(rig.qp());
         let mut small = [sge(&from[..CHUNK as usize])];
-        let mut next = work(3, IBV_WR_RDMA_WRITE, &mut small, address(&to), 0);
+        let mut next = write_request(3, &mut small, address(&to), 0);
         rig.post(rig.qp(), &mut next).unwrap();
         pass_time(46_000_000);
         rig.pump();

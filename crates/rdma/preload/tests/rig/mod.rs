@@ -214,12 +214,17 @@ impl Rig {
         self.pairs[0].0
     }
 
-    /// Two connected queue pairs that are not paced, as a vendor's function makes them.
-    pub fn unpaced(&self) -> (*mut ibv_qp, *mut ibv_qp) {
-        let mut pd = ibv_pd {
+    /// A protection domain of the device.
+    pub fn domain(&self) -> ibv_pd {
+        ibv_pd {
             context: self.context,
             handle: 0,
-        };
+        }
+    }
+
+    /// Two connected queue pairs that are not paced, as a vendor's function makes them.
+    pub fn unpaced(&self) -> (*mut ibv_qp, *mut ibv_qp) {
+        let mut pd = self.domain();
         let mut attr = ibv_qp_init_attr {
             send_cq: self.send_cq,
             recv_cq: self.recv_cq,
@@ -365,6 +370,16 @@ pub fn sge(memory: &[u8]) -> ibv_sge {
         length: memory.len() as u32,
         lkey: 1,
     }
+}
+
+/// A WRITE request.
+pub fn write_request(
+    wr_id: u64,
+    list: &mut [ibv_sge],
+    remote: u64,
+    send_flags: u32,
+) -> ibv_send_wr {
+    work(wr_id, IBV_WR_RDMA_WRITE, list, remote, send_flags)
 }
 
 /// A work request on remote memory.

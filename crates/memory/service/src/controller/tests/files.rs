@@ -106,55 +106,44 @@ impl Machine {
     }
 }
 
+/// An application's file with `more` lines.
+fn file(name: &str, priority: u32, more: &str) -> String {
+    format!(
+        "name = \"{name}\"\ntype = \"ls\"\nslo_latency = \"160ns\"\npriority = {priority}\n{more}\n\
+         memory = \"400MiB\"\ncgroup = \"/{name}\"\n"
+    )
+}
+
 #[test]
 fn percentages_and_explicit_far_tiers_of_a_file_reach_the_kernel() {
     let mut machine = Machine::new(Sharing::Strict);
     machine.group("/a", 100);
-    let answer = machine.submit_file(
-        r#"
-        name = "a"
-        type = "ls"
-        slo_latency = "160ns"
-        priority = 2
-        memory = "400MiB"
-        max = { local = "12.5%" }
-        far_tiers = [2]
-        cgroup = "/a"
-        "#,
-    );
+    let answer = machine.submit_file(&file(
+        "a",
+        2,
+        "max = { local = \"12.5%\" }\nfar_tiers = [2]",
+    ));
     assert!(matches!(answer, Answer::Admitted(_)), "{answer:?}");
     assert_eq!(machine.limits("/a"), [Some(50), Some(0), None]);
     machine.group("/b", 100);
-    let answer = machine.submit_file(
-        r#"
-        name = "b"
-        type = "ls"
-        slo_latency = "160ns"
-        priority = 1
-        memory = "400MiB"
-        max = { local = "100.5MiB", tier1 = "12.5%" }
-        cgroup = "/b"
-        "#,
-    );
+    let answer = machine.submit_file(&file(
+        "b",
+        1,
+        "max = { local = \"100.5MiB\", tier1 = \"12.5%\" }",
+    ));
     assert!(matches!(answer, Answer::Admitted(_)), "{answer:?}");
     assert_eq!(machine.limits("/b"), [Some(100), Some(50), None]);
 }
 
 #[test]
 fn weights_of_files_share_what_is_too_little() {
-    let file = |name: &str, priority: u32, weight: u32| {
-        format!(
-            "name = \"{name}\"\ntype = \"ls\"\nslo_latency = \"160ns\"\npriority = {priority}\nweight = {weight}\n\
-             memory = \"400MiB\"\ncgroup = \"/{name}\"\n"
-        )
-    };
     let mut machine = Machine::new(Sharing::Weighted);
     machine.group("/a", 0);
     machine.group("/b", 0);
-    machine.submit_file(&file("a", 2, 1_000));
+    machine.submit_file(&file("a", 2, "weight = 1000"));
     assert_eq!(machine.limits("/a")[0], Some(400));
     // Less important, and three times the weight: under strict priority it would get the rest.
-    machine.submit_file(&file("b", 1, 3_000));
+    machine.submit_file(&file("b", 1, "weight = 3000"));
     let (a, b) = (
         machine.limits("/a")[0].unwrap(),
         machine.limits("/b")[0].unwrap(),
@@ -163,8 +152,8 @@ fn weights_of_files_share_what_is_too_little() {
     let mut strict = Machine::new(Sharing::Strict);
     strict.group("/a", 0);
     strict.group("/b", 0);
-    strict.submit_file(&file("a", 2, 1_000));
-    strict.submit_file(&file("b", 1, 3_000));
+    strict.submit_file(&file("a", 2, "weight = 1000"));
+    strict.submit_file(&file("b", 1, "weight = 3000"));
     assert_eq!(
         (strict.limits("/a")[0], strict.limits("/b")[0]),
         (Some(400), Some(100))

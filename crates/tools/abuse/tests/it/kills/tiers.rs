@@ -1,6 +1,8 @@
 //! The memory service under kills, on the emulated machine.
 
 use super::nothing;
+use isolane_common_linux::Root;
+use isolane_common_linux::process::Process;
 use isolane_memory_service::application::pod::Place;
 use isolane_memory_service::application::{Application, Slo};
 use isolane_memory_service::protocol::client::Client;
@@ -27,15 +29,10 @@ impl Contained {
             .arg("86400")
             .spawn()
             .unwrap();
-        let stat = fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
-        let started = stat
-            .rsplit_once(')')
+        let started = Process::read(&Root::machine(), child.id())
             .unwrap()
-            .1
-            .split_whitespace()
-            .nth(19)
-            .unwrap()
-            .to_owned();
+            .start_ticks
+            .unwrap();
         let cgroup = folder.join(format!("cgroup/kube/{number}"));
         fs::create_dir_all(&cgroup).unwrap();
         fs::write(
