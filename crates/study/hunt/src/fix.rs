@@ -12,7 +12,7 @@ use crate::advise::Effort;
 use crate::bounds::Bounds;
 use crate::experiment::{Lab, Target};
 use crate::hunt::Anomaly;
-use crate::knockout::Knockout;
+use crate::knockout::{Knockout, Mechanism};
 use crate::monitor::{Judgement, Symptom, judge};
 use crate::search::mild;
 use crate::space::{Allowed, Feature, Point, Space};
@@ -87,9 +87,22 @@ pub struct Subject<'a> {
     pub seed: u64,
 }
 
+/// Experiments of one subject, and which part of the work is done.
+struct Work<'a> {
+    subject: &'a Subject<'a>,
+    lab: Lab<'a>,
+    bounds: &'a Bounds,
+    experiments: u32,
+    done: u64,
+    all: u64,
+    /// Called after each step with the steps that are done and with all steps.
+    watch: &'a dyn Fn(u64, u64),
+}
+
 impl Subject<'_> {
-    /// What ends `anomaly`. Fails if a run fails, or the anomaly does not show.
-    pub fn fix(&self, anomaly: &Anomaly) -> Result<Fix, HuntError> {
+    /// What ends `anomaly`. Calls `watch` with the steps that are done and with all steps: the workload as it is, each value
+    /// that may be tried, and each mechanism. Fails if a run fails, or the anomaly does not show.
+    pub fn fix(&self, anomaly: &Anomaly, watch: &dyn Fn(u64, u64)) -> Result<Fix, HuntError> {
         let lab = Lab::simulated(self.testbed, self.profile);
         let point = anomaly
             .set
@@ -99,71 +112,124 @@ impl Subject<'_> {
             None => Space::of(self.profile),
             Some(_) => Space::of(self.profile).with_two_kinds(),
         };
+        let features = features(anomaly, point, &space);
+        let tried = features
+            .into_iter()
+            .map(|feature| (feature, values(anomaly, point, &space, feature)));
+        let tried: Vec<(Feature, Vec<u64>)> = tried.collect();
         // A hunt of a part of the space measured only its services.
         let bounds = &self.bounds.completed(&lab, self.profile, self.seed)?;
-        let mut experiments = 0;
-        let mut run = |point: &Point, seed: u64| -> Result<Judgement, HuntError> {
-            experiments += 1;
-            Ok(judge(point, &lab.measure(point, seed)?, bounds))
+        let knockout = Knockout::of(self.testbed, self.profile, bounds);
+        let removed: Vec<Mechanism> = knockout.concerning(point).collect();
+        let values = tried.iter().map(|(_, values)| values.len() as u64);
+        let mut work = Work {
+            subject: self,
+            lab,
+            bounds,
+            experiments: 0,
+            done: 0,
+            all: 1 + values.sum::<u64>() + removed.len() as u64,
+            watch,
         };
-        let before = run(point, self.seed)?;
+        let before = work.run(point, self.seed)?;
         if before.symptom != Some(anomaly.symptom) {
             return Err(HuntError::NotShown {
                 number: anomaly.number,
-                target: lab.name.clone(),
+                target: work.lab.name,
                 symptom: anomaly.symptom.name(),
             });
         }
-        let mut changes = Vec::new();
-        for feature in features(anomaly, point, &space) {
-            for value in values(anomaly, point, &space, feature) {
-                let Some(changed) = space.with(point, feature, value) else {
-                    continue;
-                };
-                let after = run(&changed, self.seed)?;
-                if after.symptom.is_some() || run(&changed, self.seed + 1)?.symptom.is_some() {
-                    continue;
-                }
-                changes.push(Change {
-                    feature,
-                    from: feature.shown(feature.of(point)),
-                    to: feature.shown(value),
-                    effort: Effort::of(feature),
-                    after,
-                });
-                break;
-            }
-        }
-        changes.sort_by_key(|change| (change.effort, change.feature));
-        let knockout = Knockout::of(self.testbed, self.profile, bounds);
-        let removed = knockout.without_each(point, self.seed)?;
-        experiments += removed.len() as u32;
-        let mut device = Vec::new();
-        for (mechanism, after) in removed {
-            if after.symptom.is_some() {
-                continue;
-            }
-            experiments += 1;
-            let again = knockout.without(mechanism, point, self.seed + 1)?;
-            if again.symptom.is_none() {
-                device.push(Remedy {
-                    mechanism: mechanism.name.to_owned(),
-                    change: mechanism.remedy.to_owned(),
-                    after,
-                });
-            }
-        }
+        work.are_done(1);
+        let changes = work.changes(point, &space, &tried)?;
+        let device = work.remedies(point, &knockout, &removed)?;
         Ok(Fix {
             version: FIX_VERSION,
-            target: lab.name.clone(),
+            target: work.lab.name,
             anomaly: anomaly.number,
             symptom: anomaly.symptom,
             workload: point.text(),
             before,
             device,
             changes,
-            experiments,
+            experiments: work.experiments,
         })
+    }
+}
+
+impl Work<'_> {
+    fn run(&mut self, point: &Point, seed: u64) -> Result<Judgement, HuntError> {
+        self.experiments += 1;
+        Ok(judge(point, &self.lab.measure(point, seed)?, self.bounds))
+    }
+
+    /// So many more steps are done.
+    fn are_done(&mut self, steps: u64) {
+        self.done += steps;
+        (self.watch)(self.done, self.all);
+    }
+
+    /// The changes of the workload `point` that end its symptom, among the values in `tried`.
+    fn changes(
+        &mut self,
+        point: &Point,
+        space: &Space,
+        tried: &[(Feature, Vec<u64>)],
+    ) -> Result<Vec<Change>, HuntError> {
+        let seed = self.subject.seed;
+        let mut changes = Vec::new();
+        for (feature, values) in tried {
+            let mut left = values.len() as u64;
+            for &value in values {
+                let Some(changed) = space.with(point, *feature, value) else {
+                    continue;
+                };
+                let after = self.run(&changed, seed)?;
+                if after.symptom.is_some() || self.run(&changed, seed + 1)?.symptom.is_some() {
+                    left -= 1;
+                    self.are_done(1);
+                    continue;
+                }
+                changes.push(Change {
+                    feature: *feature,
+                    from: feature.shown(feature.of(point)),
+                    to: feature.shown(value),
+                    effort: Effort::of(*feature),
+                    after,
+                });
+                break;
+            }
+            self.are_done(left);
+        }
+        changes.sort_by_key(|change| (change.effort, change.feature));
+        Ok(changes)
+    }
+
+    /// The changes of the device that end the symptom of `point`, by removal of one of `mechanisms` each.
+    fn remedies(
+        &mut self,
+        point: &Point,
+        knockout: &Knockout<'_>,
+        mechanisms: &[Mechanism],
+    ) -> Result<Vec<Remedy>, HuntError> {
+        let seed = self.subject.seed;
+        let mut device = Vec::new();
+        for &mechanism in mechanisms {
+            self.experiments += 1;
+            let after = knockout.without(mechanism, point, seed)?;
+            if after.symptom.is_none() {
+                self.experiments += 1;
+                let again = knockout.without(mechanism, point, seed + 1)?;
+                if again.symptom.is_none() {
+                    device.push(Remedy {
+                        mechanism: mechanism.name.to_owned(),
+                        change: mechanism.remedy.to_owned(),
+                        after,
+                    });
+                }
+            }
+            self.are_done(1);
+        }
+        Ok(device)
     }
 }
 

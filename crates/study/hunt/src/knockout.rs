@@ -240,15 +240,9 @@ impl<'a> Knockout<'a> {
         self.without.iter().map(|(mechanism, _)| *mechanism)
     }
 
-    /// The experiment `point` with `seed` on the device without each mechanism.
-    pub fn without_each(
-        &self,
-        point: &Point,
-        seed: u64,
-    ) -> Result<Vec<(Mechanism, Judgement)>, HuntError> {
-        let mechanisms = self.mechanisms().filter(|one| one.concerns(point));
-        let runs = mechanisms.map(|one| Ok((one, self.without(one, point, seed)?)));
-        runs.collect()
+    /// The mechanisms of the device that the workload `point` can use.
+    pub fn concerning(&self, point: &Point) -> impl Iterator<Item = Mechanism> {
+        self.mechanisms().filter(|one| one.concerns(point))
     }
 
     /// The experiment `point` with `seed` on the device without `mechanism`, one of [`Self::mechanisms`].
@@ -295,8 +289,8 @@ impl<'a> Knockout<'a> {
             shown.contains(one.name) || one.name == PACKET_MEMORY && shown.contains(BUS)
         };
         let mut concern: Vec<Mechanism> = self
-            .mechanisms()
-            .filter(|one| one.concerns(point) && one.used(counters) > 0.0)
+            .concerning(point)
+            .filter(|one| one.used(counters) > 0.0)
             .collect();
         concern.sort_by(|one, other| other.used(counters).total_cmp(&one.used(counters)));
         let (first, others): (Vec<_>, Vec<_>) = concern.into_iter().partition(is_first);

@@ -3,6 +3,7 @@
 use super::hunt::found;
 use crate::inputs::{self, bad};
 use crate::output;
+use crate::progress::ProgressArguments;
 use crate::status::Status;
 use anyhow::{Result, bail};
 use isolane_study_hunt::fix::Subject;
@@ -28,6 +29,8 @@ pub(crate) struct Arguments {
     /// Print JSON
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    progress: ProgressArguments,
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
@@ -50,7 +53,14 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         bounds,
         seed: arguments.seed,
     };
-    let fix = subject.fix(anomaly(arguments, &result)?)?;
+    let bar = arguments.progress.part();
+    let watch = |done, all| {
+        bar.set_length(all);
+        bar.set_position(done);
+    };
+    let fix = subject.fix(anomaly(arguments, &result)?, &watch);
+    bar.finish_and_clear();
+    let fix = fix?;
     match arguments.json {
         true => output::print_json(&fix)?,
         false => output::show(&fix.text())?,

@@ -23,7 +23,7 @@ pub(crate) fn check(arguments: &[&str], code: i32) -> (String, String) {
 }
 
 /// A file that allows small workloads only, across sockets or not.
-fn restriction(directory: &Path) -> String {
+pub(crate) fn restriction(directory: &Path) -> String {
     let path = directory.join("app.toml");
     let text = "queue_pairs = [1, 16]\nregions = [16, 1024]\ndepth = [16, 128]\npost_list = [1, 16]\nrequests = 1\n";
     fs::write(&path, text).expect("the directory is writable");
@@ -31,7 +31,7 @@ fn restriction(directory: &Path) -> String {
 }
 
 /// A hunt in the space that `file` restricts, with its report in `out`.
-fn restricted<'a>(file: &'a str, out: &'a str) -> [&'a str; 7] {
+pub(crate) fn restricted<'a>(file: &'a str, out: &'a str) -> [&'a str; 7] {
     let target = "sim:cx6-200g-roce";
     [
         "hunt",

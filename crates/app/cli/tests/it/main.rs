@@ -9,6 +9,7 @@ mod emulate;
 mod enforce;
 mod hardware;
 mod hunt;
+mod hunt_resume;
 mod kubernetes;
 mod mem;
 mod memory_twins;

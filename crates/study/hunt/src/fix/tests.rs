@@ -12,6 +12,7 @@ use isolane_rdma_scenario::model::Scenario;
 use isolane_study_results::rdma::RunResult;
 use isolane_study_testbed::TestbedError;
 use isolane_study_testbed_simulator::SimTestbed;
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 /// Loopback traffic beside traffic that arrives: both fill one receive buffer.
@@ -81,7 +82,7 @@ fn a_change_that_one_seed_of_two_shows_is_none() {
             bounds: &bounds,
             seed: 1,
         };
-        let fix = subject.fix(&loopback(&space)).unwrap();
+        let fix = subject.fix(&loopback(&space), &|_, _| {}).unwrap();
         (fix.device.len(), fix.changes.len())
     };
     assert_eq!((on(&SimTestbed), on(&PausesLater)), ((1, 2), (0, 0)));
@@ -99,7 +100,13 @@ fn loopback_anomaly_ends_without_traffic_inside_the_host() {
         seed: 1,
     };
     let mut anomaly = loopback(&Space::of(&profile));
-    let fix = subject.fix(&anomaly).unwrap();
+    let steps = RefCell::new(Vec::new());
+    let watch = |done, all| steps.borrow_mut().push((done, all));
+    let fix = subject.fix(&anomaly, &watch).unwrap();
+    let steps = steps.into_inner();
+    assert!(steps.is_sorted() && steps.len() > 3, "{steps:?}");
+    let all = steps[0].1;
+    assert_eq!((steps[0], steps.last()), ((1, all), Some(&(all, all))));
     // A hunt of WRITEs alone did not measure what READs are held against.
     let mut writes = bounds.clone();
     writes.services[1..].fill(None);
@@ -107,7 +114,7 @@ fn loopback_anomaly_ends_without_traffic_inside_the_host() {
         bounds: &writes,
         ..subject
     };
-    assert_eq!(of_writes.fix(&anomaly).unwrap(), fix);
+    assert_eq!(of_writes.fix(&anomaly, &|_, _| {}).unwrap(), fix);
     expect![[r#"
         sim:cx6-200g-roce, anomaly 1 (pause frames): pauses 8.8 % of the time, reaches 119 % of the link, 1 % of the packet rate
         direction=loopback memory_a=local memory_b=local regions=1 region_bytes=64KiB service=rc-write queue_pairs=8 mtu=4KiB post_list=1 depth=128 pattern=[64KiB]
@@ -120,6 +127,6 @@ fn loopback_anomaly_ends_without_traffic_inside_the_host() {
           no RDMA traffic inside a host beside traffic that arrives: shared memory, or a limit on the traffic inside [loopback]: pauses 0.0 % of the time, reaches 100 % of the link, 4 % of the packet rate
     "#]].assert_eq(&fix.text());
     anomaly.symptom = Symptom::LowThroughput;
-    let error = of_writes.fix(&anomaly).unwrap_err().to_string();
+    let error = of_writes.fix(&anomaly, &|_, _| {}).unwrap_err().to_string();
     expect!["anomaly 1: its workload shows no low throughput on sim:cx6-200g-roce with this seed: give another --seed; if no seed shows it, the hunt was on another device or of another build, so hunt again"].assert_eq(&error);
 }

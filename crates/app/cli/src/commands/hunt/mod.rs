@@ -220,9 +220,16 @@ fn search(arguments: &Arguments, place: &Place, cancel: &Arc<AtomicBool>) -> Res
         place.first(arguments, &space)
     })?;
     if arguments.resume {
-        let done = session.known.len();
-        let done = counted(done as u64, "experiment");
-        output::note(&format!("isolane: {done} done already"));
+        output::note(&match session.known.len() {
+            0 => format!(
+                "isolane: {} has no finished experiment to resume; starting with the first",
+                out.display()
+            ),
+            done => format!(
+                "isolane: {} done already",
+                counted(done as u64, "experiment")
+            ),
+        });
     }
     let bar = arguments.progress.part();
     bar.set_length(STEPS as u64);
