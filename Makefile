@@ -38,8 +38,8 @@ test: ## run everything that must pass: lints, tests, proofs, commands of the do
 test-all: ## run `make test` and the long tests: all claims, the proofs that CONTRIBUTING.md names, packages
 	@.ci/test long
 
-check: need-cargo ## run the tests of all crates; needs no browser
-	@$(CARGO) test --locked --workspace
+check: need-cargo ## run the tests of all crates, several programs at a time; needs no browser
+	@.ci/check
 
 same: need-cargo ## compare the results of BASE=<commit> with this tree's, byte by byte; QUICK=1 compares a part
 	@test -n "$(BASE)" || { echo "make same: name a commit, as in make same BASE=HEAD~1" >&2; exit 2; }

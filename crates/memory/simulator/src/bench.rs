@@ -41,25 +41,23 @@ fn balance(machine: &Machine, demands: &[Demand]) -> Balance {
     problem.solve(&Balance::default())
 }
 
-/// LS on the near tier, and BI on `cores` with the share `far` of its pages on the far one.
-fn both(machine: &Machine, cores: f64, far: f64) -> Balance {
+/// Where others begin to suffer on `machine`.
+pub fn thresholds(machine: &Machine) -> Thresholds {
+    let near = mix_of(0.0);
+    let (ls, bi) = (micro("latency"), micro("bandwidth"));
     let demand = |access: &Access, cores: f64, far| Demand {
         requests: cores * access.requests,
         think: access.think,
         mix: mix_of(far),
     };
-    let (ls, bi) = (micro("latency"), micro("bandwidth"));
-    balance(machine, &[demand(&ls, 1.0, 0.0), demand(&bi, cores, far)])
-}
-
-/// Where others begin to suffer on `machine`.
-pub fn thresholds(machine: &Machine) -> Thresholds {
-    let near = mix_of(0.0);
+    // LS on the near tier, and BI on `cores` with the share `far` of its pages on the far one.
+    let both =
+        |cores: f64, far: f64| balance(machine, &[demand(&ls, 1.0, 0.0), demand(&bi, cores, far)]);
     let all = machine.cores - 1.0;
-    let alone = both(machine, 0.0, 0.0).latency(&near);
+    let alone = both(0.0, 0.0).latency(&near);
     let mut local_bandwidth = 0.0;
     for step in 0..=STEPS {
-        let balance = both(machine, all * f64::from(step) / f64::from(STEPS), 0.0);
+        let balance = both(all * f64::from(step) / f64::from(STEPS), 0.0);
         if balance.latency(&near) > NOTICEABLE * alone {
             break;
         }
@@ -69,13 +67,13 @@ pub fn thresholds(machine: &Machine) -> Thresholds {
     let mut hint_faults_per_s = 0.0;
     for step in 0..=STEPS {
         let far = f64::from(step) / f64::from(STEPS);
-        let balance = both(machine, all, far);
+        let balance = both(all, far);
         let latency = balance.latency(&near);
         best = best.min(latency);
         if latency > NOTICEABLE * best {
             break;
         }
-        hint_faults_per_s = faults(machine, balance.rates[1], all, far);
+        hint_faults_per_s = faults(machine, balance.rates[1] * 1e9 / bi.lines, all, far);
     }
     Thresholds {
         local_bandwidth: local_bandwidth as u64,
@@ -83,10 +81,11 @@ pub fn thresholds(machine: &Machine) -> Thresholds {
     }
 }
 
-/// Hint faults per second of BI on `cores`, one process for each: the kernel marks each address space for itself.
-fn faults(machine: &Machine, rate: f64, cores: f64, far: f64) -> f64 {
+/// Hint faults per second of BI on `cores`, which makes `requests` a second together. Each core has a process of its own: the kernel
+/// marks each address space for itself.
+fn faults(machine: &Machine, requests: f64, cores: f64, far: f64) -> f64 {
     let kernel = &machine.kernel;
-    let visits = rate * 1e9 / micro("bandwidth").lines / (cores * BI_REGION / kernel.page);
+    let visits = requests / (cores * BI_REGION / kernel.page);
     let marked = cores * kernel.scan.min(BI_REGION) * far / kernel.page;
     marked * (1.0 - older(visits, (BI_REGION / kernel.scan).max(1.0)))
 }

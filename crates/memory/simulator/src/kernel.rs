@@ -153,6 +153,9 @@ impl Moves<'_> {
                 let rate = app.pages.rate(bucket, visits, kernel.page);
                 for tier in 1..self.machine.tiers.len() {
                     let held = app.pages.buckets[bucket].held[tier];
+                    if held <= 0.0 {
+                        continue;
+                    }
                     let marked = scanned * held / bytes;
                     faults += marked / kernel.page * (1.0 - older(rate, round));
                     if !app.is_managed() {

@@ -51,6 +51,28 @@ fn every_claim_reads() {
     }
 }
 
+/// The commands of `docs/papers` select claims, so a figure that a page names has claims.
+#[test]
+fn the_pages_of_papers_name_figures_that_have_claims() {
+    let claims = crate::embedded_claims().unwrap();
+    let mut commands = 0;
+    for page in std::fs::read_dir(root().join("docs/papers")).unwrap() {
+        let shown = std::fs::read_to_string(page.unwrap().path()).unwrap();
+        for command in shown
+            .split('`')
+            .filter(|code| code.starts_with("isolane claims --only '"))
+        {
+            let patterns = command.split('\'').nth(1).unwrap().split(',');
+            let patterns: Vec<String> = patterns.map(|one| one.trim().to_owned()).collect();
+            if let Err(error) = crate::select(&claims, &patterns) {
+                panic!("{command}: {error}");
+            }
+            commands += 1;
+        }
+    }
+    assert!(commands > 80, "{commands}");
+}
+
 /// Whether `run` is one of a scenario, as a file or as text.
 fn is_scenario(run: &ClaimRun) -> bool {
     run.scenario.is_some() || run.inline.is_some()

@@ -32,6 +32,9 @@ const REQUESTS: usize = 20;
 const CLOSING: Duration = Duration::from_secs(30);
 /// Time for which a service without free descriptors is observed, and the most that it may compute meanwhile.
 const OBSERVED: (Duration, Duration) = (Duration::from_secs(2), Duration::from_millis(200));
+/// The most for which one of its threads may compute or wait for a processor meanwhile. On a busy machine a thread that
+/// never pauses computes little.
+const RUNNABLE: Duration = Duration::from_secs(1);
 /// Connections to a service that gets no descriptor or memory.
 const NEWCOMERS: usize = 16;
 /// What counts against a limit of memory without being used, bytes: the listener's spare, and stacks, also those that the C
@@ -175,18 +178,23 @@ impl Lack {
         for newcomer in &newcomers {
             newcomer.push(&target.request);
         }
-        let before = running.processor_time();
+        let (before, threads) = (running.processor_time(), running.runnable());
         std::thread::sleep(OBSERVED.0);
         let name = self.name();
         if !running.lives() {
             return Err(format!("it ended when it got no {name}"));
         }
         let used = running.processor_time().saturating_sub(before);
+        let of_thread = |(id, time): (u32, Duration)| {
+            time.saturating_sub(threads.get(&id).copied().unwrap_or_default())
+        };
+        let runnable = running.runnable().into_iter().map(of_thread).max();
+        let runnable = runnable.unwrap_or_default();
         running.allow(limit);
-        match used <= OBSERVED.1 {
+        match used <= OBSERVED.1 && runnable <= RUNNABLE {
             true => Ok(()),
             false => Err(format!(
-                "when it gets no {name}, it computes {used:?} in {:?}",
+                "when it gets no {name}, it computes {used:?} in {:?}, and one thread wants a processor for {runnable:?}",
                 OBSERVED.0
             )),
         }

@@ -1,7 +1,7 @@
 //! The service in a process of its own: a test program that runs again as the service.
 
 use rustix::process::{Pid, Resource, Rlimit, Signal, kill_process_group, prlimit};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -190,6 +190,22 @@ impl Running {
             .map(|word| word.parse::<u64>().expect("a number"))
             .sum();
         Duration::from_millis(10 * ticks)
+    }
+
+    /// Time for which each of its threads has used a processor or waited for one, by the thread's id.
+    pub fn runnable(&self) -> BTreeMap<u32, Duration> {
+        let threads = fs::read_dir(self.proc("task")).into_iter().flatten();
+        let time_of = |thread: PathBuf| {
+            let id = thread.file_name()?.to_str()?.parse().ok()?;
+            // Nanoseconds on a processor, and nanoseconds in a queue for one.
+            let text = fs::read_to_string(thread.join("schedstat")).ok()?;
+            let times = text.split_whitespace().take(2);
+            let times = times.map(|word| word.parse::<u64>().expect("a number"));
+            Some((id, Duration::from_nanos(times.sum())))
+        };
+        threads
+            .filter_map(|thread| time_of(thread.ok()?.path()))
+            .collect()
     }
 
     /// Lets it open no further descriptor. Returns the limit that was in force. Panics if the kernel refuses it.

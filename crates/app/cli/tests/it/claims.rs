@@ -2,8 +2,6 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::support::text;
-use std::fs;
-use std::path::Path;
 use std::process::{Command, Output};
 
 fn claims(arguments: &[&str]) -> Output {
@@ -104,31 +102,6 @@ fn a_figure_selects_its_claims() {
     let output = claims(&["--only", "collie/*", "--table", "9"]);
     assert_eq!(output.status.code(), Some(2));
     assert!(text(&output.stderr).contains("these tables: 3.2"));
-}
-
-/// The commands of `docs/papers` select claims, so a figure that a page names has claims.
-#[test]
-fn the_pages_of_papers_name_figures_that_have_claims() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/papers");
-    let mut commands = 0;
-    for page in fs::read_dir(folder).unwrap() {
-        let shown = fs::read_to_string(page.unwrap().path()).unwrap();
-        for command in shown
-            .split('`')
-            .filter(|code| code.starts_with("isolane claims --only '"))
-        {
-            let words = command.replace(['\'', '\n'], " ").replace(" --list", "");
-            let words: Vec<&str> = words.split_whitespace().skip(2).chain(["--list"]).collect();
-            let output = claims(&words);
-            assert!(
-                output.status.success(),
-                "{command}: {}",
-                text(&output.stderr)
-            );
-            commands += 1;
-        }
-    }
-    assert!(commands > 80, "{commands}");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Every scenario that is shipped, short, in every form of output.
 //!
 //! Goal: no shipped file makes the program panic, with any output option. Method: a copy of each file with a short
-//! warm-up; a short measured time; text, JSON, a report, and what only networks have. Limits: what the figures are is
+//! warm-up and short connections; a short measured time; text, JSON, a report, and what only networks have. Limits: what the figures are is
 //! for other tests.
 #![allow(clippy::unwrap_used)]
 
@@ -55,15 +55,14 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// The scenario with a warm-up of 10 us, in a file of the same name.
+/// The scenario with a warm-up of 10 us and connections of 200 KB, in a file of the same name.
 fn shortened(path: &Path, folder: &Path) -> (String, Kind, bool) {
     let text = fs::read_to_string(path).unwrap();
-    let lines = text
-        .lines()
-        .map(|line| match line.starts_with("warmup = ") {
-            true => "warmup = \"10us\"",
-            false => line,
-        });
+    let lines = text.lines().map(|line| match line.split_once(" = ") {
+        Some(("warmup", _)) => "warmup = \"10us\"",
+        Some(("bytes", _)) => "bytes = \"200KB\"",
+        _ => line,
+    });
     let copy = folder.join(path.file_name().unwrap());
     fs::write(&copy, lines.collect::<Vec<_>>().join("\n")).unwrap();
     // Where tenants start later, the scenario's own time must stay.

@@ -109,7 +109,8 @@ fn options(arguments: &Arguments) -> Result<Options> {
 
 /// What `--settings` takes.
 const SETTINGS: Wanted = Wanted {
-    kind: |kind| matches!(kind, FileKind::Admission),
+    // Settings with groups and without a mode have the top-level keys of a quota server.
+    kind: |kind| matches!(kind, FileKind::Admission | FileKind::Quota),
     words: "the settings of the admission library (TOML with [[class]], docs/guides/rpc.md)",
 };
 
