@@ -22,7 +22,8 @@ pub(crate) fn explanation(victim: &str) -> Explanation {
         }]
     };
     let mut explanation: Explanation =
-        serde_json::from_str(include_str!("../../../../study/explain/src/example.json")).unwrap();
+        serde_json::from_str(include_str!("../../../../study/explain/src/example.json"))
+            .expect("the example is an explanation");
     explanation.victim = victim.to_owned();
     explanation.verdict = format!("{victim} keeps 20 % of its goodput.");
     explanation.chain = vec![Link {
