@@ -101,7 +101,8 @@ def test_offers_rise_in_price_and_in_utility() -> None:
         assert first.price_per_hour < second.price_per_hour and first.plan.utility < second.plan.utility
     assert found[-1].plan.utility == pytest.approx(own.plan.utility)
     assert all(each.plan.meets for each in found)
-    assert cost.table(found).count("\n") == len(found) + 1
+    # A line of titles, and one that says the units.
+    assert cost.table(found).count("\n") == len(found) + 2
 
 
 def test_a_dearer_hour_moves_the_plan_to_cheaper_tiers() -> None:

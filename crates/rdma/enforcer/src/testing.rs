@@ -11,7 +11,6 @@ use crate::seccomp::notify::{Listener, Received, install};
 use isolane_common_linux::skip::skip;
 use null_call::goes_on;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
-use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
