@@ -59,6 +59,14 @@ pub unsafe fn dealloc_pd(pd: *mut ibv_pd) -> c_int {
     0
 }
 
+/// What a program gets for a region: the header's structure, and behind it what only this library uses.
+#[repr(C)]
+struct Region {
+    public: ibv_mr,
+    /// The mapping of a dma-buf, unmapped after deregistration.
+    mapped: Option<(*mut c_void, usize)>,
+}
+
 /// `ibv_reg_mr_iova2`.
 ///
 /// # Safety
@@ -85,16 +93,74 @@ pub unsafe fn reg_mr(
         ]);
         let answer = first(Context::of(context).connection.call(&request));
         match answer {
-            Ok(key) => Box::into_raw(Box::new(ibv_mr {
-                context,
-                pd,
-                addr,
-                length,
-                handle: key,
-                lkey: key,
-                rkey: key,
-            })),
+            Ok(key) => {
+                let public = ibv_mr {
+                    context,
+                    pd,
+                    addr,
+                    length,
+                    handle: key,
+                    lkey: key,
+                    rkey: key,
+                };
+                Box::into_raw(Box::new(Region {
+                    public,
+                    mapped: None,
+                }))
+                .cast()
+            }
             Err(errno) => null(errno),
+        }
+    }
+}
+
+/// `ibv_reg_dmabuf_mr`: the buffer is mapped into this process, whose memory the broker reads and writes. Fails with `EOPNOTSUPP` for a
+/// buffer that its driver does not let map, and with `EINVAL` for an offset that is not one of a page.
+///
+/// # Safety
+/// The protection domain is allocated.
+pub unsafe fn reg_dmabuf_mr(
+    pd: *mut ibv_pd,
+    offset: u64,
+    length: usize,
+    iova: u64,
+    descriptor: c_int,
+    access: c_uint,
+) -> *mut ibv_mr {
+    let Ok(offset) = libc::off_t::try_from(offset) else {
+        return null(libc::EINVAL);
+    };
+    let (protection, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
+    // SAFETY: a new mapping where the kernel has room for it.
+    let mapped = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            length,
+            protection,
+            flags,
+            descriptor,
+            offset,
+        )
+    };
+    if mapped == libc::MAP_FAILED {
+        return match std::io::Error::last_os_error().raw_os_error() {
+            Some(errno @ (libc::EBADF | libc::EINVAL | libc::ENOMEM)) => null(errno),
+            _ => null(libc::EOPNOTSUPP),
+        };
+    }
+    // SAFETY: the caller's promise; the mapping is whole, and a region that was made is one of ours.
+    unsafe {
+        let region = reg_mr(pd, mapped, length, iova, access);
+        match region.is_null() {
+            true => {
+                let errno = std::io::Error::last_os_error().raw_os_error();
+                libc::munmap(mapped, length);
+                null(errno.unwrap_or(libc::EINVAL))
+            }
+            false => {
+                (*region.cast::<Region>()).mapped = Some((mapped, length));
+                region
+            }
         }
     }
 }
@@ -150,12 +216,16 @@ pub unsafe fn rereg_mr(
 /// `ibv_dereg_mr`.
 ///
 /// # Safety
-/// [`reg_mr`] gave it out.
+/// [`reg_mr`] or [`reg_dmabuf_mr`] gave it out.
 pub unsafe fn dereg_mr(mr: *mut ibv_mr) -> c_int {
     // SAFETY: the caller's promise; it is freed once, when the broker has let it go.
     unsafe {
         match destroy((*mr).context, op::DEREG_MR, (*mr).handle) {
-            0 => drop(Box::from_raw(mr)),
+            0 => {
+                if let Some((mapped, length)) = Box::from_raw(mr.cast::<Region>()).mapped {
+                    libc::munmap(mapped, length);
+                }
+            }
             errno => return errno,
         }
     }

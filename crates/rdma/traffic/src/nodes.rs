@@ -21,6 +21,9 @@ pub struct Nodes {
     pub memory: Vec<u32>,
     /// Nodes with processors, in order.
     pub processors: Vec<u32>,
+    /// What [`has_gpu`] says; [`Nodes::read`] does not look.
+    #[serde(default)]
+    pub gpu: bool,
 }
 
 /// Why buffers cannot be where a tenant wants them.
@@ -47,10 +50,15 @@ pub enum NoNode {
         allowed: String,
     },
     #[error(
-        "memory \"gpu\" of {device}: buffers in the memory of a GPU run only in the simulator; use memory \"local\" or \
-         \"remote-socket\""
+        "memory \"gpu\" of {device}: the machine has no NVIDIA GPU that exports memory as dma-buf; use the open kernel modules of \
+         driver 515 or newer (`nvidia-smi` lists GPUs), or use memory \"local\" or \"remote-socket\""
     )]
     Gpu { device: String },
+}
+
+/// Whether the first NVIDIA GPU exports its memory to devices. Takes up to a second where there is a driver.
+pub fn has_gpu() -> bool {
+    isolane_rdma_verbs_sys::safe::gpu().is_ok()
 }
 
 impl Nodes {
@@ -74,6 +82,7 @@ impl Nodes {
             }),
             memory,
             processors,
+            gpu: false,
         }
     }
 
@@ -82,6 +91,7 @@ impl Nodes {
     pub fn of(&self, device: &str, place: MemoryPlace) -> Result<Option<u32>, NoNode> {
         let device = device.to_owned();
         match (place, self.device) {
+            (MemoryPlace::Gpu, _) if self.gpu => Ok(None),
             (MemoryPlace::Gpu, _) => Err(NoNode::Gpu { device }),
             (MemoryPlace::Local, None) => Ok(None),
             (MemoryPlace::Local, Some(node)) if self.memory.contains(&node) => {
@@ -238,9 +248,12 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_a_gpu_is_refused_by_name() {
-        let error = Nodes::default().of("r0", MemoryPlace::Gpu).unwrap_err();
-        assert!(error.to_string().contains("GPU"), "{error}");
+    fn memory_of_a_gpu_needs_one() {
+        let mut nodes = Nodes::default();
+        let error = nodes.of("r0", MemoryPlace::Gpu).unwrap_err();
+        assert!(error.to_string().contains("no NVIDIA GPU"), "{error}");
+        nodes.gpu = true;
+        assert_eq!(nodes.of("r0", MemoryPlace::Gpu), Ok(None));
     }
 
     #[test]

@@ -222,7 +222,8 @@ impl Symbols {
     }
 }
 
-fn loader_message() -> String {
+/// Why the loader failed last.
+pub(crate) fn loader_message() -> String {
     // SAFETY: dlerror gives null or a terminated text that lives until this thread's next call of the loader.
     unsafe {
         let text = libc::dlerror();

@@ -17,7 +17,7 @@ use isolane_common_linux::Root;
 use isolane_rdma_inventory::counters;
 use isolane_rdma_inventory::counters::{Snapshot, Window};
 use isolane_rdma_inventory::environment::environment;
-use isolane_rdma_traffic::nodes::Nodes;
+use isolane_rdma_traffic::nodes::{Nodes, has_gpu};
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
@@ -281,13 +281,15 @@ impl Server<'_> {
         }
     }
 
-    /// The machine's RDMA devices, with the NUMA nodes as workers see them.
+    /// The machine's RDMA devices, with NUMA nodes and GPU as workers see them.
     fn devices(&self) -> BTreeMap<String, Nodes> {
-        let root = &self.options.root;
+        let (root, gpu) = (&self.options.root, has_gpu());
         let names = root.list("/sys/class/infiniband").into_iter();
-        names
-            .map(|name| (name.clone(), Nodes::read(root, &name)))
-            .collect()
+        let places = |name: &str| Nodes {
+            gpu,
+            ..Nodes::read(root, name)
+        };
+        names.map(|name| (name.clone(), places(&name))).collect()
     }
 
     fn serve(&mut self, request: Request) -> Result<(), String> {

@@ -12,7 +12,7 @@ use crate::link::Reach;
 use crate::policy;
 use crate::target::Target;
 use isolane_common_quantities::units::Duration;
-use isolane_rdma_scenario::model::{Host, MemoryPlace, Scenario, Tenant};
+use isolane_rdma_scenario::model::{Host, Scenario, Tenant};
 use isolane_rdma_scenario::profile::Profile;
 use isolane_study_results::rdma::RunResult;
 use isolane_study_testbed::{Testbed, TestbedError};
@@ -97,8 +97,8 @@ impl VerbsTestbed {
         policy::runs(name)
     }
 
-    /// Whether workers can do what `tenant` does, or why not. Connects to the machines if memory of another socket is
-    /// used: they know whether they have one.
+    /// Whether workers can do what `tenant` does, or why not. Connects to the machines if memory of another socket or of
+    /// a GPU is used: they know whether they have one.
     pub fn runs_tenant(&self, tenant: &Tenant) -> Result<(), String> {
         let devices = Host::ALL.into_iter().zip(&self.target.places);
         let options = isolane_rdma_traffic::worker::Options {
@@ -111,16 +111,16 @@ impl VerbsTestbed {
         scenario.tenants = vec![tenant.clone()];
         let plan = isolane_rdma_traffic::worker::plan(&scenario, tenant, &options);
         let plan = plan.map_err(|error| error.to_string())?;
-        let far: Vec<Host> = plan.far_memory().collect();
+        let far: Vec<_> = plan.far_memory().collect();
         if far.is_empty() {
             return Ok(());
         }
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let posts = self.attempt(&mut state, |fleet| Ok(fleet.posts.clone()));
         let posts = posts.map_err(|error| error.to_string())?;
-        for host in far {
+        for (host, place) in far {
             let post = &posts[host.index()];
-            let node = post.nodes.of(&post.device, MemoryPlace::RemoteSocket);
+            let node = post.nodes.of(&post.device, place);
             node.map_err(|error| format!("tenant {:?} on {}: {error}", tenant.name, post.words))?;
         }
         Ok(())

@@ -59,8 +59,8 @@ exports! {
         = memory::reg_mr(pd, addr, length, iova, access as c_uint);
     ibv_reg_mr_iova2(pd: *mut ibv_pd, addr: *mut c_void, length: usize, iova: u64, access: c_uint) -> *mut ibv_mr
         = memory::reg_mr(pd, addr, length, iova, access);
-    ibv_reg_dmabuf_mr(_pd: *mut ibv_pd, _offset: u64, _length: usize, _iova: u64, _fd: c_int, _access: c_int) -> *mut ibv_mr
-        = context::null(libc::EOPNOTSUPP);
+    ibv_reg_dmabuf_mr(pd: *mut ibv_pd, offset: u64, length: usize, iova: u64, fd: c_int, access: c_int) -> *mut ibv_mr
+        = memory::reg_dmabuf_mr(pd, offset, length, iova, fd, access as c_uint);
     ibv_rereg_mr(mr: *mut ibv_mr, flags: c_int, pd: *mut ibv_pd, addr: *mut c_void, length: usize, access: c_int) -> c_int
         = memory::rereg_mr(mr, flags, pd, addr, length, access);
     ibv_dereg_mr(mr: *mut ibv_mr) -> c_int = memory::dereg_mr(mr);

@@ -1,4 +1,4 @@
-//! Registered memory of an end, on the NUMA node that its job means.
+//! Registered memory of an end, on the NUMA node or the GPU that its job means.
 
 use super::error::EndError;
 use crate::nodes::{Nodes, room};
@@ -25,14 +25,21 @@ pub(super) fn regions<const N: usize>(
 ) -> Result<[Vec<Arc<MemoryRegion>>; N], EndError> {
     let root = Root::with_emulated_devices();
     let device = domain.context().device();
-    let node = Nodes::read(&root, device).of(device, place)?;
+    let on_gpu = place == MemoryPlace::Gpu;
+    let node = match on_gpu {
+        true => None,
+        false => Nodes::read(&root, device).of(device, place)?,
+    };
     if let Some(node) = node {
         fits(&root, device, node, &groups)?;
     }
     let mut made = std::array::from_fn(|_| Vec::new());
     for (group, regions) in groups.into_iter().zip(&mut made) {
         for _ in 0..group.count {
-            let region = MemoryRegion::on_node(domain, group.bytes, group.access, node);
+            let region = match on_gpu {
+                true => MemoryRegion::on_gpu(domain, group.bytes, group.access),
+                false => MemoryRegion::on_node(domain, group.bytes, group.access, node),
+            };
             let region = match region {
                 // Some containers may not bind memory. Nobody chose local memory: it is the default.
                 Err(error) if place == MemoryPlace::Local && error.forbids_binding() => {

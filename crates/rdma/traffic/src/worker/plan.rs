@@ -34,14 +34,16 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The hosts with buffers on another socket than their device's.
-    pub fn far_memory(&self) -> impl Iterator<Item = Host> {
-        let jobs = self.jobs.iter().filter(|(_, job)| {
-            job.ends.iter().any(|end| {
-                matches!(&end.work, Work::Data(data) if data.memory == MemoryPlace::RemoteSocket)
-            })
-        });
-        jobs.map(|(host, _)| *host)
+    /// The hosts with buffers on another socket than their device's or on a GPU, and the place.
+    pub fn far_memory(&self) -> impl Iterator<Item = (Host, MemoryPlace)> {
+        let ends = self
+            .jobs
+            .iter()
+            .flat_map(|(host, job)| job.ends.iter().map(|end| (*host, end)));
+        ends.filter_map(|(host, end)| match &end.work {
+            Work::Data(data) if data.memory != MemoryPlace::Local => Some((host, data.memory)),
+            _ => None,
+        })
     }
 }
 
@@ -178,21 +180,14 @@ fn ends(
             id,
             Work::Control(self::control(control)),
         )]),
-        Traffic::Data(traffic) => {
-            let places = [traffic.memory, traffic.remote_memory];
-            if places.contains(&MemoryPlace::Gpu) {
-                let remedy = "use `memory` and `remote_memory` \"local\" or \"remote-socket\"";
-                return Err(unsupported("memory of a GPU", remedy));
-            }
-            Ok(vec![
-                (workload.from, id, Work::Data(data(traffic, Side::From))),
-                (
-                    workload.to,
-                    peer_of(id),
-                    Work::Data(data(traffic, Side::To)),
-                ),
-            ])
-        }
+        Traffic::Data(traffic) => Ok(vec![
+            (workload.from, id, Work::Data(data(traffic, Side::From))),
+            (
+                workload.to,
+                peer_of(id),
+                Work::Data(data(traffic, Side::To)),
+            ),
+        ]),
     }
 }
 
@@ -313,15 +308,8 @@ mod tests {
         };
         assert_eq!(memory(Host::A), MemoryPlace::Local);
         assert_eq!(memory(Host::B), MemoryPlace::RemoteSocket);
-        assert_eq!(plan.far_memory().collect::<Vec<_>>(), [Host::B]);
-    }
-
-    #[test]
-    fn memory_of_a_gpu_is_refused_by_name() {
-        let text = TWO_PROCESSES.replace("processes = 2", "memory = \"gpu\"");
-        let scenario = scenario(&text);
-        let error = plan(&scenario, &scenario.tenants[0], &options()).expect_err("no GPU");
-        assert!(error.to_string().contains("memory of a GPU"), "{error}");
+        let far = [(Host::B, MemoryPlace::RemoteSocket)];
+        assert_eq!(plan.far_memory().collect::<Vec<_>>(), far);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Why a verb failed.
 
+use super::gpu::GpuError;
 use super::pages::Unbound;
 use crate::LibraryError;
 use std::io;
@@ -48,6 +49,16 @@ pub enum VerbsError {
         pages: usize,
         /// The first page's node or error, for people.
         first: String,
+    },
+    #[error("memory of a GPU for {device}: {error}")]
+    Gpu { device: String, error: GpuError },
+    /// The processor copies inline data, and cannot read memory of a GPU.
+    #[error(
+        "inline data cannot be in region {region}, which is memory of a GPU; send without inline data"
+    )]
+    InlineOnGpu {
+        /// Index of the region in the list.
+        region: usize,
     },
     #[error(
         "an element of {length} bytes at {offset} does not fit region {region} of {region_bytes} bytes"
@@ -124,6 +135,10 @@ impl VerbsError {
         let remedy = match (verb, error.raw_os_error()) {
             ("ibv_reg_mr", Some(libc::ENOMEM)) => {
                 "; raise the limit of locked memory (`ulimit -l unlimited`) or use smaller regions"
+            }
+            ("ibv_reg_dmabuf_mr", Some(libc::EOPNOTSUPP | libc::ENOSYS)) => {
+                "; the device's driver or libibverbs cannot register memory by dma-buf: use rdma-core 34 or newer, Linux 5.12 or \
+                 newer and a device such as mlx5, or use memory \"local\""
             }
             (_, Some(libc::EPERM | libc::EACCES)) => {
                 "; run with access to /dev/infiniband (group rdma, or root)"

@@ -1,9 +1,10 @@
 //! Protection domains, and memory that a device may read and write.
 
+use super::gpu::GpuMemory;
 use super::pages::Pages;
 use super::{Context, VerbsError};
 use crate::*;
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
@@ -37,6 +38,28 @@ impl ProtectionDomain {
     pub fn context(&self) -> &Arc<Context> {
         &self.context
     }
+
+    /// Registers the first `length` bytes of a dma-buf, under the address that the device is to use for them. Fails if the library, the
+    /// kernel or the device cannot.
+    pub(super) fn register_dma_buf(
+        &self,
+        (descriptor, address): (c_int, u64),
+        length: usize,
+        access: ibv_access_flags,
+    ) -> Result<*mut ibv_mr, VerbsError> {
+        const VERB: &str = "ibv_reg_dmabuf_mr";
+        let device = &self.context.device;
+        let Some(register) = self.context.library.reg_dmabuf_mr else {
+            return Err(VerbsError::code(VERB, device, libc::EOPNOTSUPP));
+        };
+        let access = access.cast_signed();
+        // SAFETY: an open domain; the kernel checks the descriptor and the range, and keeps the dma-buf until deregistration.
+        let raw = unsafe { register(self.raw, 0, length, address, descriptor, access) };
+        match raw.is_null() {
+            true => Err(VerbsError::last(VERB, device)),
+            false => Ok(raw),
+        }
+    }
 }
 
 impl Drop for ProtectionDomain {
@@ -52,7 +75,14 @@ impl Drop for ProtectionDomain {
 pub struct MemoryRegion {
     domain: Arc<ProtectionDomain>,
     raw: *mut ibv_mr,
-    pages: Pages,
+    place: Place,
+}
+
+/// Where the bytes of a region are.
+#[derive(Debug)]
+enum Place {
+    Host(Pages),
+    Gpu(GpuMemory),
 }
 
 // SAFETY: the region is accessed by atomic operations and copies that tolerate a device writing meanwhile.
@@ -103,18 +133,51 @@ impl MemoryRegion {
         Ok(Arc::new(Self {
             domain: Arc::clone(domain),
             raw,
-            pages,
+            place: Place::Host(pages),
+        }))
+    }
+
+    /// As [`MemoryRegion::new`], in the memory of the first GPU. Fails without a GPU, or if the GPU, libibverbs, the kernel or the device
+    /// has no dma-buf.
+    pub fn on_gpu(
+        domain: &Arc<ProtectionDomain>,
+        length: u64,
+        access: ibv_access_flags,
+    ) -> Result<Arc<Self>, VerbsError> {
+        let device = &domain.context.device;
+        let length = usize::try_from(length).unwrap_or(usize::MAX);
+        let memory = GpuMemory::new(length).map_err(|error| VerbsError::Gpu {
+            device: device.clone(),
+            error,
+        })?;
+        let (address, length) = (memory.address(), memory.length());
+        let raw = domain.register_dma_buf((memory.descriptor(), address), length, access)?;
+        Ok(Arc::new(Self {
+            domain: Arc::clone(domain),
+            raw,
+            place: Place::Gpu(memory),
         }))
     }
 
     /// Its virtual address, as work requests name it.
     pub fn address(&self) -> u64 {
-        self.pages.start.as_ptr() as u64
+        match &self.place {
+            Place::Host(pages) => pages.start.as_ptr() as u64,
+            Place::Gpu(memory) => memory.address(),
+        }
     }
 
     /// Its length, bytes.
     pub fn length(&self) -> u64 {
-        self.pages.length as u64
+        match &self.place {
+            Place::Host(pages) => pages.length as u64,
+            Place::Gpu(memory) => memory.length() as u64,
+        }
+    }
+
+    /// Whether the processor can read it, as inline data needs.
+    pub(super) fn is_on_host(&self) -> bool {
+        matches!(self.place, Place::Host(_))
     }
 
     /// The key for own work requests.
@@ -129,60 +192,101 @@ impl MemoryRegion {
         unsafe { (*self.raw).rkey }
     }
 
-    /// Copies `bytes` to `offset`. Panics if they do not fit.
+    /// Copies `bytes` to `offset`. Panics if they do not fit, or a GPU fails.
     pub fn write(&self, offset: u64, bytes: &[u8]) {
-        let place = self.place(offset, bytes.len());
-        // SAFETY: `place` checked the range. A device that writes the same bytes meanwhile makes their content
-        // undefined for the protocol, as always with RDMA, but no Rust reference to them exists.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place, bytes.len()) };
+        self.check(offset, bytes.len());
+        match &self.place {
+            // SAFETY: the range was checked. A device that writes the same bytes meanwhile makes their content
+            // undefined for the protocol, as always with RDMA, but no Rust reference to them exists.
+            Place::Host(pages) => unsafe {
+                let to = pages.start.as_ptr().add(offset as usize);
+                std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+            },
+            Place::Gpu(memory) => memory.write(offset, bytes).unwrap_or_else(failed),
+        }
     }
 
-    /// Copies bytes at `offset` out. Panics if the range is not inside.
+    /// Copies bytes at `offset` out. Panics if the range is not inside, or a GPU fails.
     pub fn read(&self, offset: u64, bytes: &mut [u8]) {
-        let place = self.place(offset, bytes.len());
+        self.check(offset, bytes.len());
         fence(Ordering::Acquire);
-        // SAFETY: as in `write`.
-        unsafe { std::ptr::copy_nonoverlapping(place, bytes.as_mut_ptr(), bytes.len()) };
+        match &self.place {
+            // SAFETY: as in `write`.
+            Place::Host(pages) => unsafe {
+                let from = pages.start.as_ptr().add(offset as usize);
+                std::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len());
+            },
+            Place::Gpu(memory) => memory.read(offset, bytes).unwrap_or_else(failed),
+        }
     }
 
-    /// The byte at `offset`, as the device last wrote it. Panics if it is not inside.
+    /// The byte at `offset`, as the device last wrote it. Panics if it is not inside, or a GPU fails.
     pub fn load(&self, offset: u64) -> u8 {
-        let place = self.place(offset, 1);
-        // SAFETY: a mapped byte, accessed atomically on this side.
-        unsafe { AtomicU8::from_ptr(place) }.load(Ordering::Acquire)
+        self.check(offset, 1);
+        match &self.place {
+            // SAFETY: a mapped byte, accessed atomically on this side.
+            Place::Host(pages) => unsafe {
+                AtomicU8::from_ptr(pages.start.as_ptr().add(offset as usize))
+                    .load(Ordering::Acquire)
+            },
+            Place::Gpu(memory) => {
+                let mut byte = [0];
+                memory.read(offset, &mut byte).unwrap_or_else(failed);
+                byte[0]
+            }
+        }
     }
 
-    /// Stores a byte. Panics if it is not inside.
+    /// Stores a byte. Panics if it is not inside, or a GPU fails.
     pub fn store(&self, offset: u64, value: u8) {
-        let place = self.place(offset, 1);
-        // SAFETY: as in `load`.
-        unsafe { AtomicU8::from_ptr(place) }.store(value, Ordering::Release);
+        self.check(offset, 1);
+        match &self.place {
+            // SAFETY: as in `load`.
+            Place::Host(pages) => unsafe {
+                AtomicU8::from_ptr(pages.start.as_ptr().add(offset as usize))
+                    .store(value, Ordering::Release);
+            },
+            Place::Gpu(memory) => memory.write(offset, &[value]).unwrap_or_else(failed),
+        }
     }
 
-    /// The aligned word of 8 bytes at `offset`, in this machine's order. Panics if it is not inside or not aligned.
+    /// The aligned word of 8 bytes at `offset`, in this machine's order. Panics if it is not inside or not aligned, or a GPU fails.
     pub fn load_word(&self, offset: u64) -> u64 {
         assert!(offset.is_multiple_of(8), "an aligned word");
-        let place = self.place(offset, 8).cast();
-        // SAFETY: a mapped word, aligned since pages are.
-        unsafe { AtomicU64::from_ptr(place) }.load(Ordering::Acquire)
+        self.check(offset, 8);
+        match &self.place {
+            // SAFETY: a mapped word, aligned since pages are.
+            Place::Host(pages) => unsafe {
+                AtomicU64::from_ptr(pages.start.as_ptr().add(offset as usize).cast())
+                    .load(Ordering::Acquire)
+            },
+            Place::Gpu(memory) => {
+                let mut word = [0; 8];
+                memory.read(offset, &mut word).unwrap_or_else(failed);
+                u64::from_ne_bytes(word)
+            }
+        }
     }
 
-    /// The address of `offset`, if `length` bytes from it are inside.
-    fn place(&self, offset: u64, length: usize) -> *mut u8 {
+    /// Panics unless `length` bytes from `offset` are inside.
+    fn check(&self, offset: u64, length: usize) {
         let end = offset.checked_add(length as u64);
         assert!(
             end.is_some_and(|end| end <= self.length()),
             "{length} bytes at {offset} in a region of {}",
             self.length()
         );
-        // SAFETY: inside the mapping, as just checked.
-        unsafe { self.pages.start.as_ptr().add(offset as usize) }
     }
+}
+
+/// A copy of the GPU's driver failed: the GPU was reset or has gone, and no byte of it can be trusted.
+fn failed(error: super::gpu::GpuError) {
+    panic!("{error}");
 }
 
 impl Drop for MemoryRegion {
     fn drop(&mut self) {
-        // SAFETY: registered once, deregistered once; the pages are unmapped after this body.
+        // SAFETY: registered once, deregistered once; the memory is freed after this body.
         unsafe { (self.domain.context.library.dereg_mr)(self.raw) };
     }
 }

@@ -6,13 +6,14 @@
 //! A device checks every access against the keys of registered memory, and these are only such regions; therefore no
 //! work request, however wrong, can touch other memory of this process. Inline data is read by the processor: there
 //! the lists of requests hold their regions ([`SendList`]).
-//! Memory can be bound to a NUMA node ([`MemoryRegion::on_node`]).
+//! Memory can be bound to a NUMA node ([`MemoryRegion::on_node`]), or be that of a GPU ([`MemoryRegion::on_gpu`]).
 //! Units: bytes. Errors: [`VerbsError`], with the name of the verb and what usually helps.
 //! Limits: RC, UC and UD; one port; no shared receive queues.
 
 mod completion;
 mod device;
 mod error;
+mod gpu;
 mod memory;
 mod pages;
 mod post;
@@ -21,6 +22,7 @@ mod queue_pair;
 pub use completion::{CompletionChannel, CompletionQueue};
 pub use device::{Context, Port, port_gid, port_gids};
 pub use error::VerbsError;
+pub use gpu::{GpuError, gpu};
 pub use memory::{MemoryRegion, ProtectionDomain};
 pub use post::{Element, ReceiveList, Request, SendList, Target};
 pub use queue_pair::{AddressHandle, Capacity, Connection, Peer, QueuePair, Timers};

@@ -146,11 +146,19 @@ impl SendList {
         self.requests.is_empty()
     }
 
-    /// Adds a request over `elements`. Fails for an element outside its region; nothing is added.
+    /// Adds a request over `elements`. Fails for an element outside its region, and for inline data on a GPU; nothing is added.
     pub fn push(&mut self, request: &Request<'_>, elements: &[Element]) -> Result<(), VerbsError> {
         let before = self.elements.len();
+        let inline = request.inline && !request.wrong_key;
         for element in elements {
-            match resolve(&self.regions, element) {
+            let region = self.regions.get(element.region);
+            let resolved = match region.is_some_and(|region| inline && !region.is_on_host()) {
+                true => Err(VerbsError::InlineOnGpu {
+                    region: element.region,
+                }),
+                false => resolve(&self.regions, element),
+            };
+            match resolved {
                 Ok(mut resolved) => {
                     if request.wrong_key {
                         resolved.lkey = !resolved.lkey;
@@ -171,7 +179,7 @@ impl SendList {
         if request.signaled {
             raw.send_flags |= IBV_SEND_SIGNALED;
         }
-        if request.inline && !request.wrong_key {
+        if inline {
             raw.send_flags |= IBV_SEND_INLINE;
         }
         aim(&mut raw, &request.target);

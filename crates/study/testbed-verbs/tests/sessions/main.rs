@@ -267,7 +267,7 @@ fn memory_of_another_socket_needs_one(place: &Place) {
         assert!(refused.contains(part), "{part:?} is not in: {refused}");
     }
     let refused = testbed.runs_tenant(&far("\"gpu\"")).unwrap_err();
-    assert!(refused.contains("memory of a GPU"), "{refused}");
+    assert!(refused.contains("no NVIDIA GPU"), "{refused}");
     drop(testbed);
     nodes("0-1\n");
     let (testbed, _) = place.testbed("verbs:fake0,fake1", |_| {});

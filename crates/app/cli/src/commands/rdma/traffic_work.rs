@@ -74,10 +74,10 @@ pub(crate) struct Traffic {
     /// Length of each region; the largest message unless given
     #[arg(long, value_name = "SIZE", value_parser = size)]
     region: Option<Bytes>,
-    /// NUMA node of the own buffers, seen from the device
+    /// Where the own buffers are: a NUMA node, seen from the device, or the first NVIDIA GPU
     #[arg(long, default_value = "local", value_parser = choice(PLACES))]
     memory: MemoryPlace,
-    /// NUMA node of the peer's buffers, seen from its device
+    /// Where the peer's buffers are: a NUMA node, seen from its device, or its first NVIDIA GPU
     #[arg(long, default_value = "local", value_parser = choice(PLACES))]
     peer_memory: MemoryPlace,
     /// Receives posted per queue pair
@@ -189,9 +189,10 @@ const TRANSPORTS: [(&str, Transport); 3] = [
     ("ud", Transport::Ud),
 ];
 
-const PLACES: [(&str, MemoryPlace); 2] = [
+const PLACES: [(&str, MemoryPlace); 3] = [
     ("local", MemoryPlace::Local),
     ("remote-socket", MemoryPlace::RemoteSocket),
+    ("gpu", MemoryPlace::Gpu),
 ];
 
 const OBJECTS: [(&str, ControlObject); 3] = [
