@@ -9,6 +9,7 @@ use isolane_rdma_emulator::{HOST_VARIABLE, SOCKET_VARIABLE};
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// A program that needs longer does not end, and a server that listens later than this does not work.
@@ -67,9 +68,14 @@ pub(crate) fn end(program: &Child) {
     let _ = rustix::process::kill_process(process, rustix::process::Signal::TERM);
 }
 
+/// A free port below those that the kernel gives to connections of other programs, which take it before the server listens.
 pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let next = || std::process::id() * 64 + NEXT.fetch_add(1, Ordering::Relaxed);
+    let ports = std::iter::repeat_with(|| 30_100 + (next() % 2_600) as u16);
+    let mut ports = ports.take(2_600);
+    let free = ports.find(|&port| TcpListener::bind(("127.0.0.1", port)).is_ok());
+    free.expect("one of 2,600 ports is free")
 }
 
 /// Runs a program as server on host 0 and as client on host 1; what the client printed.
