@@ -34,7 +34,7 @@ pub(crate) enum FileKind {
     Query,
     /// Tiers and links, YAML: `isolane edge plan --infra`.
     Tiers,
-    /// Other YAML.
+    /// YAML of a kind that no command takes.
     Yaml,
     /// The plan of a query, JSON: `isolane edge run`.
     Plan,
@@ -46,9 +46,9 @@ pub(crate) enum FileKind {
     Devices,
     /// The result of a run, JSON.
     RunResult,
-    /// Other JSON.
+    /// JSON of a kind that no command takes.
     Json,
-    /// A web page.
+    /// A web page, such as a report.
     Page,
     /// Bytes that are not UTF-8 text.
     Binary,

@@ -372,7 +372,7 @@ pub fn sge(memory: &[u8]) -> ibv_sge {
     }
 }
 
-/// A WRITE request.
+/// A WRITE of the bytes in `list` to the address `remote`.
 pub fn write_request(
     wr_id: u64,
     list: &mut [ibv_sge],
