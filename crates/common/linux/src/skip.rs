@@ -11,8 +11,8 @@ pub fn skip(reason: impl Display) {
     eprintln!("skipped: {reason}");
 }
 
-/// Prints why a test does not apply to this machine, in CI too: the test needs something to be absent that is there, or a
-/// part of the kernel or of the compiler that no package installs.
+/// Prints why a test does not apply to this machine, in CI too: the test needs something to be absent that is there, or
+/// hardware, or a part of the kernel or of the compiler that no package installs.
 pub fn does_not_apply(reason: impl Display) {
     eprintln!("skipped: {reason}");
 }
