@@ -57,7 +57,7 @@ fn overload(target: &RunReport, without: &RunReport, objectives: &[Objective]) -
         passed |= misses.share - ERRORS * misses.error > objective.allowed();
         let _ = write!(
             words,
-            "{} {:.1} % of class {} miss {:.1} ms",
+            "{} {:.1} % of the calls of class {} took longer than {:.1} ms",
             separator(objective),
             100.0 * misses.share,
             objective.class,
@@ -92,14 +92,14 @@ fn overload(target: &RunReport, without: &RunReport, objectives: &[Objective]) -
 const BUSY: f64 = 2.0;
 
 fn kept(with: &RunReport, objectives: &[Objective]) -> Verdict {
-    let mut words = String::from("of the admitted calls");
+    let mut words = String::from("with admission control");
     let mut passed = true;
     for (objective, misses) in objectives.iter().zip(&with.misses) {
         let enough = with.classes[objective.class].ran > 0;
         passed &= enough && misses.share <= objective.allowed() + ERRORS * misses.error;
         let _ = write!(
             words,
-            "{} {:.1} % (+- {:.1}) of class {} miss {:.1} ms",
+            "{} {:.1} % (+- {:.1}) of the admitted calls of class {} took longer than {:.1} ms",
             separator(objective),
             100.0 * misses.share,
             100.0 * misses.error,
@@ -108,7 +108,7 @@ fn kept(with: &RunReport, objectives: &[Objective]) -> Verdict {
         );
     }
     let allowed = objectives.first().map_or(0.0, Objective::allowed);
-    let _ = write!(words, "; {:.1} % may", 100.0 * allowed);
+    let _ = write!(words, "; at most {:.1} % are allowed to", 100.0 * allowed);
     verdict("slo", passed, words)
 }
 
@@ -122,7 +122,8 @@ fn converged(with: &RunReport) -> Verdict {
     let passed = (0..CLASSES)
         .all(|class| (first[class] - second[class]).abs() <= MIX_ERRORS * errors[class]);
     let words = format!(
-        "requested {}, ran {} in the first half and {} in the second; differences up to {} are noise",
+        "parts of classes 0/1/2 of all calls: {} were requested, {} ran in the first half and {} in the second; chance explains \
+         differences up to {}",
         parts(&with.mix_asked),
         parts(&first),
         parts(&second),
@@ -138,7 +139,7 @@ const TARGET_PART: f64 = 0.9;
 fn reached(plan: &Plan, with: &RunReport) -> Verdict {
     let chance = with.chance.unwrap_or_default().mix;
     let (mut passed, mut settled) = (true, true);
-    let mut words = String::from("ran");
+    let mut words = String::from("of all calls that ran,");
     for (class, ran) in with.mix_ran.iter().enumerate().take(CONTROLLED) {
         let target = plan.target_mix[class];
         let error = MIX_ERRORS * chance[class];
@@ -147,10 +148,10 @@ fn reached(plan: &Plan, with: &RunReport) -> Verdict {
         let comma = if class == 0 { "" } else { "," };
         let _ = write!(
             words,
-            "{comma} {ran:.3} of class {class}, whose target is {target:.2} (+- {error:.3})"
+            "{comma} a part of {ran:.3} (+- {error:.3}) was in class {class}, whose target is {target:.2}"
         );
     }
-    let least = format!("at least {TARGET_PART} of the target");
+    let least = format!("at least {TARGET_PART} of each target must run");
     by_samples(
         "target",
         passed,
@@ -172,7 +173,7 @@ fn fair(with: &RunReport) -> Verdict {
     let mixes: Vec<[f64; CLASSES]> = with.clients.iter().map(|client| client.mix_ran).collect();
     let apart = apart(&mixes);
     let (mut passed, mut settled) = (true, true);
-    let mut words = String::from("the client farthest from the mean differs by");
+    let mut words = String::from("the client farthest from the clients' mean differs by");
     for class in 0..CONTROLLED {
         let error = MIX_ERRORS * chance[class];
         passed &= apart[class] <= CLIENTS_APART + error;
@@ -185,7 +186,11 @@ fn fair(with: &RunReport) -> Verdict {
             100.0 * error
         );
     }
-    let _ = write!(words, "; {:.0} % may", 100.0 * CLIENTS_APART);
+    let _ = write!(
+        words,
+        "; at most {:.0} % are allowed",
+        100.0 * CLIENTS_APART
+    );
     by_samples("fair", passed, settled, with, &words)
 }
 
@@ -227,14 +232,14 @@ fn marked(with: &RunReport) -> Verdict {
         RunKind::Shadow => (
             with.moved == 0,
             format!(
-                "shadow mode: {} calls would have been downgraded, {} were",
+                "shadow mode: {} calls would have been downgraded, {} were downgraded",
                 with.notified, with.moved
             ),
         ),
         _ => (
             expected > 0 && counts == [expected; 2],
             format!(
-                "{expected} calls were downgraded; {} notified the application, {} notified the server",
+                "{expected} calls were downgraded; applications were told of {}, servers of {}",
                 with.notified, with.seen_downgraded
             ),
         ),
@@ -276,13 +281,15 @@ fn sorted(plan: &Plan, runs: &[RunReport]) -> Verdict {
             worst = worst.max(off / total.max(1) as f64);
         }
     }
-    let words = format!(
-        "each class' packets passed its own queue of the port; bytes agree with the calls to {:.1} %",
+    let apart = format!(
+        "bytes in the port's queues differ from those of the calls by at most {:.1} %",
         100.0 * worst
     );
     let words = match passed {
-        true => words,
-        false => format!("not {words}: are code points set on all sockets?"),
+        true => format!("packets of each class passed the class's own queue of the port; {apart}"),
+        false => format!(
+            "packets passed the queue of another class, and {apart} of all bytes; are code points set on all sockets?"
+        ),
     };
     verdict("code points", passed, words)
 }
