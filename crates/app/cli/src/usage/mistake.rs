@@ -176,7 +176,7 @@ fn likely_option(error: &clap::Error, command: &Command, object: &str) -> String
     }
 }
 
-/// The option and the word, where a bare word is the name of a profile or the file of a scenario.
+/// The option and the word, where a bare word is the name of a profile, of a claim or of a system, or the file of a scenario.
 fn option_for(command: &Command, word: &str) -> Option<String> {
     let has = |option: &str| {
         command
@@ -185,6 +185,11 @@ fn option_for(command: &Command, word: &str) -> Option<String> {
     };
     let option = match () {
         () if word.ends_with(".toml") => "scenario",
+        // A claim, or the system whose claims are meant.
+        () if command.get_name() == "claims" && !word.starts_with('-') => {
+            let rest = if word.contains('/') { "" } else { "/*" };
+            return Some(format!("--only '{word}{rest}'"));
+        }
         () if !(inputs::profile_names().0)()
             .iter()
             .any(|name| name == word) =>

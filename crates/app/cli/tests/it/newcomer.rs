@@ -134,10 +134,6 @@ fn every_error_has_the_same_form() {
             &["isolane: --out: isolane hunt has no such option; did you mean --report?"],
         ),
         (
-            &["sim", &rdma, "more"],
-            &["isolane: more: one word too many"],
-        ),
-        (
             &["sim", &rdma, "--seed", "1", "--seed", "2"],
             &["isolane: --seed: is given twice"],
         ),
@@ -174,6 +170,10 @@ fn a_word_without_its_option_or_family_gets_it() {
                 "my-tenants.toml: one word too many",
                 "did you mean --scenario my-tenants.toml?",
             ][..],
+        ),
+        (
+            &["claims", "justitia"],
+            &["options only; did you mean --only 'justitia/*'?"],
         ),
         (
             &["explain", "my-tenants.toml"],
