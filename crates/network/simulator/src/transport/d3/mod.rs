@@ -60,22 +60,15 @@ impl Settings {
 /// A sender's state of one flow.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sender {
-    paced: Paced,
     /// All rates were returned, or are being.
     returned: bool,
-}
-
-impl AsMut<Paced> for Sender {
-    fn as_mut(&mut self) -> &mut Paced {
-        &mut self.paced
-    }
 }
 
 /// All hosts.
 #[derive(Clone, Debug)]
 pub struct D3 {
     settings: Settings,
-    flows: Flows<Sender>,
+    flows: Flows<Paced<Sender>>,
     requests: u64,
     quenched: u64,
     silences: u64,
@@ -101,7 +94,7 @@ impl D3 {
         let (settings, mtu, header) = (self.settings, self.flows.mtu, self.flows.header);
         let flow = &mut self.flows[id];
         let rate = line_rate(network, flow.message.from);
-        let unsent = Bytes::new(paced::unsent(flow, &flow.own.paced, mtu, header));
+        let unsent = Bytes::new(paced::unsent(flow, mtu, header));
         let mut desired = BitRate::ZERO;
         if let Some(deadline) = flow.message.deadline {
             // The last packet and its answer are under way for a round trip.
@@ -121,7 +114,7 @@ impl D3 {
             }
         }
         if unsent.get() > 0 {
-            flow.own.returned = false;
+            flow.own.protocol.returned = false;
             let request = flow.control(id, PacketKind::Request, now, header);
             network.transmit(Packet {
                 key: rate.as_bps(),
@@ -135,9 +128,9 @@ impl D3 {
         let flow = &mut self.flows[id];
         // With all sent, only a deadline is left to be watched.
         let due = now + settings.interval;
-        flow.own.paced.request_at(network, due, id);
-        if !flow.own.paced.silence.is_set() {
-            flow.own.paced.expect(network, settings.retry, id);
+        flow.own.request_at(network, due, id);
+        if !flow.own.silence.is_set() {
+            flow.own.expect(network, settings.retry, id);
         }
     }
 
@@ -145,26 +138,21 @@ impl D3 {
     fn give_back(&mut self, network: &mut Network, id: u32) {
         let (now, header) = (network.now(), self.flows.header);
         let flow = &mut self.flows[id];
-        flow.own.returned = true;
-        flow.own.paced.stop();
+        flow.own.protocol.returned = true;
+        flow.own.stop();
         let request = flow.control(id, PacketKind::Request, now, header);
         network.transmit(Packet {
-            sequence: if flow.own.paced.over { FINAL } else { RETURN },
+            sequence: if flow.own.over { FINAL } else { RETURN },
             flags: flags::VISIT_PORTS,
             ..request
         });
-        flow.own.paced.expect(network, self.settings.retry, id);
+        flow.own.expect(network, self.settings.retry, id);
     }
 
     /// Notifies the caller; the record stays until the ports have their rates back.
     fn end(&mut self, network: &mut Network, id: u32, how: How, ended: &mut Vec<Ended>) {
         let flow = &mut self.flows[id];
-        flow.own.paced.over = true;
-        flow.own.paced.request.clear();
-        ended.push(Ended {
-            token: flow.message.token,
-            how,
-        });
+        ended.push(paced::end(flow, how));
         self.give_back(network, id);
     }
 
@@ -173,20 +161,20 @@ impl D3 {
         let Some(flow) = self.flows.on_path(packet) else {
             return;
         };
-        if flow.own.paced.over {
+        if flow.own.over {
             if packet.kind == PacketKind::Grant && packet.sequence == FINAL {
-                flow.own.paced.stop();
+                flow.own.stop();
                 self.flows.release(packet.flow);
             }
             return;
         }
-        flow.own.paced.expect(network, patience, packet.flow);
+        flow.own.expect(network, patience, packet.flow);
         if packet.kind == PacketKind::Ack {
             flow.acknowledge(packet.sequence, mtu);
             if flow.acked.is_full() {
                 self.end(network, packet.flow, How::Acknowledged, ended);
             }
-        } else if packet.sequence == WANT && !flow.own.returned {
+        } else if packet.sequence == WANT && !flow.own.protocol.returned {
             paced::set_rate(network, flow, packet.flow, BitRate::from_bps(packet.key));
         }
     }
@@ -196,8 +184,7 @@ impl Transport for D3 {
     fn send(&mut self, network: &mut Network, message: Message) {
         let id = self.flows.open(message);
         let own = &mut self.flows[id].own;
-        own.returned = false;
-        own.paced.renew(network, id);
+        own.renew(network, id);
     }
 
     fn on_packet(&mut self, network: &mut Network, id: PacketId, ended: &mut Vec<Ended>) {
@@ -218,24 +205,24 @@ impl Transport for D3 {
                 let Some(packet) = paced::next_packet(network, flow, timer, mtu, header) else {
                     return;
                 };
-                let all = paced::unsent(flow, &flow.own.paced, mtu, header) == 0;
+                let all = paced::unsent(flow, mtu, header) == 0;
                 network.transmit(packet);
                 if all {
                     self.give_back(network, timer.index);
                 }
             }
             REQUEST => {
-                let rings = flow.own.paced.request.rings(network, timer);
-                if rings && flow.open && !flow.own.paced.over {
+                let must_request = flow.own.must_request(network, timer, flow.open);
+                if must_request {
                     self.ask(network, timer.index, ended);
                 }
             }
             SILENCE => {
-                if !flow.own.paced.silence.rings(network, timer) || !flow.open {
+                if !flow.own.silence.rings(network, timer) || !flow.open {
                     return;
                 }
                 self.silences += 1;
-                if flow.own.paced.over {
+                if flow.own.over {
                     return self.give_back(network, timer.index);
                 }
                 paced::repeat(network, flow, timer.index);

@@ -11,6 +11,7 @@ pub mod alarm;
 pub mod paced;
 pub mod ready;
 mod set;
+pub mod window;
 
 pub use set::PacketSet;
 

@@ -8,6 +8,7 @@ use super::Flow;
 use super::alarm::Alarm;
 use crate::network::Network;
 use crate::packet::{Packet, Timer, flags};
+use crate::transport::{Ended, How};
 use isolane_common_quantities::units::{BitRate, Bytes, Duration, Instant};
 
 /// Timer of the next packet.
@@ -17,9 +18,11 @@ pub const SILENCE: u8 = 1;
 /// Timer of the next request to the ports.
 pub const REQUEST: u8 = 2;
 
-/// The sending end of a paced flow.
+/// The sending end of a paced flow, with a protocol's own state `P`.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Paced {
+pub struct Paced<P> {
+    /// The protocol's.
+    pub protocol: P,
     /// Rate on the wire.
     pub rate: BitRate,
     /// Fires after a long silence.
@@ -35,7 +38,7 @@ pub struct Paced {
     last_bytes: u16,
 }
 
-impl Paced {
+impl<P: Default> Paced<P> {
     /// Begins a new flow in the record of an old one, whose timers may still be under way. The first request is due at
     /// once: only a timer may report the end of a flow that cannot meet its deadline.
     pub fn renew(&mut self, network: &mut Network, id: u32) {
@@ -57,6 +60,11 @@ impl Paced {
         self.request.set(network, due, timer);
     }
 
+    /// The timer [`REQUEST`] of an `open` flow fired: whether the ports need a request.
+    pub fn must_request(&mut self, network: &mut Network, timer: Timer, open: bool) -> bool {
+        self.request.rings(network, timer) && open && !self.over
+    }
+
     /// Neither sends nor waits any more.
     pub fn stop(&mut self) {
         self.rate = BitRate::ZERO;
@@ -76,8 +84,8 @@ impl Paced {
 }
 
 /// Wire bytes of `flow` that wait to be sent.
-pub fn unsent<P>(flow: &Flow<P>, paced: &Paced, mtu: u16, header: u16) -> u64 {
-    let from = flow.acked.missing_from(paced.next);
+pub fn unsent<P>(flow: &Flow<Paced<P>>, mtu: u16, header: u16) -> u64 {
+    let from = flow.acked.missing_from(flow.own.next);
     if from >= flow.packets {
         return 0;
     }
@@ -86,35 +94,37 @@ pub fn unsent<P>(flow: &Flow<P>, paced: &Paced, mtu: u16, header: u16) -> u64 {
 }
 
 /// Sets the rate and the time of the next packet.
-pub fn set_rate<P>(network: &mut Network, flow: &mut Flow<P>, id: u32, rate: BitRate)
-where
-    P: AsMut<Paced>,
-{
-    flow.own.as_mut().rate = rate;
+pub fn set_rate<P>(network: &mut Network, flow: &mut Flow<Paced<P>>, id: u32, rate: BitRate) {
+    flow.own.rate = rate;
     arm(network, flow, id);
 }
 
+/// Ends the flow for the caller. The record stays in use until the ports answer.
+pub fn end<P: Default>(flow: &mut Flow<Paced<P>>, how: How) -> Ended {
+    flow.own.over = true;
+    flow.own.stop();
+    flow.own.request.clear();
+    Ended {
+        token: flow.message.token,
+        how,
+    }
+}
+
 /// Starts over from the first gap.
-pub fn repeat<P>(network: &mut Network, flow: &mut Flow<P>, id: u32)
-where
-    P: AsMut<Paced>,
-{
-    flow.own.as_mut().next = flow.acked.first_missing();
+pub fn repeat<P>(network: &mut Network, flow: &mut Flow<Paced<P>>, id: u32) {
+    flow.own.next = flow.acked.first_missing();
     arm(network, flow, id);
 }
 
 /// The timer [`PACE`] fired: the packet that leaves now, if one does. The next one is timed.
 pub fn next_packet<P>(
     network: &mut Network,
-    flow: &mut Flow<P>,
+    flow: &mut Flow<Paced<P>>,
     timer: Timer,
     mtu: u16,
     header: u16,
-) -> Option<Packet>
-where
-    P: AsMut<Paced>,
-{
-    let paced = flow.own.as_mut();
+) -> Option<Packet> {
+    let paced = &mut flow.own;
     if !paced.pace.rings(network, timer) || !flow.open {
         return None;
     }
@@ -124,7 +134,7 @@ where
     }
     let now = network.now();
     let mut packet = flow.data(timer.index, sequence, now, mtu, header);
-    let paced = flow.own.as_mut();
+    let paced = &mut flow.own;
     if sequence < paced.fresh {
         packet.flags |= flags::REPEATED;
     }
@@ -136,12 +146,9 @@ where
     Some(packet)
 }
 
-fn arm<P>(network: &mut Network, flow: &mut Flow<P>, id: u32)
-where
-    P: AsMut<Paced>,
-{
+fn arm<P>(network: &mut Network, flow: &mut Flow<Paced<P>>, id: u32) {
     let (packets, now) = (flow.packets, network.now());
-    let paced = flow.own.as_mut();
+    let paced = &mut flow.own;
     if paced.rate == BitRate::ZERO || flow.acked.missing_from(paced.next) >= packets {
         return paced.pace.clear();
     }

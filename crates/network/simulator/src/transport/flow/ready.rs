@@ -29,7 +29,7 @@ impl Ready {
     }
 
     /// Puts `flow` in, or gives it another key. `serial` orders flows by age.
-    pub fn put(&mut self, queue: u32, flow: u32, serial: u32, key: u64) {
+    fn put(&mut self, queue: u32, flow: u32, serial: u32, key: u64) {
         if self.places.len() <= flow as usize {
             self.places.resize(flow as usize + 1, NOWHERE);
         }
@@ -47,6 +47,15 @@ impl Ready {
         };
         self.places[flow as usize] = place as u32;
         self.settle(queue, place);
+    }
+
+    /// As [`Ready::put`] with a key, as [`Ready::remove`] without one.
+    #[inline]
+    pub fn set(&mut self, queue: u32, flow: u32, serial: u32, key: Option<u64>) {
+        match key {
+            Some(key) => self.put(queue, flow, serial, key),
+            None => self.remove(queue, flow),
+        }
     }
 
     /// Takes `flow` out, if it is in.
@@ -123,11 +132,10 @@ mod tests {
         fn first_is_the_smallest_key(steps in proptest::collection::vec((0u32..12, 0u64..6, any::<bool>()), 1..200)) {
             let (mut ready, mut model) = (Ready::new(1), BTreeMap::new());
             for (flow, key, put) in steps {
+                ready.set(0, flow, 100 - flow, put.then_some(key));
                 if put {
-                    ready.put(0, flow, 100 - flow, key);
                     model.insert(flow, (key, 100 - flow));
                 } else {
-                    ready.remove(0, flow);
                     model.remove(&flow);
                 }
                 let least = model.iter().min_by_key(|&(_, order)| order).map(|(&flow, _)| flow);

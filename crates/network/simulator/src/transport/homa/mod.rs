@@ -151,14 +151,12 @@ impl Homa {
     /// Puts the message among those that may send, or takes it out.
     fn file(&mut self, id: u32) {
         let flow = &self.flows[id];
-        let host = flow.message.from;
-        if may_send(flow) {
+        let left = may_send(flow).then(|| {
             let again = flow.own.again.1.saturating_sub(flow.own.again.0);
-            let left = u64::from(flow.packets - flow.own.next + again);
-            self.ready.put(u32::from(host.0), id, flow.serial, left);
-        } else {
-            self.ready.remove(u32::from(host.0), id);
-        }
+            u64::from(flow.packets - flow.own.next + again)
+        });
+        let host = u32::from(flow.message.from.0);
+        self.ready.set(host, id, flow.serial, left);
     }
 
     fn on_data(&mut self, network: &mut Network, id: PacketId) {

@@ -58,23 +58,16 @@ impl Settings {
 /// A sender's state of one flow.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sender {
-    paced: Paced,
     /// The port that pauses it, and the time between probes.
     paused_by: u32,
     between_probes: Duration,
-}
-
-impl AsMut<Paced> for Sender {
-    fn as_mut(&mut self) -> &mut Paced {
-        &mut self.paced
-    }
 }
 
 /// All hosts.
 #[derive(Clone, Debug)]
 pub struct Pdq {
     settings: Settings,
-    flows: Flows<Sender>,
+    flows: Flows<Paced<Sender>>,
     probes: u64,
     ended_early: u64,
     silences: u64,
@@ -102,15 +95,19 @@ impl Pdq {
         let mut packet = flow.control(id, PacketKind::Request, now, header_bytes);
         packet.flags = flags::VISIT_PORTS;
         ranked.write(&mut packet);
-        if flow.own.paced.over {
+        if flow.own.over {
             packet.flags |= flags::LAST;
         } else {
-            let wait = flow.own.between_probes.max(self.settings.round_trip);
-            flow.own.paced.request_at(network, now + wait, id);
+            let wait = flow
+                .own
+                .protocol
+                .between_probes
+                .max(self.settings.round_trip);
+            flow.own.request_at(network, now + wait, id);
             self.probes += 1;
         }
-        if !flow.own.paced.silence.is_set() {
-            flow.own.paced.expect(network, self.settings.retry, id);
+        if !flow.own.silence.is_set() {
+            flow.own.expect(network, self.settings.retry, id);
         }
         network.transmit(packet);
     }
@@ -123,7 +120,7 @@ impl Pdq {
             deadline: flow.message.deadline,
             time: rate.time_for(Bytes::new(flow.remaining)),
             rate_mbps: (rate.as_bps() / 1_000_000) as u32,
-            paused_by: flow.own.paused_by,
+            paused_by: flow.own.protocol.paused_by,
         }
     }
 
@@ -135,7 +132,7 @@ impl Pdq {
         };
         let left = deadline.saturating_since(now);
         let wire = self.header(network, id).time;
-        let waits = flow.own.paced.rate == BitRate::ZERO && !is_all_sent(flow, &self.flows);
+        let waits = flow.own.rate == BitRate::ZERO && !is_all_sent(flow, &self.flows);
         left.is_zero()
             || (!is_all_sent(flow, &self.flows) && wire > left)
             || (waits && self.settings.round_trip > left)
@@ -154,13 +151,7 @@ impl Pdq {
     /// Notifies the caller; the record stays until the ports have removed the flow.
     fn end(&mut self, network: &mut Network, id: u32, how: How, ended: &mut Vec<Ended>) {
         let flow = &mut self.flows[id];
-        flow.own.paced.over = true;
-        flow.own.paced.stop();
-        flow.own.paced.request.clear();
-        ended.push(Ended {
-            token: flow.message.token,
-            how,
-        });
+        ended.push(paced::end(flow, how));
         self.probe(network, id);
     }
 
@@ -170,9 +161,9 @@ impl Pdq {
             return;
         };
         let id = packet.flow;
-        if flow.own.paced.over {
+        if flow.own.over {
             if packet.flags & flags::LAST != 0 {
-                flow.own.paced.stop();
+                flow.own.stop();
                 self.flows.release(id);
             }
             return;
@@ -183,22 +174,22 @@ impl Pdq {
                 return self.end(network, id, How::Acknowledged, ended);
             }
         }
-        flow.own.paced.expect(network, settings.retry, id);
+        flow.own.expect(network, settings.retry, id);
         let decided = Header::read(packet);
-        flow.own.paused_by = decided.paused_by;
-        flow.own.between_probes = Header::between_probes(packet, settings.round_trip);
+        flow.own.protocol.paused_by = decided.paused_by;
+        flow.own.protocol.between_probes = Header::between_probes(packet, settings.round_trip);
         let rate = match decided.paused_by {
             header::NOT_PAUSED => BitRate::from_bps(u64::from(decided.rate_mbps) * 1_000_000),
             _ => BitRate::ZERO,
         };
-        let was = flow.own.paced.rate;
+        let was = flow.own.rate;
         paced::set_rate(network, flow, id, rate);
         if rate != BitRate::ZERO {
-            flow.own.paced.request.clear();
-        } else if was != BitRate::ZERO || !flow.own.paced.request.is_set() {
-            let wait = flow.own.between_probes.max(settings.round_trip);
+            flow.own.request.clear();
+        } else if was != BitRate::ZERO || !flow.own.request.is_set() {
+            let wait = flow.own.protocol.between_probes.max(settings.round_trip);
             let due = network.now() + wait;
-            flow.own.paced.request_at(network, due, id);
+            flow.own.request_at(network, due, id);
         }
         self.ends_late(network, id, ended);
     }
@@ -208,9 +199,8 @@ impl Transport for Pdq {
     fn send(&mut self, network: &mut Network, message: Message) {
         let id = self.flows.open(message);
         let own = &mut self.flows[id].own;
-        own.paused_by = header::NOT_PAUSED;
-        own.between_probes = Duration::ZERO;
-        own.paced.renew(network, id);
+        own.renew(network, id);
+        own.protocol.paused_by = header::NOT_PAUSED;
     }
 
     fn on_packet(&mut self, network: &mut Network, id: PacketId, ended: &mut Vec<Ended>) {
@@ -234,19 +224,17 @@ impl Transport for Pdq {
                 network.transmit(packet);
             }
             REQUEST => {
-                let rings = flow.own.paced.request.rings(network, timer)
-                    && flow.open
-                    && !flow.own.paced.over;
-                if rings && !self.ends_late(network, id, ended) {
+                let must_request = flow.own.must_request(network, timer, flow.open);
+                if must_request && !self.ends_late(network, id, ended) {
                     self.probe(network, id);
                 }
             }
             SILENCE => {
-                if !flow.own.paced.silence.rings(network, timer) || !flow.open {
+                if !flow.own.silence.rings(network, timer) || !flow.open {
                     return;
                 }
                 self.silences += 1;
-                if flow.own.paced.over {
+                if flow.own.over {
                     return self.probe(network, id);
                 }
                 paced::repeat(network, flow, id);
@@ -268,6 +256,6 @@ impl Transport for Pdq {
     }
 }
 
-fn is_all_sent(flow: &Flow<Sender>, flows: &Flows<Sender>) -> bool {
-    paced::unsent(flow, &flow.own.paced, flows.mtu, flows.header) == 0
+fn is_all_sent(flow: &Flow<Paced<Sender>>, flows: &Flows<Paced<Sender>>) -> bool {
+    paced::unsent(flow, flows.mtu, flows.header) == 0
 }

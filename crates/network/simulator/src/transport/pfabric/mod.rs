@@ -15,8 +15,8 @@
 mod tests;
 
 use super::congestion::ParameterError;
-use super::flow::alarm::Alarm;
 use super::flow::ready::Ready;
+use super::flow::window::Window;
 use super::flow::{Flow, Flows, answer, base_round_trip, line_rate, tell_when_idle};
 use super::parameters::Given;
 use super::{Ended, How, Message, Transport};
@@ -71,16 +71,7 @@ impl Settings {
 /// A sender's state of one flow.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sender {
-    alarm: Alarm,
-    /// Window and slow-start threshold, packets.
-    window: f64,
-    threshold: f64,
-    /// Packets under way, as far as known.
-    flight: u32,
-    /// Next packet to send, unless it is acknowledged.
-    next: u32,
-    /// One more than the last packet ever sent.
-    fresh: u32,
+    window: Window,
     timeouts: u32,
     probing: bool,
 }
@@ -117,20 +108,14 @@ impl Pfabric {
         let now = network.now();
         let (mtu, header) = (self.flows.mtu, self.flows.header);
         let flow = &mut self.flows[id];
-        let sequence = flow.acked.missing_from(flow.own.next);
+        let sequence = flow.acked.missing_from(flow.own.window.next);
         let mut packet = flow.data(id, sequence, now, mtu, header);
         packet.key = flow.remaining;
         // Packets of a flow may take different ways: the receiver takes them in any order.
         packet.path = packet.path.wrapping_add(sequence as u16);
-        if sequence < flow.own.fresh {
+        let (window, timeout) = (&mut flow.own.window, self.settings.timeout);
+        if window.send(network, sequence, timeout, timer(id)) {
             packet.flags |= flags::REPEATED;
-        }
-        flow.own.next = sequence + 1;
-        flow.own.fresh = flow.own.fresh.max(sequence + 1);
-        flow.own.flight += 1;
-        if !flow.own.alarm.is_set() {
-            let due = now + self.settings.timeout;
-            flow.own.alarm.set(network, due, timer(id));
         }
         self.file(id);
         network.transmit(packet);
@@ -139,13 +124,9 @@ impl Pfabric {
     /// Puts the flow among those that may send, or takes it out.
     fn file(&mut self, id: u32) {
         let flow = &self.flows[id];
-        let host = flow.message.from;
-        if may_send(flow) {
-            self.ready
-                .put(u32::from(host.0), id, flow.serial, flow.remaining);
-        } else {
-            self.ready.remove(u32::from(host.0), id);
-        }
+        let key = may_send(flow).then_some(flow.remaining);
+        let host = u32::from(flow.message.from.0);
+        self.ready.set(host, id, flow.serial, key);
     }
 
     fn on_acknowledged(&mut self, network: &mut Network, id: PacketId, ended: &mut Vec<Ended>) {
@@ -159,25 +140,16 @@ impl Pfabric {
         flow.own.timeouts = 0;
         flow.own.probing = false;
         if packet.kind == PacketKind::Ack && flow.acknowledge(packet.sequence, mtu) {
-            flow.own.flight = flow.own.flight.saturating_sub(1);
-            let step = match flow.own.window < flow.own.threshold {
-                true => 1.0,
-                false => 1.0 / flow.own.window,
-            };
-            flow.own.window = (flow.own.window + step).min(settings.window);
+            flow.own.window.acknowledge(settings.window);
         }
         if flow.acked.is_full() {
-            flow.own.alarm.clear();
+            flow.own.window.alarm.clear();
             self.ready.remove(u32::from(host.0), packet.flow);
             ended.push(self.flows.close(packet.flow, How::Acknowledged));
         } else {
-            // Only a flow that waits for its own host's turn expects nothing.
-            if flow.own.flight == 0 && may_send(flow) {
-                flow.own.alarm.clear();
-            } else {
-                let due = network.now() + settings.timeout;
-                flow.own.alarm.set(network, due, timer(packet.flow));
-            }
+            let (may_send, timer) = (may_send(flow), timer(packet.flow));
+            let window = &mut flow.own.window;
+            window.wait(network, may_send, settings.timeout, timer);
             self.file(packet.flow);
         }
         self.pump(network, host);
@@ -187,11 +159,9 @@ impl Pfabric {
 impl Transport for Pfabric {
     fn send(&mut self, network: &mut Network, message: Message) {
         let id = self.flows.open(message);
-        let flow = &mut self.flows[id];
+        let (flow, most) = (&mut self.flows[id], self.settings.window);
         flow.own = Sender {
-            alarm: flow.own.alarm,
-            window: self.settings.window,
-            threshold: self.settings.window,
+            window: flow.own.window.renewed(most, most),
             ..Sender::default()
         };
         self.file(id);
@@ -224,23 +194,19 @@ impl Transport for Pfabric {
     fn on_timer(&mut self, network: &mut Network, timer: Timer, _ended: &mut Vec<Ended>) {
         let header = self.flows.header;
         let flow = &mut self.flows[timer.index];
-        if !flow.own.alarm.rings(network, timer) || !flow.open {
+        if !flow.own.window.alarm.rings(network, timer) || !flow.open {
             return;
         }
         self.timeouts += 1;
         flow.own.timeouts += 1;
-        flow.own.threshold = (flow.own.window / 2.0).max(1.0);
-        flow.own.window = 1.0;
-        flow.own.flight = 0;
-        flow.own.next = flow.acked.first_missing();
+        flow.own.window.restart(1.0, flow.acked.first_missing());
         flow.own.probing = flow.own.timeouts >= self.settings.probe_after;
         let host = flow.message.from;
         if flow.own.probing {
             self.probes += 1;
             let now = network.now();
-            flow.own
-                .alarm
-                .set(network, now + self.settings.timeout, timer);
+            let due = now + self.settings.timeout;
+            flow.own.window.alarm.set(network, due, timer);
             let probe = flow.control(timer.index, PacketKind::Request, now, header);
             network.transmit(probe);
         }
@@ -263,9 +229,7 @@ impl Transport for Pfabric {
 
 fn may_send(flow: &Flow<Sender>) -> bool {
     let own = &flow.own;
-    !own.probing
-        && f64::from(own.flight) < own.window.floor()
-        && flow.acked.missing_from(own.next) < flow.packets
+    !own.probing && own.window.has_room() && flow.acked.missing_from(own.window.next) < flow.packets
 }
 
 fn timer(index: u32) -> Timer {

@@ -19,6 +19,7 @@ mod tests;
 use super::congestion::ParameterError;
 use super::flow::alarm::Alarm;
 use super::flow::ready::Ready;
+use super::flow::window::Window;
 use super::flow::{Flow, Flows, answer, line_rate, tell_when_idle};
 use super::parameters::Given;
 use super::{Ended, How, Message, Transport};
@@ -82,14 +83,7 @@ impl Settings {
 /// A sender's state of one message.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sender {
-    alarm: Alarm,
-    window: f64,
-    threshold: f64,
-    flight: u32,
-    /// Next packet to send, unless it is acknowledged.
-    next: u32,
-    /// One more than the last packet ever sent.
-    fresh: u32,
+    window: Window,
     /// Packets before that are sent again first, from and to.
     again: (u32, u32),
     /// One more than the last packet acknowledged.
@@ -179,14 +173,8 @@ impl Qjump {
         if own.again.0 < own.again.1 {
             own.again.0 = sequence + 1;
         }
-        own.next = own.next.max(sequence + 1);
-        let repeated = sequence < own.fresh;
-        own.fresh = own.fresh.max(sequence + 1);
-        own.flight += 1;
-        if !own.alarm.is_set() {
-            own.alarm
-                .set(network, now + self.settings.timeout, timer(id));
-        }
+        let (window, timeout) = (&mut own.window, self.settings.timeout);
+        let repeated = window.send(network, sequence, timeout, timer(id));
         let mut packet = flow.data(id, sequence, now, mtu, header);
         packet.class = flow.message.class;
         if repeated {
@@ -200,15 +188,12 @@ impl Qjump {
     fn file(&mut self, id: u32) {
         let flow = &self.flows[id];
         let queue = self.queue(flow.message.from, flow.message.class);
-        if may_send(flow) {
-            self.ready.put(queue, id, flow.serial, 0);
-        } else {
-            self.ready.remove(queue, id);
-        }
+        let key = may_send(flow).then_some(0);
+        self.ready.set(queue, id, flow.serial, key);
     }
 
     fn on_acknowledged(&mut self, network: &mut Network, packet: &Packet, ended: &mut Vec<Ended>) {
-        let (mtu, due) = (self.flows.mtu, network.now() + self.settings.timeout);
+        let (mtu, timeout) = (self.flows.mtu, self.settings.timeout);
         let Some(flow) = self.flows.named(packet) else {
             return;
         };
@@ -217,26 +202,19 @@ impl Qjump {
             return;
         }
         let own = &mut flow.own;
-        own.flight = own.flight.saturating_sub(1);
         own.highest = own.highest.max(packet.sequence + 1);
-        own.window += match own.window < own.threshold {
-            true => 1.0,
-            false => 1.0 / own.window,
-        };
+        own.window.acknowledge(f64::MAX);
         if flow.acked.is_full() {
-            own.alarm.clear();
+            own.window.alarm.clear();
             let queue = self.queue(host, class);
             self.ready.remove(queue, id);
             ended.push(self.flows.close(id, How::Acknowledged));
             return self.pump(network, host);
         }
         self.losses += u64::from(repair(flow));
-        // Only a message that waits for its own host's turn expects nothing.
-        if flow.own.flight == 0 && may_send(flow) {
-            flow.own.alarm.clear();
-        } else {
-            flow.own.alarm.set(network, due, timer(id));
-        }
+        let may_send = may_send(flow);
+        let window = &mut flow.own.window;
+        window.wait(network, may_send, timeout, timer(id));
         self.file(id);
         self.pump(network, host);
     }
@@ -247,9 +225,7 @@ impl Transport for Qjump {
         let id = self.flows.open(message);
         let own = &mut self.flows[id].own;
         *own = Sender {
-            alarm: own.alarm,
-            window: self.settings.window,
-            threshold: f64::MAX,
+            window: own.window.renewed(self.settings.window, f64::MAX),
             ..Sender::default()
         };
         self.file(id);
@@ -279,17 +255,14 @@ impl Transport for Qjump {
             return;
         }
         let flow = &mut self.flows[timer.index];
-        if !flow.own.alarm.rings(network, timer) || !flow.open {
+        if !flow.own.window.alarm.rings(network, timer) || !flow.open {
             return;
         }
         self.timeouts += 1;
         let own = &mut flow.own;
-        own.threshold = (own.window / 2.0).max(2.0);
-        own.window = 1.0;
-        own.flight = 0;
+        own.window.restart(2.0, flow.acked.first_missing());
         own.again = (0, 0);
-        own.next = flow.acked.first_missing();
-        own.recovered = own.fresh;
+        own.recovered = own.window.fresh;
         let host = flow.message.from;
         self.file(timer.index);
         self.pump(network, host);
@@ -310,7 +283,7 @@ impl Transport for Qjump {
 }
 
 fn may_send(flow: &Flow<Sender>) -> bool {
-    f64::from(flow.own.flight) < flow.own.window.floor() && next_of(flow) < flow.packets
+    flow.own.window.has_room() && next_of(flow) < flow.packets
 }
 
 /// The packet that goes next: one that was lost, else a new one; the number of packets when all are under way.
@@ -321,7 +294,7 @@ fn next_of(flow: &Flow<Sender>) -> u32 {
             return lost;
         }
     }
-    flow.acked.missing_from(flow.own.next)
+    flow.acked.missing_from(flow.own.window.next)
 }
 
 /// Answers a loss that later packets show, once per round trip: half the window, and what is missing before the last packet
@@ -332,13 +305,14 @@ fn repair(flow: &mut Flow<Sender>) -> bool {
     if first < own.recovered || first + REORDERING >= own.highest {
         return false;
     }
-    own.window = (own.window / 2.0).max(2.0);
-    own.threshold = own.window;
-    own.recovered = own.fresh;
+    let window = &mut own.window;
+    window.size = (window.size / 2.0).max(2.0);
+    window.threshold = window.size;
+    own.recovered = window.fresh;
     own.again = (first, own.highest);
     let mut missing = first;
     while missing < own.highest {
-        own.flight = own.flight.saturating_sub(1);
+        own.window.flight = own.window.flight.saturating_sub(1);
         missing = flow.acked.missing_from(missing + 1);
     }
     true
