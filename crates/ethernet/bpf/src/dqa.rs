@@ -177,13 +177,6 @@ impl Dqa {
         Ok(())
     }
 
-    /// Whether our filter is in place. Fails in another namespace.
-    pub fn is_attached(&self) -> Result<bool, EbpfError> {
-        self.check_namespace()?;
-        let filters = tc::filters(self.ifindex());
-        Ok(filters.is_ok_and(|filters| filters.iter().any(|filter| filter.is_ours())))
-    }
-
     /// Removes our filter and the pins, and also clsact if we added it and no other program uses it. Packets then
     /// follow the kernel's own choice. A device that is gone is no error. Fails in another namespace, and without
     /// privileges. Limit: a clsact without filters that another program added after a kill of [`Dqa::attach`] counts as ours.

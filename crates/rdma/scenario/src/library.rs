@@ -2,7 +2,6 @@
 
 use crate::catalogue::Catalogue;
 use crate::profile::Profile;
-use isolane_common_toml_input::error::InputError;
 use std::sync::LazyLock;
 
 /// Profiles and catalogue together.
@@ -43,12 +42,6 @@ impl Library {
             .profiles
             .partition_point(|other| other.name < profile.name);
         self.profiles.insert(at, profile);
-    }
-
-    /// Adds the profile written in `text`. Fails as [`Profile::parse`] does.
-    pub fn add_profile_text(&mut self, text: &str, file: &str) -> Result<(), InputError> {
-        self.add_profile(Profile::parse(text, file)?);
-        Ok(())
     }
 
     /// The profile called `name`.

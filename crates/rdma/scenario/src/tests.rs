@@ -20,9 +20,7 @@ const NIC: &str = include_str!("../fixtures/test-nic.toml");
 
 fn library() -> Library {
     let mut library = Library::embedded();
-    library
-        .add_profile_text(NIC, "test-nic.toml")
-        .expect("the fixture is valid");
+    library.add_profile(Profile::parse(NIC, "test-nic.toml").expect("the fixture is valid"));
     library
 }
 
@@ -242,7 +240,7 @@ fn verbs_need_a_transport_that_has_them() {
 fn a_device_without_atomics_refuses_them() {
     let mut library = library();
     let text = NIC.replace("atomics = true", "atomics = false");
-    library.add_profile_text(&text, "nic.toml").expect("valid");
+    library.add_profile(Profile::parse(&text, "nic.toml").expect("valid"));
     let text = tenant("perftest = \"ib_atomic_bw\"");
     let error = parse(&text, "x.toml", &library).expect_err("no atomics");
     expect![[r#"x.toml:4: tenant "redis": perftest: this command line: FETCH_AND_ADD: the device of this profile has no atomics"#]]

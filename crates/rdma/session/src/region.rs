@@ -52,8 +52,6 @@ pub const METER_ACTIVE: u32 = 1;
 /// [`Meter::flags`]: the meter is not paced; everything passes and is counted.
 pub const METER_RELEASED: u32 = 2;
 
-/// [`Header::state`]: the session is served.
-pub const STATE_SERVED: u32 = 0;
 /// [`Header::state`]: the daemon has released the session; everything passes from now on.
 pub const STATE_RELEASED: u32 = 1;
 
@@ -123,7 +121,7 @@ pub struct Header {
     /// Session number.
     pub session: AtomicU64,
     identity_rest: [AtomicU64; 5],
-    /// [`STATE_SERVED`] or [`STATE_RELEASED`]; written by the daemon.
+    /// 0 while the session is served, else [`STATE_RELEASED`]; written by the daemon.
     pub state: AtomicU32,
     /// The class of new queue pairs, a number of [`crate::message::Class`]; written by the daemon.
     pub class: AtomicU32,

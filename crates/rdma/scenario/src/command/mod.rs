@@ -13,7 +13,6 @@ mod perftest;
 mod tests;
 
 pub use engine::{engine, is_engine};
-pub use options::{IgnoredOption, ignored_perftest_options};
 pub use perftest::{is_perftest, perftest};
 
 use crate::model::{Class, Workload};

@@ -9,8 +9,8 @@ use isolane_common_toml_input::error::{CommandError, nearest};
 pub(super) enum Use {
     /// It shapes the traffic.
     Honoured,
-    /// It cannot change the traffic; the reason is for the manual.
-    Ignored(&'static str),
+    /// It cannot change the traffic; docs/reference/perftest.md says why.
+    Ignored,
     /// It would change what runs in a way the model does not have; the reason is for the user.
     Refused(&'static str),
 }
@@ -21,31 +21,6 @@ pub(super) struct Opt {
     pub(super) long: &'static str,
     pub(super) takes_value: bool,
     pub(super) usage: Use,
-}
-
-/// An option that is accepted and has no effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct IgnoredOption {
-    /// Its letter, if it has one.
-    pub letter: Option<char>,
-    /// Its long name.
-    pub long: &'static str,
-    /// Why it has no effect here.
-    pub reason: &'static str,
-}
-
-/// The perftest options that are accepted and have no effect, with the reason, for the manual.
-pub fn ignored_perftest_options() -> Vec<IgnoredOption> {
-    let all = OPTIONS.iter();
-    all.filter_map(|option| match option.usage {
-        Use::Ignored(reason) => Some(IgnoredOption {
-            letter: option.letter,
-            long: option.long,
-            reason,
-        }),
-        _ => None,
-    })
-    .collect()
 }
 
 /// An option found on a command line.
@@ -119,7 +94,7 @@ fn keep(
     value: String,
 ) -> Result<(), CommandError> {
     match option.usage {
-        Use::Ignored(_) => Ok(()),
+        Use::Ignored => Ok(()),
         Use::Refused(reason) => Err(CommandError::new(written, reason)),
         Use::Honoured if found.iter().any(|other| other.name == option.long) => {
             Err(CommandError::new(written, "is given twice"))
@@ -181,12 +156,12 @@ const fn honoured(letter: char, long: &'static str, takes_value: bool) -> Opt {
     }
 }
 
-const fn ignored(letter: char, long: &'static str, takes_value: bool, reason: &'static str) -> Opt {
+const fn ignored(letter: char, long: &'static str, takes_value: bool) -> Opt {
     Opt {
         letter: if letter == '\0' { None } else { Some(letter) },
         long,
         takes_value,
-        usage: Use::Ignored(reason),
+        usage: Use::Ignored,
     }
 }
 
@@ -201,9 +176,6 @@ const fn refused(letter: char, long: &'static str, takes_value: bool, reason: &'
 
 /// No letter.
 const NONE: char = '\0';
-const SETUP: &str = "how the two ends find each other does not change the traffic";
-const REPORT: &str = "how perftest prints does not change the traffic";
-const PRIORITY: &str = "the policy decides priorities, not the tenant";
 const RAW: &str = "belongs to raw_ethernet_* tests, which are not RDMA";
 const CRYPTO: &str = "encryption offload is not modelled";
 const EXITS: &str = "makes perftest print and exit: no traffic runs";
@@ -236,44 +208,44 @@ pub(super) const OPTIONS: &[Opt] = &[
     honoured(NONE, "reversed", false),
     honoured(NONE, "use_cuda", true),
     honoured(NONE, "use_cuda_bus_id", true),
-    ignored(NONE, "use_cuda_dmabuf", false, "how GPU memory is registered does not change the traffic"),
-    ignored('p', "port", true, SETUP),
-    ignored('d', "ib-dev", true, SETUP),
-    ignored('i', "ib-port", true, SETUP),
-    ignored('x', "gid-index", true, SETUP),
-    ignored('R', "rdma_cm", false, SETUP),
-    ignored('z', "comm_rdma_cm", false, SETUP),
-    ignored('F', "CPU-freq", false, "only silences a warning"),
-    ignored('u', "qp-timeout", true, "nothing is lost in the model"),
-    ignored(NONE, "retry_count", true, "nothing is lost in the model"),
-    ignored(NONE, "pkey_index", true, SETUP),
-    ignored(NONE, "dlid", true, SETUP),
-    ignored(NONE, "dont_xchg_versions", false, SETUP),
-    ignored(NONE, "ipv6", false, SETUP),
-    ignored(NONE, "ipv6-addr", false, SETUP),
-    ignored(NONE, "bind_source_ip", true, SETUP),
-    ignored(NONE, "force-link", true, "the profile says what the link carries"),
-    ignored(NONE, "use_old_post_send", false, "both ways to post cost the same here"),
-    ignored(NONE, "perform_warm_up", false, "the scenario has its own warm-up"),
-    ignored(NONE, "wait_destroy", true, "happens after the traffic"),
-    ignored(NONE, "payload_file_path", true, "what the bytes say does not matter"),
-    ignored('S', "sl", true, PRIORITY),
-    ignored('T', "tos", true, PRIORITY),
-    ignored(NONE, "tclass", true, PRIORITY),
-    ignored('N', "noPeak", false, REPORT),
-    ignored('C', "report-cycles", false, REPORT),
-    ignored('H', "report-histogram", false, REPORT),
-    ignored('U', "report-unsorted", false, REPORT),
-    ignored('W', "report-counters", true, REPORT),
-    ignored('f', "margin", true, REPORT),
-    ignored('w', "limit_bw", true, REPORT),
-    ignored('y', "limit_msgrate", true, REPORT),
-    ignored(NONE, "report_gbits", false, REPORT),
-    ignored(NONE, "report-both", false, REPORT),
-    ignored(NONE, "output", true, REPORT),
-    ignored(NONE, "cpu_util", false, REPORT),
-    ignored(NONE, "out_json", false, REPORT),
-    ignored(NONE, "out_json_file", true, REPORT),
+    ignored(NONE, "use_cuda_dmabuf", false),
+    ignored('p', "port", true),
+    ignored('d', "ib-dev", true),
+    ignored('i', "ib-port", true),
+    ignored('x', "gid-index", true),
+    ignored('R', "rdma_cm", false),
+    ignored('z', "comm_rdma_cm", false),
+    ignored('F', "CPU-freq", false),
+    ignored('u', "qp-timeout", true),
+    ignored(NONE, "retry_count", true),
+    ignored(NONE, "pkey_index", true),
+    ignored(NONE, "dlid", true),
+    ignored(NONE, "dont_xchg_versions", false),
+    ignored(NONE, "ipv6", false),
+    ignored(NONE, "ipv6-addr", false),
+    ignored(NONE, "bind_source_ip", true),
+    ignored(NONE, "force-link", true),
+    ignored(NONE, "use_old_post_send", false),
+    ignored(NONE, "perform_warm_up", false),
+    ignored(NONE, "wait_destroy", true),
+    ignored(NONE, "payload_file_path", true),
+    ignored('S', "sl", true),
+    ignored('T', "tos", true),
+    ignored(NONE, "tclass", true),
+    ignored('N', "noPeak", false),
+    ignored('C', "report-cycles", false),
+    ignored('H', "report-histogram", false),
+    ignored('U', "report-unsorted", false),
+    ignored('W', "report-counters", true),
+    ignored('f', "margin", true),
+    ignored('w', "limit_bw", true),
+    ignored('y', "limit_msgrate", true),
+    ignored(NONE, "report_gbits", false),
+    ignored(NONE, "report-both", false),
+    ignored(NONE, "output", true),
+    ignored(NONE, "cpu_util", false),
+    ignored(NONE, "out_json", false),
+    ignored(NONE, "out_json_file", true),
     refused('a', "all", false, "one run has one size: give -s, or one tenant per size"),
     refused('e', "events", false, "completions are polled in this model; sleeping on events is not modelled"),
     refused('X', "vector", true, "completions are polled in this model; event vectors have no meaning"),

@@ -1,6 +1,6 @@
 //! Command lines against what the tools themselves do with them.
 
-use super::{engine, ignored_perftest_options, perftest};
+use super::{engine, perftest};
 use crate::check::DeviceLimits;
 use crate::model::{
     Arrival, Class, ControlPhase, DataTraffic, Host, MemoryPlace, Message, Traffic, Transport, Verb,
@@ -253,17 +253,6 @@ fn options_without_meaning_say_why() {
         "ib_send_bw -c UD -s 8192",
         expect!["--size: 8KiB: a UD message must fit one packet: at most the MTU, 4096"],
     );
-}
-
-#[test]
-fn harmless_options_are_listed() {
-    let ignored = ignored_perftest_options();
-    for letter in "dpixFRSTNUHC".chars() {
-        assert!(
-            ignored.iter().any(|option| option.letter == Some(letter)),
-            "-{letter}"
-        );
-    }
 }
 
 #[test]
