@@ -31,6 +31,7 @@ import numpy as np
 
 from isolane import allowed
 from isolane.pipeline import processes
+from isolane.pipeline.context import Context
 from isolane.pipeline.deployment import Deployment
 from isolane.pipeline.item import Item, decode_batch, encode_batch
 from isolane.pipeline.messages import request_json
@@ -63,7 +64,7 @@ class Idle:
         return [item]
 
 
-class Probes:
+class Probes(Context):
     """One process per tier that measures the link to the next. Use as an asynchronous context manager."""
 
     def __init__(self, spaces: Spaces) -> None:
@@ -72,17 +73,9 @@ class Probes:
         self._processes: list[asyncio.subprocess.Process] = []
         self._addresses: list[str] = []
 
-    async def __aenter__(self) -> Probes:
-        try:
-            tiers = range(len(self._spaces.tiers))
-            self._addresses = list(await asyncio.gather(*(self._start(index) for index in tiers)))
-        except BaseException:
-            await self.close()
-            raise
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
+    async def _open(self) -> None:
+        tiers = range(len(self._spaces.tiers))
+        self._addresses = list(await asyncio.gather(*(self._start(index) for index in tiers)))
 
     def _control(self, index: int) -> str:
         return f"unix:{self._folder}/{index}"

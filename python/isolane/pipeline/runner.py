@@ -33,6 +33,7 @@ from typing import Any
 from isolane import allowed
 from isolane.pipeline import clock, processes
 from isolane.pipeline import link as links
+from isolane.pipeline.context import Context
 from isolane.pipeline.deployment import Deployment, Stage
 from isolane.pipeline.item import Item, ItemError, encode_batch
 from isolane.pipeline.messages import request, request_json
@@ -101,7 +102,7 @@ class _Running:
     guard: asyncio.Task[None] | None = None
 
 
-class Runner:
+class Runner(Context):
     """A running pipeline. Use as an asynchronous context manager."""
 
     def __init__(self, deployment: Deployment, spaces: Spaces | None = None, options: Options = Options()) -> None:
@@ -122,18 +123,10 @@ class Runner:
         self._waiting: set[asyncio.Task[None]] = set()
         self._changing = asyncio.Lock()
 
-    async def __aenter__(self) -> Runner:
-        try:
-            self._running = await self._start_chain(self.deployment.stages)
-        except BaseException:
-            await self.close()
-            raise
+    async def _open(self) -> None:
+        self._running = await self._start_chain(self.deployment.stages)
         first = self._running[0]
         self._link = links.Link(first.stage.name, first.control)
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     async def _start_chain(self, stages: Iterable[Stage]) -> list[_Running]:
         """Starts processes at once, since each takes long to import its libraries, and then joins them."""

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from isolane.pipeline import processes
+from isolane.pipeline.context import Context
 from isolane.pipeline.relay import MTU
 
 _PREFIX = "isot"
@@ -101,7 +102,7 @@ def sweep() -> list[str]:
     return gone
 
 
-class Spaces:
+class Spaces(Context):
     """Tiers in namespaces. Use as an asynchronous context manager."""
 
     _made = 0
@@ -132,17 +133,9 @@ class Spaces:
         if lacks:
             raise SpacesError(lacks)
         sweep()
-        try:
-            await self._make()
-        except BaseException:
-            await self.close()
-            raise
-        return self
+        return await super().__aenter__()
 
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    async def _make(self) -> None:
+    async def _open(self) -> None:
         for tier in self.tiers:
             await _ip("netns", "add", self.space(tier))
         links = []
