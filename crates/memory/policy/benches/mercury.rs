@@ -42,15 +42,8 @@ const NEAR: u64 = 512 * GB;
 
 fn spec(id: u32, priority: u32, objective: Objective) -> AppSpec {
     AppSpec {
-        id: AppId(id),
         name: format!("app{id}"),
-        objective,
-        priority,
-        weight: 1_000,
-        footprint: Bytes::new(20 * GB),
-        profile: None,
-        caps: [None; TIERS_MAX],
-        far_tiers: Vec::new(),
+        ..AppSpec::new(AppId(id), objective, priority, Bytes::new(20 * GB))
     }
 }
 

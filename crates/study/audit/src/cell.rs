@@ -2,6 +2,7 @@
 //!
 //! Units end the names, as in [`crate::matrix`].
 
+use isolane_common_quantities::stats::summary::median;
 use isolane_rdma_scenario::catalogue::Column;
 use isolane_rdma_scenario::model::Host;
 use isolane_study_results::rdma::TenantResult;
@@ -100,6 +101,33 @@ impl From<&TenantResult> for Metrics {
 }
 
 impl Metrics {
+    /// Medians field by field; a latency that half of `all` lack is absent.
+    pub fn medians<'a>(all: impl IntoIterator<Item = &'a Self>) -> Self {
+        let all: Vec<&Self> = all.into_iter().collect();
+        let of = |field: fn(&Self) -> f64| {
+            let values: Vec<f64> = all.iter().map(|metrics| field(metrics)).collect();
+            median(&values).unwrap_or(0.0)
+        };
+        let optional = |field: fn(&Self) -> Option<f64>| {
+            // A run without a completed message has an endless latency.
+            let endless = |metrics: &&Self| field(metrics).unwrap_or(f64::INFINITY);
+            let values: Vec<f64> = all.iter().map(endless).collect();
+            median(&values).filter(|value| value.is_finite())
+        };
+        Self {
+            goodput_gbps: of(|metrics| metrics.goodput_gbps),
+            message_rate_per_s: of(|metrics| metrics.message_rate_per_s),
+            control_rate_per_s: of(|metrics| metrics.control_rate_per_s),
+            p50_us: optional(|metrics| metrics.p50_us),
+            p99_us: optional(|metrics| metrics.p99_us),
+            operations_per_s: optional(|metrics| metrics.operations_per_s),
+            operations: optional(|metrics| metrics.operations.map(|count| count as f64))
+                .map(|count| count as u64),
+            operation_p50_us: optional(|metrics| metrics.operation_p50_us),
+            operation_p99_us: optional(|metrics| metrics.operation_p99_us),
+        }
+    }
+
     /// The same for a tenant whose operations count, measured for `measured_s` seconds. One that is no distributed
     /// application has messages for operations.
     pub(crate) fn with_operations(tenant: &TenantResult, measured_s: f64) -> Self {

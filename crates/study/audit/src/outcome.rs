@@ -179,7 +179,7 @@ pub(crate) fn largest(part: &[Option<f64>]) -> Option<f64> {
     part.iter().copied().flatten().reduce(f64::max).map(round)
 }
 
-fn rounded(exact: Metrics) -> Metrics {
+pub(crate) fn rounded(exact: Metrics) -> Metrics {
     Metrics {
         goodput_gbps: round(exact.goodput_gbps),
         message_rate_per_s: round(exact.message_rate_per_s),

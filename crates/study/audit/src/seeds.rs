@@ -1,35 +1,12 @@
 //! Several seeds' runs of one cell as one: medians, spreads, how they settled, and whether the verdict is known.
 
 use crate::cell::{Expected, Metrics, SeedRun, Settling, Spread};
-use crate::outcome::{Outcome, round};
+use crate::outcome::{Outcome, rounded};
 use crate::predicate::value;
-use isolane_common_quantities::stats::summary::median;
 
-/// Field by field; a latency that half of the runs lack is absent.
-pub(crate) fn medians<'a>(all: impl Iterator<Item = &'a Metrics>) -> Metrics {
-    let all: Vec<&Metrics> = all.collect();
-    let of = |field: fn(&Metrics) -> f64| {
-        let values: Vec<f64> = all.iter().map(|metrics| field(metrics)).collect();
-        median(&values).map_or(0.0, round)
-    };
-    let optional = |field: fn(&Metrics) -> Option<f64>| {
-        // A run without a completed message has an endless latency.
-        let endless = |metrics: &&Metrics| field(metrics).unwrap_or(f64::INFINITY);
-        let values: Vec<f64> = all.iter().map(endless).collect();
-        median(&values).filter(|value| value.is_finite()).map(round)
-    };
-    Metrics {
-        goodput_gbps: of(|metrics| metrics.goodput_gbps),
-        message_rate_per_s: of(|metrics| metrics.message_rate_per_s),
-        control_rate_per_s: of(|metrics| metrics.control_rate_per_s),
-        p50_us: optional(|metrics| metrics.p50_us),
-        p99_us: optional(|metrics| metrics.p99_us),
-        operations_per_s: optional(|metrics| metrics.operations_per_s),
-        operations: optional(|metrics| metrics.operations.map(|count| count as f64))
-            .map(|count| count as u64),
-        operation_p50_us: optional(|metrics| metrics.operation_p50_us),
-        operation_p99_us: optional(|metrics| metrics.operation_p99_us),
-    }
+/// The rounded medians of `all`.
+pub(crate) fn medians<'a>(all: impl IntoIterator<Item = &'a Metrics>) -> Metrics {
+    rounded(Metrics::medians(all))
 }
 
 /// What each seed's run gave.

@@ -325,7 +325,7 @@ impl Work<'_> {
                 let objectives = &self.needs[index].objectives;
                 TenantOutcome {
                     name: tenant.name.clone(),
-                    metrics: medians(&seeds),
+                    metrics: Metrics::medians(&seeds),
                     objectives: objectives
                         .iter()
                         .map(|one| one.outcome(&seeds, &settled_in(runs, index)))
@@ -473,26 +473,5 @@ fn reason(error: &TestbedError) -> String {
         TestbedError::Refused { reason, .. } => reason.to_string(),
         TestbedError::Unsupported { reason, .. } => reason.clone(),
         other => other.to_string(),
-    }
-}
-
-/// Field by field; a latency that half of the runs lack is absent.
-fn medians(seeds: &[Metrics]) -> Metrics {
-    let of = |field: fn(&Metrics) -> f64| {
-        let values: Vec<f64> = seeds.iter().map(field).collect();
-        median(&values).unwrap_or(0.0)
-    };
-    let latency = |field: fn(&Metrics) -> Option<f64>| {
-        let endless = |metrics: &Metrics| field(metrics).unwrap_or(f64::INFINITY);
-        let values: Vec<f64> = seeds.iter().map(endless).collect();
-        median(&values).filter(|value| value.is_finite())
-    };
-    Metrics {
-        goodput_gbps: of(|metrics| metrics.goodput_gbps),
-        message_rate_per_s: of(|metrics| metrics.message_rate_per_s),
-        control_rate_per_s: of(|metrics| metrics.control_rate_per_s),
-        p50_us: latency(|metrics| metrics.p50_us),
-        p99_us: latency(|metrics| metrics.p99_us),
-        ..Metrics::default()
     }
 }

@@ -38,16 +38,17 @@ pub(super) fn of(results: &[MemResult], index: usize) -> String {
 }
 
 fn subjects(results: &[MemResult], app: &MemAppResult, index: usize) -> Vec<Subject> {
-    let rule = |name: String, value: f64| Some(Rule { name, value });
+    let limit = |sign: &str, value: f64| Rule {
+        name: format!("{sign} {}", plain(value)),
+        value,
+    };
     let latency = Subject {
         stem: "latency",
         caption: "Latency of its loads",
         axis: "latency, ns",
         of: |point| point.latency_ns,
         least: 0.0,
-        rule: app
-            .slo_latency_ns
-            .and_then(|ns| rule(format!("≤ {}", plain(ns)), ns)),
+        rule: app.slo_latency_ns.map(|ns| limit("≤", ns)),
     };
     let bandwidth = Subject {
         stem: "bandwidth",
@@ -55,9 +56,7 @@ fn subjects(results: &[MemResult], app: &MemAppResult, index: usize) -> Vec<Subj
         axis: "bandwidth, GB/s",
         of: |point| point.bandwidth_gb_per_s,
         least: 0.0,
-        rule: app
-            .slo_bandwidth_gb_per_s
-            .and_then(|rate| rule(format!("≥ {}", plain(rate)), rate)),
+        rule: app.slo_bandwidth_gb_per_s.map(|rate| limit("≥", rate)),
     };
     let mut profiles = results
         .iter()
@@ -71,9 +70,9 @@ fn subjects(results: &[MemResult], app: &MemAppResult, index: usize) -> Vec<Subj
         rule: profiles
             .next()
             .filter(|profile| profile.admissible)
-            .and_then(|profile| {
-                let bytes = profile.local_bytes;
-                rule(format!("alone {}", gigabytes(bytes)), bytes as f64 / 1e9)
+            .map(|profile| Rule {
+                name: format!("alone {}", gigabytes(profile.local_bytes)),
+                value: profile.local_bytes as f64 / 1e9,
             }),
     };
     let processor = Subject {

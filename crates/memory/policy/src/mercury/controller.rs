@@ -32,12 +32,7 @@ use isolane_common_quantities::units::{Bytes, Instant};
 ///     ..Observation::default()
 /// };
 /// let redis = AppSpec {
-///     id: AppId(1),
 ///     name: "redis".to_owned(),
-///     objective: Objective::Latency(Duration::from_ns(160)),
-///     priority: 3,
-///     weight: 1000,
-///     footprint: near,
 ///     profile: Some(Profile {
 ///         admissible: true,
 ///         local: Bytes::new(18_000_000_000),
@@ -45,8 +40,7 @@ use isolane_common_quantities::units::{Bytes, Instant};
 ///         bandwidth: 4_000_000_000,
 ///         best: Objective::Latency(Duration::from_ns(145)),
 ///     }),
-///     caps: [None; TIERS_MAX],
-///     far_tiers: Vec::new(),
+///     ..AppSpec::new(AppId(1), Objective::Latency(Duration::from_ns(160)), 3, near)
 /// };
 /// assert_eq!(mercury.arrive(Instant::ZERO, redis, &seen), Verdict::Admitted);
 /// let action = mercury.poll_action().unwrap();

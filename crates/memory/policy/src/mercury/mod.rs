@@ -94,6 +94,23 @@ pub struct AppSpec {
     pub far_tiers: Vec<u8>,
 }
 
+impl AppSpec {
+    /// An application with ordinary weight, without profile and limits, and without a name.
+    pub fn new(id: AppId, objective: Objective, priority: u32, footprint: Bytes) -> Self {
+        Self {
+            id,
+            name: String::new(),
+            objective,
+            priority,
+            weight: 1_000,
+            footprint,
+            profile: None,
+            caps: [None; TIERS_MAX],
+            far_tiers: Vec::new(),
+        }
+    }
+}
+
 /// What an application needs when it runs alone (mercury 5.5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Profile {
@@ -228,8 +245,6 @@ pub enum Reason {
     Surplus,
     /// It has less than its objective needs.
     Shortage,
-    /// The near tier carries more than is healthy.
-    IntraTier,
     /// Too many accesses go far.
     InterTier,
     /// The application gets its share of unneeded memory.
@@ -248,7 +263,6 @@ impl Reason {
             Self::YieldsBandwidth(to) => format!("gives bandwidth to {}", name(to)),
             Self::Surplus => "has more than its objective needs".to_owned(),
             Self::Shortage => "has less than its objective needs".to_owned(),
-            Self::IntraTier => "the near tier carries more than is healthy".to_owned(),
             Self::InterTier => "too many accesses go far".to_owned(),
             Self::Leftover => "gets unneeded memory".to_owned(),
             Self::Fixed => "set by hand".to_owned(),

@@ -136,16 +136,9 @@ mod tests {
             };
             let options = MercuryOptions::new(thresholds, Bytes::new(40 * GB));
             let mut policy = Mercury::new(options).expect("the defaults are sound");
-            let spec = |id, objective, priority| AppSpec {
-                id,
+            let spec = |id: AppId, objective, priority| AppSpec {
                 name: id.to_string(),
-                objective,
-                priority,
-                weight: 1_000,
-                footprint: Bytes::new(40 * GB),
-                profile: None,
-                caps: [None; TIERS_MAX],
-                far_tiers: Vec::new(),
+                ..AppSpec::new(id, objective, priority, Bytes::new(40 * GB))
             };
             let limits = |near, cpu| Limits {
                 tiers: [Some(Bytes::new(near)), None, None, None],

@@ -6,15 +6,8 @@ use expect_test::expect;
 
 fn spec(id: u32, priority: u32, objective: Objective, footprint: u64) -> AppSpec {
     AppSpec {
-        id: AppId(id),
         name: format!("app{id}"),
-        objective,
-        priority,
-        weight: 1_000,
-        footprint: Bytes::new(footprint),
-        profile: None,
-        caps: [None; TIERS_MAX],
-        far_tiers: Vec::new(),
+        ..AppSpec::new(AppId(id), objective, priority, Bytes::new(footprint))
     }
 }
 

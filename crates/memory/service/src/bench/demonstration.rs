@@ -354,15 +354,8 @@ fn tier() -> TierView {
 
 fn spec(id: AppId, name: &str, objective: Objective, priority: u32) -> AppSpec {
     AppSpec {
-        id,
         name: name.to_owned(),
-        objective,
-        priority,
-        weight: 1_000,
-        footprint: HELD,
-        profile: None,
-        caps: [None; TIERS_MAX],
-        far_tiers: Vec::new(),
+        ..AppSpec::new(id, objective, priority, HELD)
     }
 }
 

@@ -262,16 +262,10 @@ impl AppSummary {
         let bandwidth = self.slo_bandwidth_bytes_per_s;
         let slo = latency.or(bandwidth.map(Slo::BandwidthBytesPerS));
         let held = self.held_bytes.iter().copied().fold(0, u64::saturating_add);
+        let objective = slo.unwrap_or(Slo::BestEffort).objective();
         AppSpec {
-            id,
             name: self.name.clone(),
-            objective: slo.unwrap_or(Slo::BestEffort).objective(),
-            priority: self.priority,
-            weight: crate::application::WEIGHT,
-            footprint: Bytes::new(held),
-            profile: None,
-            caps: [None; TIERS_MAX],
-            far_tiers: Vec::new(),
+            ..AppSpec::new(id, objective, self.priority, Bytes::new(held))
         }
     }
 

@@ -15,8 +15,8 @@ use isolane_rdma_session::message::PortAddress;
 use isolane_rdma_session::region;
 use isolane_rdma_verbs_sys::safe::{
     Capacity, CompletionChannel, CompletionQueue, Connection, Context, Element, MemoryRegion, Peer,
-    ProtectionDomain, QueuePair, ReceiveList, Request, SendList, Service, Target, Timers,
-    VerbsError, port_gid, port_gids,
+    ProtectionDomain, QueuePair, ReceiveList, Request, SendList, Target, Timers, VerbsError,
+    port_gid, port_gids,
 };
 use isolane_rdma_verbs_sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, Library, ibv_gid};
 use std::os::fd::OwnedFd;
@@ -200,13 +200,7 @@ impl Port {
             receive_elements: 1,
             inline_bytes: REPORT_BYTES as u32,
         };
-        let queue_pair = QueuePair::new(
-            &self.domain,
-            Service::Rc,
-            &self.queue,
-            &self.queue,
-            capacity,
-        )?;
+        let queue_pair = QueuePair::reliable(&self.domain, &self.queue, capacity)?;
         queue_pair.initialise(
             self.number,
             IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE,

@@ -10,7 +10,7 @@ use super::shared::Shared;
 use crate::worker::{ControlPhase, ControlWork, EndJob, Job};
 use isolane_rdma_scenario::model::ControlObject;
 use isolane_rdma_verbs_sys::safe::{
-    Capacity, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair, Service,
+    Capacity, CompletionQueue, MemoryRegion, ProtectionDomain, QueuePair,
 };
 use isolane_rdma_verbs_sys::{IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, Library};
 use std::sync::Arc;
@@ -209,7 +209,7 @@ impl ControlEnd {
                     inline_bytes: 0,
                 };
                 let queue = &maker.queue;
-                Object::Pair(QueuePair::new(domain, Service::Rc, queue, queue, capacity)?)
+                Object::Pair(QueuePair::reliable(domain, queue, capacity)?)
             }
             ControlObject::CompletionQueue => {
                 Object::Queue(CompletionQueue::new(&maker.device.context, 1, None)?)

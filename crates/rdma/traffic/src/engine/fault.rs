@@ -11,7 +11,7 @@ use super::shared::Shared;
 use crate::worker::{EndJob, FaultWork, Job};
 use isolane_rdma_verbs_sys::safe::{
     Capacity, CompletionQueue, Connection, Element, MemoryRegion, Peer, ProtectionDomain,
-    QueuePair, Request, SendList, Service, Target, Timers,
+    QueuePair, Request, SendList, Target, Timers,
 };
 use isolane_rdma_verbs_sys::{
     IBV_ACCESS_LOCAL_WRITE, IBV_ACCESS_REMOTE_WRITE, IBV_WC_SUCCESS, Library, ibv_wc,
@@ -155,13 +155,7 @@ impl FaultEnd {
             inline_bytes: 0,
         };
         let pair = || {
-            let pair = QueuePair::new(
-                &self.domain,
-                Service::Rc,
-                &self.queue,
-                &self.queue,
-                capacity,
-            )?;
+            let pair = QueuePair::reliable(&self.domain, &self.queue, capacity)?;
             pair.initialise(job.port, IBV_ACCESS_REMOTE_WRITE)?;
             Ok::<_, EndError>(pair)
         };

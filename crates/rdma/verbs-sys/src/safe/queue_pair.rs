@@ -98,6 +98,15 @@ unsafe impl Send for QueuePair {}
 unsafe impl Sync for QueuePair {}
 
 impl QueuePair {
+    /// As [`QueuePair::new`], for a reliable connection with one completion queue.
+    pub fn reliable(
+        domain: &Arc<ProtectionDomain>,
+        queue: &Arc<CompletionQueue>,
+        capacity: Capacity,
+    ) -> Result<Self, VerbsError> {
+        Self::new(domain, Service::Rc, queue, queue, capacity)
+    }
+
     /// A queue pair in state RESET, with separate or equal completion queues. Only signaled requests have a completion.
     /// Fails if the device has no more, or not with this capacity.
     pub fn new(
