@@ -82,11 +82,6 @@ impl Listener {
         internet(getsockname(&self.socket).ok()?)
     }
 
-    /// The places.
-    pub fn pool(&self) -> &Pool {
-        &self.pool
-    }
-
     /// The time before which nothing is accepted; `None`: wait for the socket to be readable.
     pub fn closed_until(&self) -> Option<Instant> {
         let now = Instant::now();
@@ -353,7 +348,7 @@ mod tests {
         assert!(listener.short(full()).is_none(), "reported once");
         drop(listener.accept().unwrap());
         assert!(listener.short(full()).is_some(), "a new series");
-        let figures = listener.pool().tally().figures();
+        let figures = listener.pool.tally().figures();
         assert_eq!((figures.starved_total, figures.accepted_total), (3, 1));
     }
 

@@ -18,15 +18,11 @@ const IFF_UP: u32 = 1;
 const IFLA_ADDRESS: u16 = 1;
 const IFLA_IFNAME: u16 = 3;
 const IFLA_MTU: u16 = 4;
-const IFLA_QDISC: u16 = 6;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_NUM_TX_QUEUES: u16 = 31;
 const IFLA_GSO_MAX_SEGS: u16 = 40;
 const IFLA_GSO_MAX_SIZE: u16 = 41;
 const IFLA_PERM_ADDRESS: u16 = 54;
-const IFLA_PARENT_DEV_NAME: u16 = 56;
-const IFLA_PARENT_DEV_BUS_NAME: u16 = 57;
-const IFLA_TSO_MAX_SIZE: u16 = 59;
 const IFLA_GSO_IPV4_MAX_SIZE: u16 = 63;
 const IFLA_INFO_KIND: u16 = 1;
 
@@ -62,16 +58,10 @@ pub struct Link {
     pub sizes: Sizes,
     /// Largest number of packets in a segment.
     pub gso_max_segments: u32,
-    /// Largest segment that the device itself can split, bytes.
-    pub tso_max_size: Option<u32>,
-    /// The root queueing discipline.
-    pub qdisc: String,
     /// Hardware address; the permanent one if it exists.
     pub address: Vec<u8>,
     /// Whether the address is the permanent one, which cannot be changed.
     pub has_permanent_address: bool,
-    /// Bus and name of the parent device, such as `pci`, `0000:3b:00.0`.
-    pub parent: Option<(String, String)>,
 }
 
 /// The rtnetlink socket of the opening thread's namespace.
@@ -190,13 +180,8 @@ pub fn parse(payload: &[u8]) -> Option<Link> {
             ipv4: attributes.u32(IFLA_GSO_IPV4_MAX_SIZE),
         },
         gso_max_segments: number(IFLA_GSO_MAX_SEGS),
-        tso_max_size: attributes.u32(IFLA_TSO_MAX_SIZE),
-        qdisc: attributes.text(IFLA_QDISC).unwrap_or_default(),
         address: address.unwrap_or_default().to_vec(),
         has_permanent_address: permanent.is_some(),
-        parent: attributes
-            .text(IFLA_PARENT_DEV_BUS_NAME)
-            .zip(attributes.text(IFLA_PARENT_DEV_NAME)),
     })
 }
 

@@ -27,7 +27,6 @@ const CGROUP_EGRESS: u32 = 1;
 const INFO_BYTES: usize = 232;
 const INFO_RUN_TIME: usize = 192;
 const INFO_RUNS: usize = 200;
-const INFO_MISSES: usize = 208;
 const INFO_VERIFIED: usize = 216;
 
 /// `union bpf_attr`, as far as these calls use it.
@@ -172,8 +171,6 @@ pub struct ProgramCost {
     pub time_ns: u64,
     /// How often it ran; likewise.
     pub runs: u64,
-    /// Runs skipped because the program was running on that processor already.
-    pub misses: u64,
     /// Instructions that the verifier looked at.
     pub verified_instructions: u32,
 }
@@ -190,7 +187,6 @@ pub(crate) fn program_cost(program: BorrowedFd<'_>) -> io::Result<ProgramCost> {
     Ok(ProgramCost {
         time_ns: info[INFO_RUN_TIME / 8],
         runs: info[INFO_RUNS / 8],
-        misses: info[INFO_MISSES / 8],
         verified_instructions: info[INFO_VERIFIED / 8] as u32,
     })
 }

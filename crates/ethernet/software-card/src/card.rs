@@ -219,11 +219,6 @@ impl Card {
         })
     }
 
-    /// When the next packet begins, if any waits.
-    pub fn next_at(&self) -> Option<Instant> {
-        self.is_busy().then(|| self.wire.free_at())
-    }
-
     fn leave(&mut self) {
         self.cursor = (self.cursor + 1) % self.queues.len();
         self.is_visiting = false;

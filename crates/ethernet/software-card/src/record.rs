@@ -80,11 +80,6 @@ impl WireRecord {
         record.count(slot, seen);
     }
 
-    /// The flows, by number.
-    pub fn flows(&self) -> &[FlowRecord] {
-        &self.flows
-    }
-
     /// The TCP flows that sent most, at most `count`, by number.
     pub fn bulk(&self, count: usize) -> Vec<&FlowRecord> {
         let mut tcp: Vec<(usize, &FlowRecord)> = self

@@ -239,9 +239,3 @@ pub fn drive_watched<T: Transport>(
         }
     }
 }
-
-/// Runs `calls` to their end, unwatched.
-pub fn drive<T: Transport>(network: &mut Network, transport: &mut T, calls: &mut Calls) -> Instant {
-    drive_watched(network, transport, calls, &mut |_| true);
-    network.now()
-}

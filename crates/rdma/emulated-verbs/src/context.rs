@@ -136,11 +136,6 @@ impl Context {
         }
     }
 
-    /// The public part.
-    pub fn public(&self) -> *mut ibv_context {
-        (&raw const self.verbs.context).cast_mut()
-    }
-
     /// The places of a queue pair, while it exists.
     pub fn places_of(&self, qp_num: u32) -> Option<Arc<Places>> {
         let places = self.places.read().unwrap_or_else(PoisonError::into_inner);

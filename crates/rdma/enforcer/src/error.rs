@@ -18,8 +18,6 @@ pub enum EnforceError {
     Architecture { architecture: &'static str },
     #[error("no enforcer at {}; start `isolane rdma enforce` first, or leave --enforce out", path.display())]
     NoEnforcer { path: PathBuf, source: io::Error },
-    #[error("cannot run `{command}`")]
-    Command { command: String, source: io::Error },
     /// A selector or option that matches no object.
     #[error("{0}")]
     BadInput(String),

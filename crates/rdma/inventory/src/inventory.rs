@@ -334,12 +334,6 @@ impl TenantRule {
         let mut set = conditions.into_iter().flatten().peekable();
         set.peek().is_some() && set.all(|holds| holds)
     }
-
-    /// The tenant of the first rule that matches.
-    pub fn tenant_of<'a>(rules: &'a [Self], process: &Process) -> Option<&'a str> {
-        let rule = rules.iter().find(|rule| rule.matches(process))?;
-        Some(&rule.tenant)
-    }
 }
 
 /// Whether `path` is `parent` or below it; `/blue2` is not below `/blue`.

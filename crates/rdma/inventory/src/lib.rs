@@ -4,7 +4,7 @@
 //! regions, user and cgroup assign processes to tenants, and counters are the device's own. Every file is read below an
 //! `isolane_common_linux::Root`, so a test can supply a tree; every socket has a parser that takes bytes.
 //!
-//! * [`rdma`] - devices, links, resources and statistics over NETLINK_RDMA;
+//! * [`rdma`] - devices, links and resources over NETLINK_RDMA;
 //! * [`inventory`] - resources per process, per cgroup and per tenant;
 //! * [`counters`] - a link's counters under names common to all vendors, and what happened between two readings;
 //! * [`dcb`] - priority flow control and traffic classes;

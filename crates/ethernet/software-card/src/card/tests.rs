@@ -46,7 +46,7 @@ impl Backlogged {
     }
 
     fn step(&mut self) -> Departure {
-        self.now = self.card.next_at().expect("backlogged");
+        self.now = self.card.wire.free_at();
         let departure = self.card.next(self.now).expect("the wire is free");
         if departure.is_last {
             self.refill(departure.queue);

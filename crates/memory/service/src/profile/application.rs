@@ -112,8 +112,6 @@ pub struct Found {
     pub profile: Profile,
     /// What it experienced without limits.
     pub best: Experience,
-    /// What it experienced with the limits that were found.
-    pub there: Experience,
     /// Measurements that were made.
     pub measurements: u32,
 }
@@ -263,7 +261,6 @@ impl<A: ApplicationMeasure> Search<'_, A> {
                 best: best_as.unwrap_or(Objective::BestEffort),
             },
             best,
-            there: experience,
             measurements: self.measurements,
         }
     }

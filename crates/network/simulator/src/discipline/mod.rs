@@ -179,12 +179,6 @@ impl Discipline {
         }
     }
 
-    /// Whether nothing waits.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.waiting() == 0
-    }
-
     /// Bytes of all classes.
     #[inline]
     pub fn bytes(&self) -> u64 {

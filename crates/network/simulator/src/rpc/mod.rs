@@ -403,11 +403,6 @@ impl Calls {
         self.window.to.saturating_add(self.drain)
     }
 
-    /// Calls begun so far.
-    pub fn begun(&self) -> u64 {
-        self.begun
-    }
-
     /// What became of them, at `now`.
     pub fn results(mut self, now: Instant) -> CallResults {
         for call in self.in_flight.iter() {

@@ -4,7 +4,7 @@ use super::*;
 use crate::discipline::Order;
 use crate::network::Ordering;
 use crate::packet::{NIL, Packet, PacketId, PacketKind};
-use crate::run::drive;
+use crate::run::drive_watched;
 use crate::topology::Topology;
 use isolane_common_quantities::units::BitRate;
 use isolane_network_scenario::model::*;
@@ -144,8 +144,9 @@ fn calls(scenario: &FabricScenario) -> (Calls, Instant) {
     let topology = Topology::new(&scenario.topology);
     let mut network = Network::ordered(topology, &scenario.ports, ordering);
     let mut calls = Calls::new(scenario, &network).expect("sound parameters");
-    let end = drive(&mut network, &mut OnePacket, &mut calls);
+    drive_watched(&mut network, &mut OnePacket, &mut calls, &mut |_| true);
     network.assert_conservation();
+    let end = network.now();
     (calls, end)
 }
 

@@ -55,18 +55,6 @@ impl Class {
         Self::Others,
         Self::Queries,
     ];
-
-    /// The name in profiles and reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::QueuePairs => "queue_pairs",
-            Self::CompletionQueues => "completion_queues",
-            Self::MemoryRegions => "memory_regions",
-            Self::AddressHandles => "address_handles",
-            Self::Others => "others",
-            Self::Queries => "queries",
-        }
-    }
 }
 
 macro_rules! verbs {

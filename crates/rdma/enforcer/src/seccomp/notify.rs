@@ -22,8 +22,6 @@ pub struct Notification {
     pub id: u64,
     /// Thread that called, in this process's PID namespace; 0 where it is not visible.
     pub thread: u32,
-    /// First argument of the call: the device's file descriptor in the caller.
-    pub descriptor: i32,
     /// Third argument of the call: the address of the header in the caller's memory.
     pub header: u64,
 }
@@ -107,8 +105,6 @@ impl Listener {
         Ok(Received::Call(Notification {
             id: notification.id,
             thread: notification.pid,
-            // The kernel uses 32 bits of a descriptor.
-            descriptor: arguments[0] as i32,
             header: arguments[2],
         }))
     }

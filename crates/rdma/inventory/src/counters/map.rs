@@ -143,7 +143,7 @@ impl fmt::Display for Counter {
 pub enum Source {
     /// `/sys/class/infiniband/DEVICE/ports/PORT/counters`.
     Port,
-    /// `.../hw_counters`, or the same over netlink.
+    /// `.../hw_counters`.
     Hardware,
     /// `/sys/class/net/NETDEV/statistics`.
     NetworkDevice,

@@ -11,7 +11,6 @@ pub mod map;
 pub use map::{Counter, Driver, Source};
 
 use crate::dcb::FlowControl;
-use crate::rdma::Statistic;
 use isolane_common_linux::error::HostError;
 use isolane_common_linux::root::Root;
 use serde::Serialize;
@@ -21,8 +20,6 @@ use std::process::Command;
 /// Counters from other sources than files, if the caller has them.
 #[derive(Clone, Debug, Default)]
 pub struct Extra {
-    /// The link's statistics over netlink; the same as `hw_counters`, plus optional counters.
-    pub statistics: Vec<Statistic>,
     /// The network device's own counters ([`ethtool`]).
     pub ethtool: BTreeMap<String, u64>,
     /// Pause frames per priority.
@@ -67,13 +64,7 @@ pub fn read_if(
     let raw = |source: Source, name: &str| -> Option<u64> {
         match source {
             Source::Port => root.number(&format!("{folder}/counters/{name}")),
-            Source::Hardware => {
-                let listed = extra.statistics.iter().find(|entry| entry.name == name);
-                match listed {
-                    Some(entry) => Some(entry.value),
-                    None => root.number(&format!("{folder}/hw_counters/{name}")),
-                }
-            }
+            Source::Hardware => root.number(&format!("{folder}/hw_counters/{name}")),
             Source::NetworkDevice => {
                 let network_device = network_device.as_deref()?;
                 root.number(&format!(

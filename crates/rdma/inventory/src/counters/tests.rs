@@ -72,7 +72,7 @@ fn software_devices_are_distinguished() {
 }
 
 #[test]
-fn netlink_counters_ethtool_and_flow_control_join_the_files() {
+fn ethtool_and_flow_control_join_the_files() {
     let (directory, root) = tree(Some("mlx5_core"), &[("ports/1/gid_attrs/ndevs/0", "eth4")]);
     write(
         directory.path(),
@@ -84,17 +84,12 @@ fn netlink_counters_ethtool_and_flow_control_join_the_files() {
         ..FlowControl::default()
     };
     let extra = Extra {
-        statistics: vec![Statistic {
-            name: "rp_cnp_handled".into(),
-            value: 11,
-        }],
         ethtool: parse_ethtool(
             "NIC statistics:\n     outbound_pci_stalled_wr_events: 12\n     name: none\n",
         ),
         flow_control: Some(flow_control),
     };
     let snapshot = read(&root, "d0", 1, &extra, 0);
-    assert_eq!(value(&snapshot, Counter::CnpHandled), Some(11));
     assert_eq!(value(&snapshot, Counter::PcieWriteStalls), Some(12));
     assert_eq!(value(&snapshot, Counter::PriorityPausesReceived), Some(9));
     assert_eq!(value(&snapshot, Counter::NetdevTxBytes), Some(99));

@@ -133,7 +133,8 @@ fn rules_tie_processes_to_tenants_by_cgroup_before_user() {
     ];
     let processes = inventory().by_process(&root);
     let tenants = by_tenant(&processes, |process| {
-        TenantRule::tenant_of(&rules, process).map(str::to_owned)
+        let rule = rules.iter().find(|rule| rule.matches(process));
+        rule.map(|rule| rule.tenant.clone())
     });
     assert_eq!(
         tenants.keys().collect::<Vec<_>>(),

@@ -1,4 +1,4 @@
-//! RDMA devices, links, resources and statistics, as the kernel tracks them (NETLINK_RDMA, RDMA_NLDEV).
+//! RDMA devices, links and resources, as the kernel tracks them (NETLINK_RDMA, RDMA_NLDEV).
 //!
 //! Method: one socket, one request per question, parsed by [`mod@parse`] into the types of [`types`].
 //!
@@ -7,9 +7,8 @@
 //!   other namespaces it carries none (Linux 6.12), or may be left out (older kernels). Read in the host's namespace.
 //! * Memory keys come only with CAP_NET_ADMIN.
 //! * The process id is the one that created the object; a child that inherited it over fork(2) is not named.
-//! * Statistics are kept per link, and per bound counter where the driver has those (mlx5); siw keeps none.
 //!
-//! Source: `rdma/rdma_netlink.h`, `drivers/infiniband/core/nldev.c` (Linux 6.12), rdma-resource(8), rdma-statistic(8).
+//! Source: `rdma/rdma_netlink.h`, `drivers/infiniband/core/nldev.c` (Linux 6.12), rdma-resource(8).
 
 pub mod parse;
 pub mod types;
@@ -32,7 +31,6 @@ mod command {
     pub(super) const RES_CQ_GET: u16 = 12;
     pub(super) const RES_MR_GET: u16 = 13;
     pub(super) const RES_PD_GET: u16 = 14;
-    pub(super) const STAT_GET: u16 = 17;
     pub(super) const RES_CTX_GET: u16 = 22;
     pub(super) const RES_SRQ_GET: u16 = 23;
 }
@@ -156,21 +154,6 @@ impl Connection {
             parse::shared_receive_queues,
         );
         none_if_not_offered(queues)
-    }
-
-    /// The hardware counters of a link, in the driver's order and by the driver's names; counts since the device came
-    /// up. Fails with [`HostError::NotOffered`] where the driver keeps none (siw).
-    pub fn statistics(&mut self, device: &Device, port: u32) -> Result<Vec<Statistic>, HostError> {
-        let attributes = AttributesBuilder::new()
-            .with_u32(number::DEV_INDEX, device.index)
-            .with_u32(number::PORT_INDEX, port);
-        self.ask(
-            &format!("read the statistics of {}/{port}", device.name),
-            command::STAT_GET,
-            false,
-            attributes,
-            parse::statistics,
-        )
     }
 
     fn dump<T>(

@@ -50,10 +50,6 @@ pub(crate) mod attribute {
     pub(crate) const RES_CM_IDN: u16 = 63;
     pub(crate) const RES_CTXN: u16 = 64;
     pub(crate) const DEV_PROTOCOL: u16 = 67;
-    pub(crate) const STAT_HWCOUNTERS: u16 = 80;
-    pub(crate) const STAT_HWCOUNTER_ENTRY: u16 = 81;
-    pub(crate) const STAT_HWCOUNTER_ENTRY_NAME: u16 = 82;
-    pub(crate) const STAT_HWCOUNTER_ENTRY_VALUE: u16 = 83;
     pub(crate) const RES_CTX: u16 = 86;
     pub(crate) const RES_CTX_ENTRY: u16 = 87;
     pub(crate) const RES_SRQ: u16 = 88;
@@ -224,20 +220,6 @@ pub fn shared_receive_queues(message: Attributes<'_>) -> Vec<SharedReceiveQueue>
             })
         },
     )
-}
-
-/// The counters of a message, in the driver's order.
-pub fn statistics(message: Attributes<'_>) -> Vec<Statistic> {
-    let table = message.nested(number::STAT_HWCOUNTERS);
-    let entries = table.each_nested(number::STAT_HWCOUNTER_ENTRY);
-    entries
-        .filter_map(|entry| {
-            Some(Statistic {
-                name: entry.text(number::STAT_HWCOUNTER_ENTRY_NAME)?,
-                value: entry.u64(number::STAT_HWCOUNTER_ENTRY_VALUE)?,
-            })
-        })
-        .collect()
 }
 
 fn entries<T>(

@@ -213,15 +213,6 @@ pub struct SharedReceiveQueue {
     pub holder: Holder,
 }
 
-/// A counter of a link by the driver's name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Statistic {
-    /// The driver's name.
-    pub name: String,
-    /// Value, in the driver's unit.
-    pub value: u64,
-}
-
 /// Defines an enum for a number of the kernel: a variant per known number, and `Other` with the number itself.
 macro_rules! kernel_names {
     ($(#[$about:meta])* $name:ident($number:ty) { $($value:literal => $variant:ident $text:literal,)* }) => {

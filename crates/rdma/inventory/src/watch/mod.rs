@@ -12,8 +12,6 @@
 
 mod signs;
 
-pub use signs::meaning;
-
 use crate::counters::{self, Counter, Driver, Extra, Snapshot, Window};
 use crate::doctor::bus;
 use crate::doctor::device::cgroups;
@@ -347,12 +345,6 @@ impl View {
             view.users = self::users(root, users, before.users.as_ref().ok(), seconds);
         }
         Some(view)
-    }
-
-    /// The limits that are nearest, if they are near.
-    pub fn worst(&self) -> Standing {
-        let standings = self.limits.iter().map(|limit| limit.standing);
-        standings.max().unwrap_or(Standing::Free)
     }
 
     fn device(

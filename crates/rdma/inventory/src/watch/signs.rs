@@ -5,7 +5,7 @@ use crate::counters::{Counter, Window};
 
 /// The counters, the most serious first.
 #[rustfmt::skip]
-const SIGNS: &[(Counter, &str)] = &[
+pub(super) const SIGNS: &[(Counter, &str)] = &[
     (Counter::WireErrors, "bad cable or transceiver"),
     (Counter::RxDrops, "the receive buffer overflowed: packets to this port were lost"),
     (Counter::TxDrops, "packets were dropped before they were sent"),
@@ -29,12 +29,6 @@ const SIGNS: &[(Counter, &str)] = &[
     (Counter::CnpSent, "the network is congested: this port slows its senders"),
     (Counter::EcnMarked, "a switch queue on the way to this port was long"),
 ];
-
-/// What a rise of `counter` says; `None` if a rise is no sign.
-pub fn meaning(counter: Counter) -> Option<&'static str> {
-    let entry = SIGNS.iter().find(|(known, _)| *known == counter);
-    entry.map(|(_, meaning)| *meaning)
-}
 
 /// The signs in a port's window, the most serious first.
 pub(super) fn found(device: &str, port: u32, window: Option<&Window>) -> Vec<Sign> {

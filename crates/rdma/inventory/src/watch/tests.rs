@@ -167,7 +167,6 @@ fn use_of_port_bus_and_cgroup_is_measured_against_their_limits() {
         ),
     ];
     assert_eq!(limits(&view), want);
-    assert_eq!(view.worst(), Standing::Full);
 }
 
 #[test]
@@ -276,7 +275,7 @@ fn only_counters_of_traffic_have_no_meaning() {
         Counter::CnpIgnored,
     ];
     for entry in DRIVERS[..6].iter().flat_map(map::entries) {
-        let known = meaning(entry.counter).is_some();
+        let known = signs::SIGNS.iter().any(|(sign, _)| *sign == entry.counter);
         assert_eq!(
             known,
             !traffic.contains(&entry.counter),

@@ -134,11 +134,6 @@ impl ControlLimiter {
         self.wait(now)
     }
 
-    /// What the tenant has now.
-    pub fn held(&self) -> &Objects {
-        &self.held
-    }
-
     /// Verbs rejected so far, and verbs delayed so far.
     pub fn counts(&self) -> (u64, u64) {
         (self.rejected, self.delayed)

@@ -88,22 +88,6 @@ impl ObjectKind {
     pub const fn is_metadata(self) -> bool {
         matches!(self, Self::Context | Self::Translation)
     }
-
-    /// As in reports.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::PrivateMemory => "private-memory",
-            Self::RemoteWriteMemory => "remote-write-memory",
-            Self::RemoteReadMemory => "remote-read-memory",
-            Self::AtomicMemory => "atomic-memory",
-            Self::SendQueue => "send-queue",
-            Self::ReceiveQueue => "receive-queue",
-            Self::CompletionQueue => "completion-queue",
-            Self::Doorbell => "doorbell",
-            Self::Context => "context",
-            Self::Translation => "translation",
-        }
-    }
 }
 
 /// Which way the payload of a transaction goes.
@@ -189,23 +173,9 @@ impl TenantStatistics {
         interval
     }
 
-    /// Both directions of one kind.
-    pub fn of_kind(&self, kind: ObjectKind) -> Usage {
-        let [one, other] = self.usage[kind as usize];
-        Usage {
-            transactions: one.transactions.wrapping_add(other.transactions),
-            bytes: one.bytes.wrapping_add(other.bytes),
-        }
-    }
-
     /// Everything.
     pub fn total(&self) -> Usage {
         self.sum(|_, _| true)
-    }
-
-    /// Payload of regions, both directions.
-    pub fn payload(&self) -> Usage {
-        self.sum(|kind, _| kind.is_payload())
     }
 
     /// Contexts and translations: what cache misses cost.
@@ -274,15 +244,7 @@ mod tests {
             }
         }
         assert_eq!(statistics.total().transactions, 20 * 21 / 2);
-        assert_eq!(
-            statistics.payload().bytes,
-            100 * (1 + 2 + 3 + 4 + 5 + 6 + 7 + 8)
-        );
         assert_eq!(statistics.metadata().bytes, 100 * (17 + 18 + 19 + 20));
-        assert_eq!(
-            statistics.of_kind(ObjectKind::Translation).transactions,
-            19 + 20
-        );
     }
 
     #[test]

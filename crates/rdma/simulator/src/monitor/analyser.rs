@@ -62,11 +62,6 @@ impl Analyser {
         (packets.div_ceil(u128::from(bits) * 1_000_000_000_000) as u64).max(1)
     }
 
-    /// Engines at work.
-    pub const fn engines(&self) -> u64 {
-        self.engines
-    }
-
     /// `headers` arrive at `at`, ps, no earlier than those before; each costs a search over `hops` slots of level two: how many are looked up.
     #[inline]
     pub fn take(&mut self, at: u64, headers: u64, hops: u32) -> u64 {

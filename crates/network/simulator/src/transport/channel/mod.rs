@@ -121,12 +121,6 @@ impl Channels {
         })
     }
 
-    /// Checks the parameters of `spec` without a network. Fails as [`Channels::new`] does.
-    pub fn check(spec: &TransportSpec) -> Result<(), ParameterError> {
-        let values = Values::new(spec.congestion, &spec.parameters)?;
-        Control::new(spec.congestion, &values).map(|_| ())
-    }
-
     /// Channels made so far.
     pub fn len(&self) -> usize {
         self.senders.len()

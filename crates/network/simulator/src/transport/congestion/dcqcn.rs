@@ -205,16 +205,6 @@ impl Dcqcn {
         (flow.rate != 0.0).then(|| flow.increase_due.saturating_since(now))
     }
 
-    /// The rate, bits per second.
-    #[inline]
-    pub fn rate(&self, flow: &Flow, way: &Way) -> f64 {
-        if flow.rate == 0.0 {
-            line(way)
-        } else {
-            flow.rate
-        }
-    }
-
     /// What the channel may do.
     #[inline]
     pub fn limit(&self, flow: &Flow, way: &Way) -> Limit {

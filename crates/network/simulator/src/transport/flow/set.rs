@@ -36,12 +36,6 @@ impl PacketSet {
         true
     }
 
-    /// Whether `number` is in.
-    #[inline]
-    pub fn contains(&self, number: u32) -> bool {
-        self.words[(number / u64::BITS) as usize] & 1 << (number % u64::BITS) != 0
-    }
-
     /// How many are in.
     #[inline]
     pub fn count(&self) -> u32 {
