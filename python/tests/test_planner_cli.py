@@ -49,7 +49,7 @@ def test_the_files_say_what_the_tests_data_say(folder: pathlib.Path) -> None:
 def test_a_plan_is_printed_for_people(folder: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "--searcher", "exhaustive") == 0
     out = capsys.readouterr().out
-    for part in ("query traffic, searcher exhaustive", "at least 0.6", "at most 150 ms", "2500 launches", "runner-up lost: with"):
+    for part in ("query traffic, searcher exhaustive", "at least 0.6", "at most 150 ms", "2500 launches", "second-best plan lost: with"):
         assert part in out
     assert out.endswith("The plan meets both objectives.\n")
 
@@ -115,4 +115,4 @@ def test_files_that_are_missing_end_with_2(folder: pathlib.Path, capsys: pytest.
 def test_the_module_runs(folder: pathlib.Path) -> None:
     command = [sys.executable, "-m", "isolane.planner", "plan", str(folder / "q.yaml"), "--infra", str(folder / "t.yaml")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0 and "runner-up" in done.stdout, done.stderr
+    assert done.returncode == 0 and "second-best plan" in done.stdout, done.stderr

@@ -249,7 +249,7 @@ def as_text(planned: Planned, query: Query, infrastructure: Infrastructure) -> s
         count = len(query.filters)
         lines.append("  order      " + "; ".join(f"{' > '.join(each[1 : 1 + count])} {best[each]:.3f}" for each in ranked[:4]))
     if plan.runner_up:
-        lines += ["", f"The runner-up lost: {plan.why}."]
+        lines += ["", f"The second-best plan lost: {plan.why}."]
     verdict = "meets both objectives" if plan.meets else " and ".join(shortfalls(query, plan))
     return "\n".join([*lines, "", f"The plan {verdict}.", ""])
 

@@ -133,16 +133,16 @@ def why_lost(query: Query, best: Plan, second: Plan) -> str:
         # Neither meets everything: what counts is how much is missed, not the utility, which may be higher for missing more.
         return f"with {differs} it {' and '.join(missed)} and, by the query's weights, misses the objectives by more"
     terms = [
-        (second.accuracy - best.accuracy, "{:.3f} more accurate", "{:.3f} less accurate"),
-        (best.latency_ms - second.latency_ms, "{:.1f} ms faster", "{:.1f} ms slower"),
-        (total(best.gpu_share) - total(second.gpu_share), "{:.4f} less of a GPU", "{:.4f} more of a GPU"),
-        (total(best.network_share) - total(second.network_share), "{:.4f} less of a link", "{:.4f} more of a link"),
+        (second.accuracy - best.accuracy, "is {:.3f} more accurate", "is {:.3f} less accurate"),
+        (best.latency_ms - second.latency_ms, "is {:.1f} ms faster", "is {:.1f} ms slower"),
+        (total(best.gpu_share) - total(second.gpu_share), "uses {:.4f} less of a GPU", "uses {:.4f} more of a GPU"),
+        (total(best.network_share) - total(second.network_share), "uses {:.4f} less of a link", "uses {:.4f} more of a link"),
     ]
     worse = [less.format(-gain) for gain, _, less in terms if gain < -VISIBLE]
     better = [more.format(gain) for gain, more, _ in terms if gain > VISIBLE]
-    text = f"with {differs} it is {', '.join(worse) if worse else 'no worse in any single figure'}"
+    text = f"with {differs} it {' and '.join(worse) if worse else 'is no worse in any single figure'}"
     if better:
-        text += f"; being {', '.join(better)} does not make up for it"
+        text += f"; that it {' and '.join(better)} does not make up for this"
     return f"{text} (utility {second.utility:.4g} against {best.utility:.4g})"
 
 

@@ -62,7 +62,7 @@ def milliseconds(value: float) -> str:
 
 
 #: Heading and column of what a plan is compared with.
-RUNNER_UP = ("Why the runner-up lost", "the runner-up")
+RUNNER_UP = ("Why the second-best plan lost", "the second-best plan")
 
 
 def render(

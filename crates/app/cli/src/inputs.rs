@@ -164,6 +164,9 @@ fn unreadable(path: &Path, error: &std::io::Error) -> anyhow::Error {
         ErrorKind::NotFound => {
             nearest_file(path).unwrap_or_else(|| "; give the path of a file that exists".to_owned())
         }
+        ErrorKind::PermissionDenied => {
+            "; change its mode, or run the command as a user who may read it".to_owned()
+        }
         _ => String::new(),
     };
     bad(format!("cannot read {}: {error}{remedy}", path.display()))

@@ -424,9 +424,9 @@ fn indicators(host: &MemoryHost, tiers: &Tiers) -> Vec<SourceInfo> {
 
 fn line(text: &mut String, works: bool, name: &str, seen: &str, remedy: Option<&str>) {
     let mark = if works { "yes" } else { "no" };
-    let _ = writeln!(text, "  {mark:<4} {name:<14} {seen}");
+    let _ = writeln!(text, "  {mark:<4} {name:<15} {seen}");
     if let Some(remedy) = remedy {
-        let _ = writeln!(text, "  {:<4} {:<14} -> {remedy}", "", "");
+        let _ = writeln!(text, "  {:<4} {:<15} -> {remedy}", "", "");
     }
 }
 
@@ -463,27 +463,27 @@ mod tests {
               ok       backend         damos_quota will be used
 
             What can enforce limits, best first:
-              no   per_numa_high  no memory.per_numa_high
-                                  -> it needs the kernel patch of the original; none is required
-              no   damos_goal     DAMON without goals per control group
-                                  -> it came with Linux 7.2
-              no   reclaim        demotion is off
-                                  -> switch demotion on: echo 1 > /sys/kernel/mm/numa/demotion_enabled
-              yes  damos_quota    DAMON with migration by schemes
-              yes  move_pages     the capabilities are there; takes pages in order of addresses
-              yes  cpuset         the cpuset controller; all near or all far
+              no   per_numa_high   no memory.per_numa_high
+                                   -> it needs the kernel patch of the original; none is required
+              no   damos_goal      DAMON without goals per control group
+                                   -> it came with Linux 7.2
+              no   reclaim         demotion is off
+                                   -> switch demotion on: echo 1 > /sys/kernel/mm/numa/demotion_enabled
+              yes  damos_quota     DAMON with migration by schemes
+              yes  move_pages      the capabilities are there; takes pages in order of addresses
+              yes  cpuset          the cpuset controller; all near or all far
 
             What can be measured:
-              yes  numa_stat      bytes that an application holds in each tier (memory controller of version 2)
-              yes  cpu.stat       processor time of an application, in thousandths of its cores (version 2 hierarchy)
+              yes  numa_stat       bytes that an application holds in each tier (memory controller of version 2)
+              yes  cpu.stat        processor time of an application, in thousandths of its cores (version 2 hierarchy)
               no   memory.pressure part of the time in which tasks of an application wait for memory, in percent (the kernel does not count pressure)
-                                  -> boot with psi=1, on a kernel with CONFIG_PSI
-              yes  vmstat         remote hint faults of the machine, per second (NUMA balancing is on)
-              no   resctrl        memory bandwidth of applications and of the near tier, in bytes per second (no bandwidth monitoring in /sys/fs/resctrl)
-                                  -> mount -t resctrl resctrl /sys/fs/resctrl, on a processor with MBM
-              no   perf           latency of an application's loads beyond the last cache, in ns (the kernel offers no counters of the processor (virtual machines rarely have them))
-                                  -> without them the probe measures each tier's latency
-              yes  probe          latency of each tier by a pointer chase, in ns: the tier's load, not the application's own (the service uses it in place of perf)
+                                   -> boot with psi=1, on a kernel with CONFIG_PSI
+              yes  vmstat          remote hint faults of the machine, per second (NUMA balancing is on)
+              no   resctrl         memory bandwidth of applications and of the near tier, in bytes per second (no bandwidth monitoring in /sys/fs/resctrl)
+                                   -> mount -t resctrl resctrl /sys/fs/resctrl, on a processor with MBM
+              no   perf            latency of an application's loads beyond the last cache, in ns (the kernel offers no counters of the processor (virtual machines rarely have them))
+                                   -> without them the probe measures each tier's latency
+              yes  probe           latency of each tier by a pointer chase, in ns: the tier's load, not the application's own (the service uses it in place of perf)
 
             This machine can enforce limits, with damos_quota.
         "#]].assert_eq(&findings.render());
@@ -520,33 +520,33 @@ mod tests {
                                        -> see the check `tiers`
 
             What can enforce limits, best first:
-              no   per_numa_high  one memory tier
-                                  -> see the check `tiers`
-              no   damos_goal     one memory tier
-                                  -> see the check `tiers`
-              no   reclaim        one memory tier
-                                  -> see the check `tiers`
-              no   damos_quota    one memory tier
-                                  -> see the check `tiers`
-              no   move_pages     one memory tier
-                                  -> see the check `tiers`
-              no   cpuset         one memory tier
-                                  -> see the check `tiers`
+              no   per_numa_high   one memory tier
+                                   -> see the check `tiers`
+              no   damos_goal      one memory tier
+                                   -> see the check `tiers`
+              no   reclaim         one memory tier
+                                   -> see the check `tiers`
+              no   damos_quota     one memory tier
+                                   -> see the check `tiers`
+              no   move_pages      one memory tier
+                                   -> see the check `tiers`
+              no   cpuset          one memory tier
+                                   -> see the check `tiers`
 
             What can be measured:
-              no   numa_stat      bytes that an application holds in each tier (no memory controller of version 2)
-                                  -> boot with systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all
-              no   cpu.stat       processor time of an application, in thousandths of its cores (no version 2 hierarchy)
-                                  -> mount -t cgroup2 none /sys/fs/cgroup
+              no   numa_stat       bytes that an application holds in each tier (no memory controller of version 2)
+                                   -> boot with systemd.unified_cgroup_hierarchy=1 cgroup_no_v1=all
+              no   cpu.stat        processor time of an application, in thousandths of its cores (no version 2 hierarchy)
+                                   -> mount -t cgroup2 none /sys/fs/cgroup
               no   memory.pressure part of the time in which tasks of an application wait for memory, in percent (the kernel does not count pressure)
-                                  -> boot with psi=1, on a kernel with CONFIG_PSI
-              no   vmstat         remote hint faults of the machine, per second (NUMA balancing is off, so nothing is sampled)
-                                  -> echo 2 > /proc/sys/kernel/numa_balancing
-              no   resctrl        memory bandwidth of applications and of the near tier, in bytes per second (no bandwidth monitoring in /sys/fs/resctrl)
-                                  -> mount -t resctrl resctrl /sys/fs/resctrl, on a processor with MBM
-              no   perf           latency of an application's loads beyond the last cache, in ns (the kernel offers no counters of the processor (virtual machines rarely have them))
-                                  -> without them the probe measures each tier's latency
-              yes  probe          latency of each tier by a pointer chase, in ns: the tier's load, not the application's own (the service uses it in place of perf)
+                                   -> boot with psi=1, on a kernel with CONFIG_PSI
+              no   vmstat          remote hint faults of the machine, per second (NUMA balancing is off, so nothing is sampled)
+                                   -> echo 2 > /proc/sys/kernel/numa_balancing
+              no   resctrl         memory bandwidth of applications and of the near tier, in bytes per second (no bandwidth monitoring in /sys/fs/resctrl)
+                                   -> mount -t resctrl resctrl /sys/fs/resctrl, on a processor with MBM
+              no   perf            latency of an application's loads beyond the last cache, in ns (the kernel offers no counters of the processor (virtual machines rarely have them))
+                                   -> without them the probe measures each tier's latency
+              yes  probe           latency of each tier by a pointer chase, in ns: the tier's load, not the application's own (the service uses it in place of perf)
 
             This machine cannot enforce limits of memory tiers.
             Everything can be tried on a made-up machine: docs/guides/mem.md, "Trying it without tiers"; measuring works here all the same: isolane mem bench.

@@ -108,7 +108,11 @@ fn kept(with: &RunReport, objectives: &[Objective]) -> Verdict {
         );
     }
     let allowed = objectives.first().map_or(0.0, Objective::allowed);
-    let _ = write!(words, "; at most {:.1} % are allowed to", 100.0 * allowed);
+    let _ = write!(
+        words,
+        "; at most {:.1} % plus {ERRORS} errors (+-) are allowed to",
+        100.0 * allowed
+    );
     verdict("slo", passed, words)
 }
 
@@ -167,7 +171,11 @@ const CLIENTS_APART: f64 = 0.2;
 /// Whether clients of all languages had equal parts of each controlled class, apart from chance.
 fn fair(with: &RunReport) -> Verdict {
     if with.clients.len() < 2 {
-        return verdict("fair", true, "one client has nothing to share".to_owned());
+        return verdict(
+            "fair",
+            true,
+            "one client alone has nobody to share with".to_owned(),
+        );
     }
     let chance = with.chance.unwrap_or_default().clients;
     let mixes: Vec<[f64; CLASSES]> = with.clients.iter().map(|client| client.mix_ran).collect();
@@ -205,7 +213,9 @@ fn by_samples(
     let calls = with.classes.iter().map(|class| class.ran).sum();
     let state = match settled {
         true => "settled",
-        false => "not settled, a longer run says more",
+        false => {
+            "not settled: chance explains more than the verdict permits, so a longer run is needed"
+        }
     };
     Verdict {
         settled: Some(settled),
@@ -465,7 +475,7 @@ mod tests {
             assert!(
                 short
                     .words
-                    .ends_with("not settled, a longer run says more, from 1000 calls")
+                    .ends_with("so a longer run is needed, from 1000 calls")
             );
             assert_eq!(long.settled, Some(true));
             assert!(

@@ -140,7 +140,7 @@ mod tests {
         expect![[r#"
             claim     kind        published  ours  tolerance  verdict
             vulcan/a  prediction  1x         none  25 %       not run
-            1 claim: 0 within tolerance, 0 missed, 0 reported without a published number, 1 for the query planner
+            1 claim: 0 within tolerance, 0 missed, 0 reported without a published number, 1 for the query planner (isolane edge plan --check-claims)
         "#]]
         .assert_eq(&crate::report::table(std::slice::from_ref(&report), None));
         let text = crate::report::markdown(&[report]);

@@ -326,10 +326,19 @@ impl ClaimReport {
 
 /// Testbeds that another command runs, and what they are called.
 const ELSEWHERE: [(ClaimTestbed, &str); 4] = [
-    (ClaimTestbed::SoftNic, "soft network card"),
-    (ClaimTestbed::Planner, "query planner"),
-    (ClaimTestbed::Hunt, "comparison of searchers"),
-    (ClaimTestbed::Lab, "lab's real devices"),
+    (
+        ClaimTestbed::SoftNic,
+        "soft network card (isolane nic study --check-claims)",
+    ),
+    (
+        ClaimTestbed::Planner,
+        "query planner (isolane edge plan --check-claims)",
+    ),
+    (
+        ClaimTestbed::Hunt,
+        "comparison of searchers (isolane hunt bench --check-claims)",
+    ),
+    (ClaimTestbed::Lab, "lab's real devices (make lab)"),
 ];
 
 fn row(report: &ClaimReport) -> [String; 6] {

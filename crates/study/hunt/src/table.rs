@@ -183,7 +183,7 @@ fn details(text: &mut String, anomaly: &Anomaly, space: &Space) {
             format!("p99 {over:.1} times what its queues and the baseline explain")
         }
         _ => format!(
-            "that workload paused {}, reached {} of the bit bound, {} of the packet bound",
+            "the workload that showed it first paused the link for {} of the time, and reached {} of the highest bit rate and {} of the highest packet rate",
             percent(judgement.pause_ratio),
             percent(judgement.of_bits),
             percent(judgement.of_packets)
@@ -207,7 +207,11 @@ fn details(text: &mut String, anomaly: &Anomaly, space: &Space) {
         return;
     };
     let _ = writeln!(text, "   when {}", set.region.text(space));
-    let _ = writeln!(text, "   for example {}", set.witness.text());
+    let _ = writeln!(
+        text,
+        "   the simplest workload that shows it: {}",
+        set.witness.text()
+    );
     let _ = writeln!(text, "   {}", checked(set));
 }
 

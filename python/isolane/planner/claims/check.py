@@ -109,7 +109,8 @@ class Report:
 
 
 def select(claims: Sequence[Claim], patterns: Sequence[str]) -> list[Claim]:
-    """Claims whose id matches one of the patterns; all without patterns."""
+    """Claims whose id matches one of the patterns, which may have the system before them; all without patterns."""
+    patterns = [pattern.removeprefix("vulcan/") for pattern in patterns]
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(claim.id, pattern) for claim in claims):
             raise PlanError(f"no claim matches {pattern!r}; `--check-claims --list` names them all")

@@ -7,7 +7,7 @@ use isolane_common_text_output::wrapped;
 use std::fmt::Write;
 
 /// What the help ends with.
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 the answer is no; 2 wrong usage or bad input; 3 the machine cannot; 130 interrupted. \
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 the answer is no; 2 wrong usage or bad input; 3 the machine cannot; 127 no such program; 130 interrupted. \
     Results go to stdout, the rest to stderr.";
 
 /// Commands that concern this program itself.

@@ -254,6 +254,11 @@ fn read<T: DeserializeOwned>(path: &Path, version: u32, what: &str) -> Result<T>
     let wrong = |reason: String| bad(format!("{} is not {what}: {reason}", path.display()));
     let value: serde_json::Value =
         serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    if value.get("suites").or(value.get("nights")).is_none() {
+        bail!(wrong(
+            "another command wrote it; name another file".to_owned()
+        ));
+    }
     if value["version"].as_u64() != Some(u64::from(version)) {
         bail!(wrong(format!(
             "its version is {}, this program reads {version}: run again",

@@ -176,7 +176,7 @@ fn likely_option(error: &clap::Error, command: &Command, object: &str) -> String
     }
 }
 
-/// The option and the word, where a bare word is the name of a profile, of a claim or of a system, or the file of a scenario.
+/// The option and the word, where a bare word is the name of a profile, of a claim or of a system, a target, or the file of a scenario.
 fn option_for(command: &Command, word: &str) -> Option<String> {
     let has = |option: &str| {
         command
@@ -185,6 +185,7 @@ fn option_for(command: &Command, word: &str) -> Option<String> {
     };
     let option = match () {
         () if word.ends_with(".toml") => "scenario",
+        () if word.starts_with("sim:") || word.starts_with("verbs:") => "target",
         // A claim, or the system whose claims are meant.
         () if command.get_name() == "claims" && !word.starts_with('-') => {
             let rest = if word.contains('/') { "" } else { "/*" };
@@ -214,7 +215,16 @@ fn of_families(command: &Command, path: &str, name: &str) -> Option<String> {
 }
 
 fn unknown_command(error: &clap::Error, command: &Command, path: &str, name: &str) -> String {
-    if let Some(meant) = of_families(command, path, name).or_else(|| option_for(command, name)) {
+    if command.find_subcommand(name).is_some() {
+        return format!("{name}: comes after its family; write {path} {name}");
+    }
+    let joined = || {
+        let (family, rest) = name.split_once('-')?;
+        command.find_subcommand(family)?.find_subcommand(rest)?;
+        Some(format!("{path} {family} {rest}"))
+    };
+    let meant = of_families(command, path, name).or_else(joined);
+    if let Some(meant) = meant.or_else(|| option_for(command, name)) {
         return format!("{name}: {path} has no such command; did you mean {meant}?");
     }
     // clap also suggests names that share letters alone, such as `explain` for `pipeline`.

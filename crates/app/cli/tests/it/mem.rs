@@ -160,7 +160,7 @@ fn a_file_with_a_command_starts_it_and_status_top_plan_and_remove_know_it() {
     let same = bench.isolane(&["mem", "plan", "--slo-latency", "160ns", "--priority", "2"]);
     assert_eq!(same.status.code(), Some(1), "{}", said(&same));
     assert!(
-        stdout_of(&same).contains("priority 2 of new is that of sleeper"),
+        stdout_of(&same).contains("priority 2 of planned is that of sleeper"),
         "{}",
         stdout_of(&same)
     );

@@ -286,7 +286,7 @@ fn a_claim_of_the_soft_card_is_listed_and_not_run() {
     expect![[r#"
         claim       kind        published  ours  tolerance  verdict
         titan/soft  prediction  1x         none  25 %       not run
-        1 claim: 0 within tolerance, 0 missed, 0 reported without a published number, 1 for the soft network card
+        1 claim: 0 within tolerance, 0 missed, 0 reported without a published number, 1 for the soft network card (isolane nic study --check-claims)
     "#]]
     .assert_eq(&crate::report::table(std::slice::from_ref(&report), None));
     let text = crate::report::markdown(&[report]);

@@ -118,8 +118,7 @@ impl Options {
 
     /// The application, held to the rules; `program` names it where nothing else does.
     pub(super) fn application(&self, program: &str) -> Result<Application> {
-        let missing =
-            "--priority is missing: a number, larger is more important, unique on a machine";
+        let missing = "--priority is missing before the command: a number, larger is more important, unique on a machine";
         self.checked(program, self.priority.ok_or_else(|| bad(missing))?)
     }
 

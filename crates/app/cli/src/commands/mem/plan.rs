@@ -36,7 +36,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
             let (text, name) = inputs::document_text(file, &APPLICATION)?;
             application::parse(&text, &name)?.application
         }
-        (None, true) => arguments.options.application("new")?,
+        (None, true) => arguments.options.application("planned")?,
         (None, false) => {
             let what = "describe the application, by a file or by options like --slo-latency 160ns --priority 3";
             return Err(inputs::bad(what));

@@ -9,9 +9,10 @@ pub(super) fn render(report: &Report) -> String {
     let mut text = String::new();
     for verdict in &report.verdicts {
         let answer = match (verdict.passed, verdict.judged) {
-            (true, _) => "yes",
-            (false, true) => "NO ",
-            (false, false) => "?  ",
+            (true, _) if verdict.settled == Some(false) => "open",
+            (true, _) => "yes ",
+            (false, true) => "NO  ",
+            (false, false) => "?   ",
         };
         let _ = writeln!(text, "{answer}  {}: {}", verdict.name, verdict.words);
     }
