@@ -13,6 +13,7 @@
 //! whose threshold the model has elsewhere may count as another or as none. Source: collie 3.7.2, figures 3.4 to 3.6.
 
 mod agreement;
+mod conditions;
 mod recall;
 
 use crate::bench::Spent;
@@ -21,6 +22,7 @@ use crate::known::{Known, KnownSet};
 use crate::search::{STAGES, Stages};
 use crate::space::{Point, Space};
 pub use agreement::Agreement;
+pub use conditions::{Compared, others, with_the_same_cause};
 pub use recall::Recall;
 
 use isolane_common_text_output::counted;
@@ -138,6 +140,12 @@ pub struct Race {
     /// The conditions of what was found against the published ones; empty where none are published.
     #[serde(default, skip_serializing_if = "Agreement::is_none")]
     pub conditions: Agreement,
+    /// Tested conditions of published anomalies that were found with the cause of their trigger; empty without such tests.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub compared: Vec<Compared>,
+    /// Published anomalies that were found with other causes only.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub other_causes: BTreeSet<String>,
     /// Experiments of the search itself, without reductions.
     pub search_experiments: u64,
     /// Largest value of [`SHOWN_COUNTER`] that the search saw.
@@ -231,6 +239,8 @@ impl Race {
             findings: result.anomalies.len() as u32,
             mechanisms: 0,
             conditions: Agreement::default(),
+            compared: Vec::new(),
+            other_causes: BTreeSet::new(),
             search_experiments: result.trace.len() as u64,
             counter_max: values.fold(0.0, f64::max),
         }
@@ -253,6 +263,13 @@ fn row<'a>(anomaly: &Anomaly, published: &'a KnownSet) -> Option<&'a Known> {
     };
     let witness = anomaly.set.as_ref().and_then(|set| simplest(&set.witness));
     witness.or_else(|| simplest(&anomaly.point))
+}
+
+/// Whether `known` is a row that the workload of `anomaly` or its witness meets.
+fn is_row_of(known: &Known, anomaly: &Anomaly) -> bool {
+    let witness = anomaly.set.as_ref().map(|set| &set.witness);
+    let mut points = witness.into_iter().chain([&anomaly.point]);
+    known.symptom == anomaly.symptom && points.any(|point| known.region.has(point))
 }
 
 /// The number of a published row; rows that differ in a letter are one anomaly.
@@ -332,8 +349,9 @@ impl Comparison {
             let mut conditions = Agreement::default();
             races.iter().for_each(|race| conditions += race.conditions);
             if !conditions.is_none() {
-                text.push_str(&conditions.text());
+                text.push_str(&conditions.text("the anomalies that it found"));
             }
+            text.push_str(&tested(&races));
         }
         text
     }
@@ -360,6 +378,29 @@ impl Comparison {
         }
         text
     }
+}
+
+/// The conditions that were tested after `races`, anomaly by anomaly, and how many are equal to the published ones.
+fn tested(races: &[&Race]) -> String {
+    let mut text = String::new();
+    let (mut before, mut after) = (Agreement::default(), Agreement::default());
+    let mut others = 0;
+    for race in races {
+        others += race.other_causes.len() as u64;
+        for one in &race.compared {
+            text.push_str(&format!("  seed {}, anomaly ", race.seed));
+            text.push_str(&one.text());
+            before += one.before;
+            after += one.after;
+        }
+    }
+    if !after.is_none() {
+        text.push_str(&before.text("findings with the cause of the trigger, after the search"));
+        text.push_str(&after.text("the same findings, tested"));
+        let others = counted(others, "anomaly");
+        text.push_str(&format!("  found with other causes only: {others}\n"));
+    }
+    text
 }
 
 /// Median experiments and hours to the `nth` discovery; none where more than half of the races never reached it. A race

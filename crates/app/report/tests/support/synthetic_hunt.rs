@@ -189,6 +189,8 @@ pub(crate) fn comparison() -> Comparison {
         findings: 0,
         mechanisms: 0,
         conditions: Default::default(),
+        compared: Vec::new(),
+        other_causes: Default::default(),
         search_experiments: 700,
         counter_max: 0.0,
     };

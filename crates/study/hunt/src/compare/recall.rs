@@ -100,6 +100,8 @@ mod tests {
             findings,
             mechanisms,
             conditions: Default::default(),
+            compared: Vec::new(),
+            other_causes: Default::default(),
             search_experiments: 100,
             counter_max: 0.0,
         }

@@ -107,6 +107,8 @@ fn medians_count_races_that_never_came_there() {
         findings: 2,
         mechanisms: 0,
         conditions: Default::default(),
+        compared: Vec::new(),
+        other_causes: Default::default(),
         search_experiments: 100,
         counter_max: 0.0,
     };

@@ -7,6 +7,7 @@
 use super::{FIRST_REPEAT, FeatureSet};
 use crate::bench::{Bench, Stop};
 use crate::monitor::Symptom;
+use crate::region::Region;
 use crate::space::{Allowed, Feature, Point, Space};
 use crate::sprt::Decision;
 use std::collections::BTreeSet;
@@ -23,16 +24,24 @@ struct Side {
 }
 
 /// See the module.
+///
+/// A number that leads into one of the regions `known` counts as sound there: another anomaly shows the symptom.
 pub(super) fn limits(
     bench: &mut Bench<'_>,
     space: &Space,
     witness: Point,
     symptom: Symptom,
+    known: &[&Region],
 ) -> Result<FeatureSet, Stop> {
     let mut set = FeatureSet::of(symptom, witness);
     let mut unsure = BTreeSet::new();
-    choices(bench, space, &mut set, &mut unsure)?;
-    let sides = numbers(bench, space, &set.witness, symptom, &mut unsure)?;
+    let mut tests = Tests {
+        bench,
+        symptom,
+        known,
+    };
+    choices(&mut tests, space, &mut set, &mut unsure)?;
+    let sides = numbers(&mut tests, space, &set.witness, &mut unsure)?;
     for feature in numeric(&set.witness) {
         let own: Vec<&Side> = sides
             .iter()
@@ -40,8 +49,51 @@ pub(super) fn limits(
             .collect();
         take(space, &mut set, feature, &own);
     }
+    fewer_receives(&mut tests, space, &mut set)?;
     set.unsure = unsure.into_iter().collect();
     Ok(set)
+}
+
+/// Whether points show one symptom, outside of known regions.
+pub(super) struct Tests<'a, 'b> {
+    pub(super) bench: &'a mut Bench<'b>,
+    pub(super) symptom: Symptom,
+    pub(super) known: &'a [&'a Region],
+}
+
+impl Tests<'_, '_> {
+    fn is_known(&self, point: &Point) -> bool {
+        self.known.iter().any(|region| region.has(point))
+    }
+
+    /// Of one run of each point, in their order.
+    fn each_shows(&mut self, points: &[Point]) -> Result<Vec<bool>, Stop> {
+        let batch: Vec<(Point, u32)> = points.iter().map(|p| (p.clone(), FIRST_REPEAT)).collect();
+        let results = self.bench.measure(&batch)?;
+        let each = points.iter().zip(&results).map(|(point, measured)| {
+            let symptom = self.bench.judge(point, measured).symptom;
+            symptom == Some(self.symptom) && !self.is_known(point)
+        });
+        Ok(each.collect())
+    }
+
+    /// Of one run.
+    pub(super) fn shows(&mut self, point: &Point) -> Result<bool, Stop> {
+        Ok(!self.is_known(point) && self.each_shows(std::slice::from_ref(point))?[0])
+    }
+
+    /// Tested sequentially.
+    fn confirm(&mut self, points: &[Point]) -> Result<Vec<Decision>, Stop> {
+        let decisions = self.bench.confirm(points, self.symptom, FIRST_REPEAT)?;
+        let each = points
+            .iter()
+            .zip(decisions)
+            .map(|(point, decision)| Decision {
+                present: decision.present && !self.is_known(point),
+                ..decision
+            });
+        Ok(each.collect())
+    }
 }
 
 /// Features that are choices, MTUs among them.
@@ -60,7 +112,7 @@ fn numeric(witness: &Point) -> Vec<Feature> {
 }
 
 fn choices(
-    bench: &mut Bench<'_>,
+    tests: &mut Tests<'_, '_>,
     space: &Space,
     set: &mut FeatureSet,
     unsure: &mut BTreeSet<Feature>,
@@ -78,7 +130,8 @@ fn choices(
         tried.extend(valid.map(|(value, point)| (feature, value, point)));
     }
     let points: Vec<Point> = tried.iter().map(|(_, _, point)| point.clone()).collect();
-    let decisions = bench.confirm(&points, set.symptom, FIRST_REPEAT)?;
+    // Another value may show another anomaly: this says nothing against the value.
+    let decisions = tests.bench.confirm(&points, set.symptom, FIRST_REPEAT)?;
     for feature in Feature::ALL.into_iter().filter(|&f| is_choice(space, f)) {
         let mine = || {
             tried
@@ -116,10 +169,9 @@ fn note<'a>(
 
 /// Both sides of every numeric feature, bisected.
 fn numbers(
-    bench: &mut Bench<'_>,
+    tests: &mut Tests<'_, '_>,
     space: &Space,
     witness: &Point,
-    symptom: Symptom,
     unsure: &mut BTreeSet<Feature>,
 ) -> Result<Vec<Side>, Stop> {
     let mut sides: Vec<Side> = numeric(witness)
@@ -133,7 +185,7 @@ fn numbers(
         .iter()
         .map(|side| at(side, side.values.len() - 1))
         .collect();
-    let decisions = bench.confirm(&ends, symptom, FIRST_REPEAT)?;
+    let decisions = tests.confirm(&ends)?;
     for (side, decision) in sides.iter_mut().zip(&decisions) {
         note(unsure, side.feature, std::iter::once(decision));
         match decision.present {
@@ -150,14 +202,13 @@ fn numbers(
             break;
         }
         let middle = |side: &Side| side.shows.midpoint(side.sound);
-        let batch: Vec<(Point, u32)> = open
+        let points = open
             .iter()
-            .map(|&index| (at(&sides[index], middle(&sides[index])), FIRST_REPEAT))
-            .collect();
-        let results = bench.measure(&batch)?;
-        for ((&index, (point, _)), measured) in open.iter().zip(&batch).zip(&results) {
+            .map(|&index| at(&sides[index], middle(&sides[index])));
+        let points: Vec<Point> = points.collect();
+        for (&index, shows) in open.iter().zip(tests.each_shows(&points)?) {
             let middle = middle(&sides[index]);
-            match bench.judge(point, measured).symptom == Some(symptom) {
+            match shows {
                 true => sides[index].shows = middle,
                 false => sides[index].sound = middle,
             }
@@ -171,7 +222,7 @@ fn numbers(
         .iter()
         .map(|&index| at(&sides[index], sides[index].shows))
         .collect();
-    let decisions = bench.confirm(&points, symptom, FIRST_REPEAT)?;
+    let decisions = tests.confirm(&points)?;
     for (&index, decision) in moved.iter().zip(&decisions) {
         note(unsure, sides[index].feature, std::iter::once(decision));
         if !decision.present {
@@ -179,6 +230,51 @@ fn numbers(
         }
     }
     Ok(sides)
+}
+
+/// Looks for the least receives, where the depth of the witness excludes fewer than it has. Each shorter receive queue gets the
+/// deepest send queue that it holds. It is a condition where the witness with the same send queue shows the symptom.
+fn fewer_receives(
+    tests: &mut Tests<'_, '_>,
+    space: &Space,
+    set: &mut FeatureSet,
+) -> Result<(), Stop> {
+    let feature = Feature::ReceiveDepth;
+    let witness = set.witness.clone();
+    if !feature.is_active(&witness) || set.outside.contains_key(&feature) {
+        return Ok(());
+    }
+    let own = feature.of(&witness);
+    let (grid, mut reached) = (space.allowed(feature).grid(), own);
+    for value in grid.into_iter().rev().filter(|&value| value < own) {
+        if space.with(&witness, feature, value).is_some() {
+            reached = value;
+            continue;
+        }
+        let depths = space.allowed(Feature::Depth).grid().into_iter().rev();
+        let mut shallower = depths
+            .filter(|&depth| depth < witness.depth)
+            .filter_map(|depth| {
+                let same = space.with(&witness, Feature::Depth, depth)?;
+                Some((space.with(&same, feature, value)?, same))
+            });
+        let Some((fewer, same)) = shallower.next() else {
+            break;
+        };
+        if tests.shows(&fewer)? {
+            reached = value;
+            continue;
+        }
+        if let Allowed::Range(_, most) = *space.allowed(feature)
+            && tests.shows(&same)?
+        {
+            let allowed = Allowed::Range(reached, most);
+            set.region.features.insert(feature, allowed);
+            set.outside.insert(feature, vec![fewer]);
+        }
+        break;
+    }
+    Ok(())
 }
 
 fn side(space: &Space, witness: &Point, feature: Feature, up: bool) -> Side {

@@ -13,6 +13,7 @@
 //! result between. If a simplification shows another anomaly with the same symptom, it counts as this anomaly. Source:
 //! collie 3.5.2.
 
+mod corner;
 mod limits;
 mod merge;
 mod refine;
@@ -29,6 +30,7 @@ use crate::bench::{Bench, Stop};
 use crate::monitor::Symptom;
 use crate::region::Region;
 use crate::space::{Feature, Point, Space};
+pub use corner::corner;
 use isolane_common_quantities::rng::Stream;
 pub use merge::{Merged, merge};
 pub use rough::rough;
@@ -106,7 +108,7 @@ pub fn reduce(
         return Ok(None);
     }
     let witness = simplify::simplify(bench, space, point, symptom, &[])?;
-    let mut set = limits::limits(bench, space, witness, symptom)?;
+    let mut set = limits::limits(bench, space, witness, symptom, &[])?;
     let refined = refine::refine(bench, space, &mut set, stream);
     let verified = refined.and_then(|inside| verify::verify(bench, &set, inside));
     match verified {

@@ -64,6 +64,9 @@ pub(crate) struct Arguments {
     /// Kinds of traffic that a workload may have at once; planted mechanisms may need two then
     #[arg(long, default_value_t = 1, value_parser = crate::numbers::whole::<u32>(1..=2))]
     kinds: u32,
+    /// After each hunt, test the conditions of the published anomalies that it found, and print them beside the published ones
+    #[arg(long, conflicts_with_all = ["planted"])]
+    refine: bool,
     /// Where bench.json, report.html and the finished hunts go
     #[arg(long, value_name = "DIR", default_value = "out/bench-hunt")]
     report: PathBuf,

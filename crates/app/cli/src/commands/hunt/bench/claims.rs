@@ -159,6 +159,8 @@ mod tests {
             findings: 15,
             mechanisms: 0,
             conditions: Default::default(),
+            compared: Vec::new(),
+            other_causes: Default::default(),
             search_experiments: 500,
             counter_max: 3.0,
         };
@@ -191,6 +193,7 @@ mod tests {
                 report: PathBuf::new(),
                 jobs: None,
                 json: false,
+                refine: false,
                 check_claims: true,
                 markdown: None,
             };

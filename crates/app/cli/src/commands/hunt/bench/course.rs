@@ -6,27 +6,33 @@ use super::{Arguments, Truth, seeds, words};
 use crate::inputs::{self, bad};
 use anyhow::{Context, Result, bail};
 use isolane_rdma_scenario::profile::Profile;
-use isolane_study_hunt::bench::{Bench, BenchOptions, Budget};
-use isolane_study_hunt::compare::{Contestant, Race, numbers};
+use isolane_study_hunt::bench::{Bench, BenchOptions, Budget, Stop};
+use isolane_study_hunt::compare::{
+    Compared, Contestant, Race, numbers, others, with_the_same_cause,
+};
 use isolane_study_hunt::counters::{self, Counter};
 use isolane_study_hunt::experiment::{Lab, inventory};
-use isolane_study_hunt::hunt::{Ended, Settings, hunt};
+use isolane_study_hunt::hunt::{Anomaly, Ended, Settings, hunt};
 use isolane_study_hunt::knockout::Knockout;
 use isolane_study_hunt::known::KnownSet;
+use isolane_study_hunt::mfs::{FeatureSet, corner};
 use isolane_study_hunt::planted::PlantedDevice;
+use isolane_study_hunt::region::Region;
 use isolane_study_hunt::rule::Rule;
 use isolane_study_hunt::session::device_start;
 use isolane_study_hunt::space::Space;
 use isolane_study_hunt::state::Start;
 use isolane_study_testbed_simulator::SimTestbed;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(super) struct Course {
     profile: Profile,
     space: Space,
     place: Place,
     budget: Budget,
+    /// Whether conditions of published anomalies are tested after the hunt.
+    refines: bool,
     pub(super) settings: String,
     /// What is searched, in words.
     pub(super) target: String,
@@ -92,13 +98,15 @@ fn device_course(arguments: &Arguments) -> Result<Course> {
         space,
         place,
         budget: arguments.budget(),
+        refines: arguments.refine,
         settings: format!(
-            "isolane hunt bench {} --target {} --truth {:?} --budget {} restrictions {restriction}{}",
+            "isolane hunt bench {} --target {} --truth {:?} --budget {} restrictions {restriction}{}{}",
             super::super::audit::build(),
             arguments.target,
             arguments.truth,
             words(arguments.budget()),
             kinds(arguments),
+            if arguments.refine { " --refine" } else { "" },
         ),
         target: arguments.target.clone(),
         anomalies,
@@ -117,6 +125,7 @@ fn planted_course(arguments: &Arguments) -> Result<Course> {
         space,
         place: Place::Planted,
         budget: arguments.budget(),
+        refines: arguments.refine,
         settings: format!(
             "isolane hunt bench {} --planted --target {} --budget {} restrictions {restriction}{}",
             super::super::audit::build(),
@@ -176,15 +185,30 @@ pub(super) fn race(
     if result.ended == Ended::Interrupted {
         return Ok(None);
     }
-    if let Place::Published(_, published) = &course.place {
-        return Ok(Some(Race::of(
-            contestant,
-            &result,
-            published,
-            &course.space,
-        )));
-    }
     let knockout = Knockout::of(&SimTestbed, &course.profile, bounds);
+    if let Place::Published(_, published) = &course.place {
+        let mut race = Race::of(contestant, &result, published, &course.space);
+        if course.refines {
+            let device = (&lab, &knockout);
+            let run_seed = bench.run_seed(1);
+            let (same, other_causes) =
+                with_the_same_cause(&result.anomalies, published, device, run_seed)?;
+            for found in &same {
+                let rule = Rule::Device(bounds.clone(), None);
+                let without_end = BenchOptions {
+                    budget: Budget::Experiments(u64::MAX),
+                    ..self::options(course, seed, cancel)
+                };
+                let mut bench = Bench::new(&lab, rule, None, BTreeMap::new(), without_end);
+                let known = others(&result.anomalies, found.1);
+                let truth = (published, &course.space);
+                race.compared
+                    .extend(tested(&mut bench, found, &known, truth)?);
+            }
+            race.other_causes = other_causes;
+        }
+        return Ok((!cancel.load(Ordering::Relaxed)).then_some(race));
+    }
     let mut causes = vec![Vec::new(); result.anomalies.len()];
     let mut order: Vec<usize> = (0..causes.len()).collect();
     order.sort_by_key(|&index| result.anomalies[index].found_at.experiments);
@@ -208,6 +232,27 @@ pub(super) fn race(
     let mut race = Race::with_causes(contestant, &result, &causes);
     race.mechanisms = course.anomalies.len() as u32;
     Ok(Some(race))
+}
+
+/// The conditions of one finding, which are tested on `bench`, beside the published ones.
+fn tested(
+    bench: &mut Bench<'_>,
+    (name, anomaly): (&String, &&Anomaly),
+    known: &[&Region],
+    (published, space): (&KnownSet, &Space),
+) -> Result<Option<Compared>> {
+    let one_kind = |set: &&FeatureSet| set.witness.second.is_none();
+    let Some(set) = anomaly.set.as_ref().filter(one_kind) else {
+        return Ok(None);
+    };
+    let tested = match corner(bench, space, set, known) {
+        Ok(tested) => tested,
+        Err(Stop::Failed(error)) => return Err(error.into()),
+        Err(Stop::Budget | Stop::Cancelled) => return Ok(None),
+    };
+    let runs = bench.spent().experiments;
+    let finding = (name.as_str(), *anomaly);
+    Ok(Compared::of(finding, (&tested, runs), published, space))
 }
 
 /// One hunt on the planted device with this number.
