@@ -232,7 +232,7 @@ def chase_ns(node: str) -> float:
 
 
 def start_counters() -> subprocess.Popen[bytes]:
-    """Counters of bandwidth where resctrl has them; sysfs permits no folder of that name, so a file system covers it."""
+    """Counters of bandwidth where resctrl has them; sysfs permits no directory of that name, so a file system covers it."""
     aside = "/run/groups"
     for command in (f"mkdir {aside}", f"mount --move {GROUPS} {aside}", "mount -t tmpfs tmpfs /sys/fs", f"mkdir {GROUPS} {RESCTRL}", f"mount --move {aside} {GROUPS}"):
         subprocess.run(command.split(), check=True)

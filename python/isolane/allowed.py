@@ -155,7 +155,7 @@ def _accepts(module: str) -> bool:
 
 @functools.cache
 def _declared() -> frozenset[str]:
-    """What installed distributions declare. A folder that merely is the current one is no place of installation."""
+    """What installed distributions declare. A directory that merely is the current one is no place of installation."""
     here = os.getcwd()
     path = [one for one in sys.path if one and os.path.realpath(one) != os.path.realpath(here)]
     points = (point for one in importlib.metadata.distributions(path=path) for point in one.entry_points)

@@ -1,4 +1,4 @@
-"""Files that commands write: a folder is made where it is missing, and an error names the file."""
+"""Files that commands write: a directory is made where it is missing, and an error names the file."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def pipeline_help() -> str:
 @pytest.mark.parametrize(("name", "made"), [("plan", plan_help), ("pipeline", pipeline_help)])
 def test_the_copy_of_the_help_is_current(name: str, made: object, monkeypatch: pytest.MonkeyPatch) -> None:
     if not COPIES.is_dir():
-        pytest.skip("not in a clone: the copies of the help are in the Rust program's folder")
+        pytest.skip("not in a clone: the copies of the help are in the Rust program's directory")
     monkeypatch.setenv("COLUMNS", "100")
     assert callable(made)
     text = made()

@@ -22,14 +22,14 @@ fn main() {
         constant("Every scenario that a claim runs", "SCENARIOS", scenarios)
     );
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
-    fs::write(out.join("embedded.rs"), list).expect("cargo makes the folder");
+    fs::write(out.join("embedded.rs"), list).expect("cargo makes the directory");
 }
 
 /// Appends the paths of all TOML files below `folder`, relative to `root`.
 fn collect(root: &Path, folder: &str, files: &mut Vec<String>) {
     println!("cargo:rerun-if-changed={}", root.join(folder).display());
-    for entry in fs::read_dir(root.join(folder)).expect("the folder is in the repository") {
-        let entry = entry.expect("the folder can be read");
+    for entry in fs::read_dir(root.join(folder)).expect("the directory is in the repository") {
+        let entry = entry.expect("the directory can be read");
         let name = entry.file_name().into_string().expect("names are UTF-8");
         let path = format!("{folder}/{name}");
         if entry.path().is_dir() {

@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     )
     plan.add_argument("query", type=pathlib.Path, nargs="*", help="query file (YAML); several are planned jointly")
     plan.add_argument("--infra", type=pathlib.Path, help="tiers and links (YAML)")
-    plan.add_argument("--profile-data", type=pathlib.Path, metavar="DIR", help="folder of profiles (beside the query)")
+    plan.add_argument("--profile-data", type=pathlib.Path, metavar="DIR", help="directory of profiles (beside the query)")
     plan.add_argument(
         "--live", action="store_true", help="launch the operators here, a line each on stderr, instead of replaying a profile"
     )
@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
     form.add_argument("--json", action="store_true", help="the plan as JSON, as `isolane edge run` reads it")
     form.add_argument("--quiet", action="store_true", help="print nothing")
     plan.add_argument(
-        "--out", type=pathlib.Path, metavar="FILE", help="also write the plan's JSON here (of several queries: a folder)"
+        "--out", type=pathlib.Path, metavar="FILE", help="also write the plan's JSON here (of several queries: a directory)"
     )
     plan.add_argument(
         "--report",
@@ -120,7 +120,7 @@ def options_of(arguments: argparse.Namespace) -> Options:
 
 
 def profile_path(query: Query, file: pathlib.Path, folder: pathlib.Path | None) -> pathlib.Path:
-    """Where the query's profile is: in the folder given, or beside the query, or with the package."""
+    """Where the query's profile is: in the directory given, or beside the query, or with the package."""
     name = query.profile or query.name
     places = [folder] if folder is not None else [file.parent, file.parent / PROFILE_FOLDER, BUILT_IN]
     for place in places:
@@ -135,10 +135,10 @@ def profile_path(query: Query, file: pathlib.Path, folder: pathlib.Path | None) 
 def remedy(query: Query, file: pathlib.Path, target: pathlib.Path) -> str:
     """How to come by a profile: only what works for this query."""
     if not query.workload:
-        return "name its folder with --profile-data, or give the query a `workload` (module:Class) and launch it with --live"
+        return "name its directory with --profile-data, or give the query a `workload` (module:Class) and launch it with --live"
     command = f"python -m isolane.queries profile {shlex.quote(str(file))} --output {shlex.quote(str(target))}"
     known = "" if file.suffix in (".yaml", ".yml") else " (of a file that ends in .yaml)"
-    return f"name its folder with --profile-data, make one with `{command}`{known}, or launch for real with --live"
+    return f"name its directory with --profile-data, make one with `{command}`{known}, or launch for real with --live"
 
 
 def order_of(query: Query, words: str | None) -> Order | None:

@@ -25,7 +25,7 @@ pub(crate) const DEFAULT_PROFILE: &str = "cx5-100g-roce";
 /// Names less alike than this are not offered as what was meant (Jaro-Winkler similarity, 0 to 1).
 const SIMILARITY_MIN: f64 = 0.7;
 
-/// The same for files: a folder has many names that begin alike.
+/// The same for files: a directory has many names that begin alike.
 const FILE_SIMILARITY_MIN: f64 = 0.9;
 
 /// The word for every policy that the device can run.
@@ -172,7 +172,7 @@ fn unreadable(path: &Path, error: &std::io::Error) -> anyhow::Error {
     bad(format!("cannot read {}: {error}{remedy}", path.display()))
 }
 
-/// `; did you mean X?`, where the folder has a file of nearly that name.
+/// `; did you mean X?`, where the directory has a file of nearly that name.
 fn nearest_file(path: &Path) -> Option<String> {
     let folder = match path.parent()? {
         here if here.as_os_str().is_empty() => Path::new("."),

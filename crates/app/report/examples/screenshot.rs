@@ -49,7 +49,7 @@ fn main() -> Result<()> {
         json if json.ends_with(".json") => Some(report_of(json)?),
         _ => None,
     };
-    let folder = tempfile::tempdir().context("cannot make a folder")?;
+    let folder = tempfile::tempdir().context("cannot make a directory")?;
     let page = folder.path().join("report.html");
     let file = match made_up {
         Some(text) => {

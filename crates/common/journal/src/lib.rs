@@ -69,7 +69,7 @@ impl Journal {
 
     /// Replaces the journal at `path` by one that holds `lines`: it is written beside (suffix `.new`), synced, and
     /// renamed. Only its owner may read it. Fails with the kernel's error, also for a symbolic link at the new file;
-    /// the journal at `path` is then unchanged, or replaced if only the folder could not be synced.
+    /// the journal at `path` is then unchanged, or replaced if only the directory could not be synced.
     pub fn replace(path: &Path, lines: &str) -> io::Result<Self> {
         let mut name = path.file_name().unwrap_or_default().to_owned();
         name.push(".new");

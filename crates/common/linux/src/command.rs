@@ -1,12 +1,12 @@
 //! Runs `ip`, `tc` and similar programs, and translates their error messages.
 //!
-//! Method: arguments are passed without a shell; the superuser's folders are searched too. Limits: only errors of
+//! Method: arguments are passed without a shell; the superuser's directories are searched too. Limits: only errors of
 //! iproute2's tools are recognised.
 
 use std::io::ErrorKind;
 use std::process::{Command, Stdio};
 
-/// Folders of network programs that are missing from a plain user's PATH.
+/// Directories of network programs that are missing from a plain user's PATH.
 const SBIN: &str = "/usr/sbin:/sbin";
 
 /// A failed command; the message contains the command, its output, and the remedy.
@@ -14,7 +14,7 @@ const SBIN: &str = "/usr/sbin:/sbin";
 #[error("{0}")]
 pub struct CommandError(String);
 
-/// A command whose PATH includes the superuser's folders.
+/// A command whose PATH includes the superuser's directories.
 pub fn command(program: &str) -> Command {
     let mut command = Command::new(program);
     let path = std::env::var("PATH").unwrap_or_default();

@@ -121,7 +121,7 @@ mod tests {
         assert_eq!(
             refused(folder.path()),
             "is not a regular file; give the file itself",
-            "a folder"
+            "a directory"
         );
         let long = "x".repeat(KEY_MIN);
         write(&long, 0o640);

@@ -17,7 +17,7 @@
 //! * [`network_namespace`] - the network namespace of the calling thread, as a journal keeps it;
 //! * [`notify`] - messages to the service manager;
 //! * [`open_files`] - the limit of open files;
-//! * [`socket`] - files of Unix sockets and their folders;
+//! * [`socket`] - files of Unix sockets and their directories;
 //! * [`events`] - waits for events of descriptors;
 //! * [`command`] - runs `ip`, `tc` and similar programs;
 //! * [`namespaces`] - network namespaces for tests and labs;

@@ -1,6 +1,6 @@
-//! Files of Unix sockets, and their folders.
+//! Files of Unix sockets, and their directories.
 //!
-//! Problem: a folder of client sockets is mounted into containers, whose root may rename and link there. A privileged program
+//! Problem: a directory of client sockets is mounted into containers, whose root may rename and link there. A privileged program
 //! that changes the mode of a path may then change the mode of any file. Method: the mode is set on the file that was opened
 //! without following a link and that is a socket.
 
@@ -16,7 +16,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
-/// Makes the folder of a client socket with mode 0755, if missing.
+/// Makes the directory of a client socket with mode 0755, if missing.
 pub fn make_client_folder(folder: &Path) -> io::Result<()> {
     const MODE: u32 = 0o755;
     if let Some(above) = folder.parent() {

@@ -6,7 +6,7 @@ use crate::table::Table;
 /// Longest name, bytes.
 const NAME_MAX: usize = 100;
 
-/// The file's name without folders and `.toml`: the default name of a scenario.
+/// The file's name without directories and `.toml`: the default name of a scenario.
 pub fn stem(file: &str) -> &str {
     let name = file.rsplit(['/', '\\']).next().unwrap_or(file);
     match name.strip_suffix(".toml") {

@@ -41,7 +41,7 @@ struct Other {
 
 impl Other {
     fn start() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a directory");
         let name = folder.path().join("socket");
         let child = std::process::Command::new(std::env::current_exe().expect("this program"))
             .env(ROLE, &name)

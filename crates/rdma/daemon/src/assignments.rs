@@ -1,8 +1,8 @@
 //! Assignments: files that give the processes of one workload a tenant, a class and a weight while the workload runs.
 //!
 //! Problem: a cluster's scheduler starts and ends workloads all the time, and the operator's file cannot list them.
-//! Method: a folder that only root can write has one file for each workload: a job of Slurm, a pod of Kubernetes. The
-//! daemon looks at the folder once per second ([`Folder::look`]). An assignment comes before the operator's rules. It
+//! Method: a directory that only root can write has one file for each workload: a job of Slurm, a pod of Kubernetes. The
+//! daemon looks at the directory once per second ([`Folder::look`]). An assignment comes before the operator's rules. It
 //! ends when its file is removed. An assignment with `lasts_while` also ends when this path is gone, so a scheduler
 //! that was killed leaves nothing behind.
 //!
@@ -18,7 +18,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-/// Folder of the assignments, beside the daemon's control socket.
+/// Directory of the assignments, beside the daemon's control socket.
 pub const FOLDER: &str = "/run/isolane/control/assignments";
 /// Largest number of assignments: more than the pods or jobs of a machine.
 pub const ASSIGNMENTS_MAX: usize = 2048;
@@ -145,7 +145,7 @@ pub fn end(folder: &Path, name: &str) -> Result<(), AssignError> {
     }
 }
 
-/// The names of the assignments in `folder`, sorted; empty if there is no folder.
+/// The names of the assignments in `folder`, sorted; empty if there is no directory.
 pub fn names(folder: &Path) -> Vec<String> {
     let Ok(entries) = fs::read_dir(folder) else {
         return Vec::new();
@@ -212,7 +212,7 @@ fn remove_parts(folder: &Path, now: SystemTime) -> Vec<String> {
 /// What identifies a version of a file: a rename gives another inode.
 type Version = (u64, Option<SystemTime>, u64);
 
-/// The folder, as the daemon watches it.
+/// The directory, as the daemon watches it.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -224,7 +224,7 @@ pub struct Folder {
     crowded: bool,
 }
 
-/// What a look at the folder found.
+/// What a look at the directory found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Change {
     /// Whether the assignments differ from those of the last look.
@@ -234,7 +234,7 @@ pub struct Change {
 }
 
 impl Folder {
-    /// The folder at `path`, not looked at yet.
+    /// The directory at `path`, not looked at yet.
     pub fn new(path: PathBuf) -> Self {
         Self {
             path,

@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn a_configured_rate_replaces_that_of_a_port_that_sysfs_does_not_show() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a directory");
         let found = || rate(folder.path(), "rnic0", 1);
         let configured = BitRate::from_gbps(7);
         let given = or_configured(found(), Some(configured));
@@ -94,8 +94,8 @@ mod tests {
 
     #[test]
     fn a_missing_device_is_named_with_those_that_are_there() {
-        let folder = tempfile::tempdir().expect("a folder");
-        std::fs::create_dir_all(folder.path().join("rxe0/ports/1")).expect("a folder");
+        let folder = tempfile::tempdir().expect("a directory");
+        std::fs::create_dir_all(folder.path().join("rxe0/ports/1")).expect("a directory");
         let error = rate(folder.path(), "rxe1", 1).expect_err("it is not there");
         assert_eq!(
             error.to_string(),

@@ -1,7 +1,7 @@
 //! Reloads the configuration while the daemon runs: the file at a signal, the assignments once per second.
 //!
 //! Method: at a signal the file is read and checked. Values that can change at run time take effect at once, and the
-//! others are named. A file with a mistake changes nothing. The folder of assignments is looked at when the daemon
+//! others are named. A file with a mistake changes nothing. The directory of assignments is looked at when the daemon
 //! starts and then once per [`LOOK_NS`]; only a change applies the configuration again.
 
 use crate::assignments::Folder;

@@ -220,7 +220,7 @@ fn replace(spare: &Path, file: &Path, text: &str) -> Result<()> {
 
 fn put(folder: &Path, file: &str, text: &str) -> Result<()> {
     let path = folder.join(file);
-    fs::create_dir_all(path.parent().expect("the file is in the folder"))?;
+    fs::create_dir_all(path.parent().expect("the file is in the directory"))?;
     fs::write(path, format!("{text}\n"))
 }
 

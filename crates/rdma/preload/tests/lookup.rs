@@ -18,7 +18,7 @@ fn shim() -> PathBuf {
     found.expect("cargo builds the library").clone()
 }
 
-/// Folders of libibverbs and of its providers: installed, or unpacked from Debian's packages.
+/// Directories of libibverbs and of its providers: installed, or unpacked from Debian's packages.
 struct Libraries {
     folder: PathBuf,
     _unpacked: Option<tempfile::TempDir>,

@@ -24,7 +24,7 @@ const SEEDS: [u64; 3] = [1, 2, 3];
 pub struct Claim {
     /// Unique over all systems; the file's stem.
     pub id: String,
-    /// The published system it is about; the file's folder.
+    /// The published system it is about; the file's directory.
     pub system: String,
     /// Short title and section or figure.
     pub paper: String,
@@ -117,7 +117,7 @@ impl ClaimKind {
 pub struct ClaimRun {
     /// The name the metric uses.
     pub label: String,
-    /// File under `scenarios/claims/`, or with its folder under `scenarios/`.
+    /// File under `scenarios/claims/`, or with its directory under `scenarios/`.
     #[serde(default)]
     pub scenario: Option<String>,
     /// A whole scenario as text, instead of a file.

@@ -83,7 +83,7 @@ pub fn embedded_claims() -> Result<Vec<Claim>, ClaimError> {
     read(embedded::CLAIMS.iter().copied())
 }
 
-/// Their scenario files, by name under `scenarios/claims/`; those of other folders by name under `scenarios/`.
+/// Their scenario files, by name under `scenarios/claims/`; those of other directories by name under `scenarios/`.
 pub fn embedded_scenarios() -> plan::ScenarioFiles<'static> {
     embedded::SCENARIOS
         .iter()

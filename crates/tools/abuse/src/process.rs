@@ -10,7 +10,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// Environment variables of the process: its role, and a folder for its files.
+/// Environment variables of the process: its role, and a directory for its files.
 const ROLE: &str = "ISOLANE_ABUSE_ROLE";
 const FOLDER: &str = "ISOLANE_ABUSE_FOLDER";
 /// Start of the line in which the service says where it listens.
@@ -35,7 +35,7 @@ impl Running {
     /// Starts this test program again in `role`. Its test `role` must call [`role`] and [`serve_until_killed`]. Panics
     /// if the process does not start or ends before it listens.
     pub fn start(role: &str) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a directory");
         let mut running = Self::spawn(role, folder.path());
         running._own = Some(folder);
         if let Err(reason) = running.listens() {
@@ -140,7 +140,7 @@ impl Running {
         &self.said
     }
 
-    /// The folder of its files.
+    /// The directory of its files.
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -288,7 +288,7 @@ pub fn started_for(folder: &Path) -> Vec<u32> {
     numbers.filter(is_of).collect()
 }
 
-/// The role and folder of this process, if it was started as a service.
+/// The role and directory of this process, if it was started as a service.
 pub fn role() -> Option<(String, PathBuf)> {
     let role = std::env::var(ROLE).ok()?;
     Some((role, std::env::var_os(FOLDER)?.into()))

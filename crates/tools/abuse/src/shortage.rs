@@ -25,7 +25,7 @@ pub struct SmallDisk {
 impl SmallDisk {
     /// Mounts one. `None`: the machine permits no namespaces.
     pub fn mount() -> Option<Self> {
-        let under = tempfile::tempdir().expect("a folder");
+        let under = tempfile::tempdir().expect("a directory");
         let script = "mount -t tmpfs -o size=$1,mode=755 small $0 && echo && exec cat";
         let mut holder = Command::new("unshare")
             .args(["--user", "--map-root-user", "--mount", "sh", "-c", script])
@@ -120,7 +120,7 @@ impl Wall {
     /// A clock that is right. `None`: libfaketime is not installed.
     pub fn find() -> Option<Self> {
         let wall = Self {
-            folder: tempfile::tempdir().expect("a folder"),
+            folder: tempfile::tempdir().expect("a directory"),
         };
         faketime().exists().then(|| {
             wall.set(0);
@@ -137,7 +137,7 @@ impl Wall {
         // Complete under its name: the service reads it all the time.
         let unnamed = self.folder.path().join("wall.new");
         fs::write(&unnamed, format!("{ahead_s:+}")).expect("a file of our own");
-        fs::rename(unnamed, self.file()).expect("in one folder");
+        fs::rename(unnamed, self.file()).expect("in one directory");
     }
 
     /// Starts a service under this clock. See [`Running::spawn`].

@@ -20,7 +20,7 @@ const WHOLE: usize = 32;
 /// Starts a peer with `crowd` half requests to `place`, and stops it when it has sent its requests. It is killed on drop.
 /// Panics if the process does not start.
 pub(crate) fn start(place: &Place, request: &[u8], crowd: usize) -> (Running, tempfile::TempDir) {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let write = |name: &str, bytes: &[u8]| {
         fs::write(folder.path().join(name), bytes).expect("a file in it");
     };

@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 /// One decoder under test.
 #[derive(Clone, Copy)]
 pub struct Target {
-    /// Name on the command line and of the folder below `corpus`.
+    /// Name on the command line and of the directory below `corpus`.
     pub name: &'static str,
     /// Gives the bytes to the decoder; a defect is a panic.
     pub run: fn(&[u8]),
@@ -50,7 +50,7 @@ pub fn target(name: &str) -> Option<&'static Target> {
         .find(|target| target.name == name)
 }
 
-/// Files in a folder, sorted; none without the folder.
+/// Files in a directory, sorted; none without the directory.
 fn files(folder: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
@@ -63,7 +63,7 @@ fn read(path: &Path) -> Vec<u8> {
     std::fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// Files of this repository: all in a folder, or one.
+/// Files of this repository: all in a directory, or one.
 pub(crate) fn of_repository(paths: &[&str]) -> Vec<Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let all = paths.iter().flat_map(|path| match root.join(path) {

@@ -6,7 +6,7 @@
 //! invariants are checked. A seed that fails is run again alone and fails again. [`daemon`] does the same with the
 //! governor of `isolaned`, [`memory`] with the memory service's control loop, [`guardian`] with the guardian's decisions, [`peers`] with
 //! the daemons' reports. [`histories`] runs real quota servers, clients and etcd instead, and checks what they did. The
-//! folder `tests` has models of four protocols that the checker stateright runs through all interleavings.
+//! directory `tests` has models of four protocols that the checker stateright runs through all interleavings.
 //!
 //! Limits: the enforcer's control verbs, sockets of the guardian and threads that keep peers are not in. One thread: races within the
 //! server are the ledger's own tests.

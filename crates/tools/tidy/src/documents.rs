@@ -1,7 +1,7 @@
 //! What the documents promise must be there: links, paths, make targets, systemd units, the changelog.
 //!
 //! Limits: inline links `[text](target)` are checked, reference links are not used here. A path counts as named
-//! when a token begins with one of our folders and holds no pattern sign; names that begin with `my-` are the
+//! when a token begins with one of our directories and holds no pattern sign; names that begin with `my-` are the
 //! reader's own files.
 
 use crate::diagram;
@@ -9,7 +9,7 @@ use crate::finding::{Finding, Rule};
 use crate::tree::Tree;
 use std::collections::BTreeSet;
 
-/// Folders whose paths documents may name only if they exist.
+/// Directories whose paths documents may name only if they exist.
 const FOLDERS: [&str; 6] = [
     "scenarios/",
     "profiles/",
@@ -77,7 +77,7 @@ fn link_problem(tree: &Tree, path: &str, target: &str) -> Option<String> {
     lost.then(|| format!("`{resolved}` has no heading `#{anchor}`"))
 }
 
-/// `target` seen from the folder of the file `from`; `None` when it leads out of the tree.
+/// `target` seen from the directory of the file `from`; `None` when it leads out of the tree.
 fn resolve(from: &str, target: &str) -> Option<String> {
     let mut parts: Vec<&str> = from.split('/').collect();
     parts.pop();

@@ -44,7 +44,7 @@ pub fn check(tree: &Tree) -> Vec<Finding> {
                 Rule::UnknownRoom,
                 &manifest_path(&folder),
                 1,
-                format!("crate folder `{folder}` has no place in the layers"),
+                format!("crate directory `{folder}` has no place in the layers"),
             )),
         }
     }

@@ -29,7 +29,7 @@ pub(crate) struct Use {
     pub is_public: bool,
 }
 
-/// The modules of each crate, by folder of the crate.
+/// The modules of each crate, by directory of the crate.
 pub(crate) fn of_crates(tree: &Tree) -> BTreeMap<String, BTreeMap<Path, Module>> {
     let mut crates: BTreeMap<String, BTreeMap<Path, Module>> = BTreeMap::new();
     for (file, text) in tree.files() {

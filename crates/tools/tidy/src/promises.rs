@@ -73,7 +73,7 @@ fn tests(tree: &Tree) -> BTreeSet<&str> {
     names
 }
 
-/// Whether `span` names a test, a file with tests, or a folder.
+/// Whether `span` names a test, a file with tests, or a directory.
 fn is_there(tree: &Tree, tests: &BTreeSet<&str>, span: &str) -> bool {
     if !span.contains('/') {
         let prefixes = ["test_", "Test"];

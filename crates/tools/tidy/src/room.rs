@@ -27,13 +27,13 @@ impl Kind {
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
-    /// Folder below `crates/`: wing and room.
+    /// Directory below `crates/`: wing and room.
     pub folder: &'static str,
     /// What it may do.
     pub kind: Kind,
     /// What lives there, for `ARCHITECTURE.md`.
     pub about: &'static str,
-    /// Folders of the crates that it may use, tests included; each one is listed above it, and each one is used.
+    /// Directories of the crates that it may use, tests included; each one is listed above it, and each one is used.
     pub may_use: &'static [&'static str],
 }
 
@@ -47,12 +47,12 @@ impl Room {
         }
     }
 
-    /// The wing: the first part of the folder.
+    /// The wing: the first part of the directory.
     pub(crate) fn wing(&self) -> &'static str {
         self.folder
             .split('/')
             .next()
-            .expect("a folder has a first part")
+            .expect("a directory has a first part")
     }
 }
 

@@ -1,6 +1,6 @@
 //! Every crate, its kind and the crates that it may use: the one table behind `ARCHITECTURE.md` and the checks of [`crate::layers`].
 //!
-//! The folder below `crates/` is wing and room; the package's name follows from it.
+//! The directory below `crates/` is wing and room; the package's name follows from it.
 
 pub(crate) use crate::room::{Kind, Room};
 
@@ -105,7 +105,7 @@ pub(crate) const ROOMS: &[Room] = &[
     room(
         "rpc/python",
         Unsafe,
-        "the Python module `isolane_native` over `rpc/library`; the folder `python` has the package that uses it",
+        "the Python module `isolane_native` over `rpc/library`; the directory `python` has the package that uses it",
         &["rpc/library"],
     ),
     room("ethernet/policy", Pure, "Titan: which transmit queue a flow takes, queue weights, segment sizes", &["common/quantities"]),

@@ -8,7 +8,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-/// Folders that hold no sources of ours.
+/// Directories that hold no sources of ours.
 const SKIPPED_FOLDERS: [&str; 6] = [
     ".git",
     "target",
@@ -28,7 +28,7 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Reads every file below `root`. Fails if a folder or a file cannot be read.
+    /// Reads every file below `root`. Fails if a directory or a file cannot be read.
     pub fn load(root: &Path) -> io::Result<Self> {
         let mut tree = Self::default();
         tree.load_folder(root, "")?;
@@ -56,7 +56,7 @@ impl Tree {
         self.files.get(path).map(String::as_str)
     }
 
-    /// True when `path` is a file, or a folder that holds one.
+    /// True when `path` is a file, or a directory that holds one.
     pub fn has(&self, path: &str) -> bool {
         let path = path.trim_end_matches('/');
         let below = format!("{path}/");

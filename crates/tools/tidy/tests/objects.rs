@@ -15,7 +15,7 @@ fn root() -> PathBuf {
 /// The only file of `folder` whose name ends in `end`.
 fn only(folder: &str, end: &str) -> PathBuf {
     let mut found = fs::read_dir(root().join(folder))
-        .expect("the folder")
+        .expect("the directory")
         .map(|entry| entry.expect("readable").path())
         .filter(|path| path.to_string_lossy().ends_with(end));
     let path = found.next().expect("a file");
@@ -32,7 +32,7 @@ fn origin(folder: &str) -> (String, String) {
 
 fn files_in(folder: &str) -> usize {
     fs::read_dir(root().join(folder))
-        .expect("the folder")
+        .expect("the directory")
         .count()
 }
 

@@ -27,7 +27,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     """The options of this mode."""
     group = command.add_argument_group("claims")
     group.add_argument("--check-claims", action="store_true", help="run the paper's claims instead of planning a query")
-    group.add_argument("--claims", type=pathlib.Path, metavar="DIR", help="folder of claims (claims/vulcan, here or above)")
+    group.add_argument("--claims", type=pathlib.Path, metavar="DIR", help="directory of claims (claims/vulcan, here or above)")
     group.add_argument("--only", action="append", default=[], metavar="GLOB", help="only claims whose id matches")
     group.add_argument("--list", action="store_true", help="list the claims without running them")
     group.add_argument("--markdown", type=pathlib.Path, nargs="?", const=STDOUT, metavar="FILE", help="as Markdown")

@@ -76,13 +76,13 @@ def folder(named: pathlib.Path | None = None) -> pathlib.Path:
     """Where the claims are."""
     if named is not None:
         if not named.is_dir():
-            raise PlanError(f"--claims {named}: is no folder; name the one that holds claims as *.toml")
+            raise PlanError(f"--claims {named}: is no directory; name the one that holds claims as *.toml")
         return named
     for start in (pathlib.Path.cwd(), pathlib.Path(__file__).resolve().parent):
         for above in (start, *start.parents):
             if (above / FOLDER).is_dir():
                 return above / FOLDER
-    raise PlanError(f"no folder {FOLDER} here or above; run this in the repository, or name the folder with --claims")
+    raise PlanError(f"no directory {FOLDER} here or above; run this in the repository, or name the directory with --claims")
 
 
 def read_folder(path: pathlib.Path) -> list[Claim]:

@@ -15,7 +15,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line; 3 where the machine lacks what training needs."""
     parser = argparse.ArgumentParser(prog="python -m isolane.queries.training", description=__doc__)
     parser.add_argument("query", choices=["traffic", "lidar", "speech"])
-    parser.add_argument("--output", type=pathlib.Path, help="folder of the models (default: the query's own)")
+    parser.add_argument("--output", type=pathlib.Path, help="directory of the models (default: the query's own)")
     options = parser.parse_args(arguments)
     try:
         module = importlib.import_module(f"isolane.queries.training.{options.query}")

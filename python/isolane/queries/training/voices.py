@@ -51,7 +51,7 @@ class Synthesiser:
         self._library = ctypes.CDLL(loader.get_library_path())
         self.rate = int(self._library.espeak_Initialize(_SYNCHRONOUS, 0, str(loader.get_data_path()).encode(), 0))
         if self.rate <= 0:
-            raise OSError("espeak-ng cannot be initialised; is its data folder complete?")
+            raise OSError("espeak-ng cannot be initialised; is its data directory complete?")
         self._parts: list[Any] = []
         kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p)
 

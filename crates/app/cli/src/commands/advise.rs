@@ -67,7 +67,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
 /// What `--anomalies` takes besides a hunt.
 const KNOWN: Wanted = Wanted {
     kind: |_| false,
-    words: "known anomalies (the folder of `isolane hunt --report`, or TOML with [[anomaly]], docs/guides/hunt.md)",
+    words: "known anomalies (the directory of `isolane hunt --report`, or TOML with [[anomaly]], docs/guides/hunt.md)",
 };
 
 /// What is known: of `anomalies`, or what was published of the device `profile` or of all.

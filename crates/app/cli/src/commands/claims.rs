@@ -158,7 +158,7 @@ fn write(file: &Path, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// The claims of `folder`, which holds a folder for each system.
+/// The claims of `folder`, which holds a directory for each system.
 fn claims_of(folder: &Path) -> Result<Vec<Claim>> {
     let mut files: Vec<(String, String)> = Vec::new();
     for system in entries(folder)?.iter().filter(|path| path.is_dir()) {

@@ -1,4 +1,4 @@
-//! The commands. A study command is a file here; a command of a family is a file of the family's folder. To add one: a file
+//! The commands. A study command is a file here; a command of a family is a file of the family's directory. To add one: a file
 //! with its arguments and `run`, a variant with the line that help shows, and an arm of `run`. A command that needs more
 //! than the simulators belongs to a feature of the package ([`absent`]).
 

@@ -69,7 +69,7 @@ pub(crate) struct Arguments {
     /// Also write the result, with what it ran on, for --compare
     #[arg(long, conflicts_with_all = ["compare", "bisect", "canary"], value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Also write a folder for the vendor: conditions, counters, versions, repeats, scenarios and perftest scripts
+    /// Also write a directory for the vendor: conditions, counters, versions, repeats, scenarios and perftest scripts
     #[arg(long, conflicts_with_all = ["compare", "bisect", "canary"], value_name = "DIR")]
     bundle: Option<PathBuf>,
     /// Compare with the nights before: the first call writes the file, each later one adds a night
@@ -175,7 +175,7 @@ fn on_states(
         let seeds = 1..=arguments.seeds;
         for file in bundle(&states[0], corpus, &result.suites[0], &result, seeds)? {
             let path = folder.join(&file.path);
-            let parent = path.parent().context("a file lies in a folder")?;
+            let parent = path.parent().context("a file lies in a directory")?;
             output::make_directory(parent)?;
             output::write_file(&path, &file.text)?;
         }

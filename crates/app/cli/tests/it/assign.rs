@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-/// A folder that the daemon's would be.
+/// A directory that the daemon's would be.
 fn folder() -> (tempfile::TempDir, String) {
     let directory = tempfile::tempdir().unwrap();
     let folder = directory.path().join("assignments").display().to_string();

@@ -99,8 +99,8 @@ fn weights(scenario: &str) -> Vec<(String, u64)> {
 
 #[test]
 fn the_file_for_the_daemon_is_one_that_the_daemon_reads() {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("isolaned.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("isolaned.toml");
     let (policy, devices) = (example("policy.toml"), example("rxe.json"));
     let words = [
         "rdma",
@@ -119,9 +119,9 @@ fn the_file_for_the_daemon_is_one_that_the_daemon_reads() {
 
 #[test]
 fn mistakes_are_wrong_usage() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
-        let path = folder.path().join(name);
+        let path = directory.path().join(name);
         std::fs::write(&path, text).unwrap();
         path.to_str().unwrap().to_owned()
     };
@@ -163,7 +163,7 @@ fn without_an_applied_policy_there_is_nothing_to_restore() {
     assert_eq!(json, "[]\n");
 }
 
-/// A folder of journals that no other user can write to.
+/// A directory of journals that no other user can write to.
 fn journals(folder: &tempfile::TempDir, files: &[(&str, &str)]) -> String {
     let journals = folder.path().join("journals");
     std::fs::DirBuilder::new()

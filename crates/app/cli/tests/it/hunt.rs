@@ -173,7 +173,7 @@ fn mistakes_are_named_and_leave_no_journal() {
     }
 }
 
-/// Arguments of a small hunt in the folder `name`.
+/// Arguments of a small hunt in the directory `name`.
 fn small(directory: &Path, name: &str) -> Vec<String> {
     let out = directory.join(name);
     let words = [

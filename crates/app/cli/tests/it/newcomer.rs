@@ -351,7 +351,7 @@ fn what_is_needed_is_named_with_its_kind() {
     for (words, parts) in [
         (
             &["fix", &root][..],
-            &["has no hunt.json; give the folder of `isolane hunt --report`"][..],
+            &["has no hunt.json; give the directory of `isolane hunt --report`"][..],
         ),
         (
             &["completions"],

@@ -245,7 +245,7 @@ fn number(value: f64) -> Value {
     }
 }
 
-/// The audit's command line without its choice of policies, victims and attackers, and without its folder, which a
+/// The audit's command line without its choice of policies, victims and attackers, and without its directory, which a
 /// second audit would overwrite; the script appends a pair's choice.
 fn rerun_of_a_pair(rerun: &str) -> String {
     let mut kept = Vec::new();

@@ -1,7 +1,7 @@
 //! The reports in a real browser: what a reader clicks, types and sees.
 //!
 //! Skips with a printed reason where there is no Chromium, unless `ISOLANE_REQUIRE_BROWSER=1` is set. Reports are
-//! made from made-up results. Screenshots go to `report-screenshots` in the tests' folder of the build.
+//! made from made-up results. Screenshots go to `report-screenshots` in the tests' directory of the build.
 
 #[path = "../support/devtools.rs"]
 mod devtools;
@@ -43,7 +43,7 @@ const PHONE: (u32, u32) = (390, 844);
 
 static SKIPPED: AtomicUsize = AtomicUsize::new(0);
 
-/// A report in a browser; the folder goes with it.
+/// A report in a browser; the directory goes with it.
 struct Opened {
     browser: Browser,
     address: String,
@@ -75,14 +75,14 @@ impl Opened {
             .expect("the browser takes a screenshot");
         assert!(image.starts_with(b"\x89PNG"), "a screenshot is a PNG");
         std::fs::write(folder.join(format!("{name}.png")), image)
-            .expect("the build's folder is writable");
+            .expect("the build's directory is writable");
     }
 
     /// Another page in the same browser.
     fn show(&mut self, page: &str, window: (u32, u32), dark: bool) {
         self.browser.forget();
         std::fs::write(self.folder.path().join("report.html"), page)
-            .expect("the temporary folder is writable");
+            .expect("the temporary directory is writable");
         self.browser
             .window(window, 1.0, dark)
             .expect("the window can be sized");
@@ -103,7 +103,7 @@ impl Opened {
 
 fn screenshots() -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("report-screenshots");
-    std::fs::create_dir_all(&folder).expect("the build's folder is writable");
+    std::fs::create_dir_all(&folder).expect("the build's directory is writable");
     folder
 }
 
@@ -119,9 +119,9 @@ fn open(page: &str, fragment: &str, window: (u32, u32), dark: bool) -> Option<Op
         eprintln!("skipped ({count} so far): no Chromium on the path");
         return None;
     };
-    let folder = tempfile::tempdir().expect("the temporary folder is writable");
+    let folder = tempfile::tempdir().expect("the temporary directory is writable");
     let file = folder.path().join("report.html");
-    std::fs::write(&file, page).expect("the temporary folder is writable");
+    std::fs::write(&file, page).expect("the temporary directory is writable");
     let address = devtools::address(&file).expect("the report is there");
     let mut browser = Browser::start(&program).expect("Chromium starts");
     browser

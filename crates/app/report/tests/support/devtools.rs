@@ -2,7 +2,7 @@
 //!
 //! The browser reads commands from descriptor 3 and answers on descriptor 4, JSON texts that end with a zero byte
 //! (Chrome DevTools Protocol, `--remote-debugging-pipe`). A shell joins the two to our pipes. The profile is a fresh
-//! folder, also for what the browser calls temporary: all of it goes with the browser. Every feature that would call home
+//! directory, also for what the browser calls temporary: all of it goes with the browser. Every feature that would call home
 //! is off.
 #![allow(dead_code)]
 
@@ -53,7 +53,7 @@ impl Browser {
     /// Starts it with an empty page.
     pub(crate) fn start(program: &Path) -> Result<Self> {
         let profile =
-            tempfile::tempdir().context("cannot make a folder for the browser's profile")?;
+            tempfile::tempdir().context("cannot make a directory for the browser's profile")?;
         let mut child = Command::new("sh")
             .arg("-c")
             .arg("exec \"$0\" \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>/dev/null")

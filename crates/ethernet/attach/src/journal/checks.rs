@@ -38,7 +38,7 @@ pub(super) fn check(journal: &Journal) -> Result<(), String> {
     }
     if !are_own_pins(journal) {
         let value = journal.pins.display().to_string();
-        return wrong("pins", value, "the device's own folder of pins");
+        return wrong("pins", value, "the device's own directory of pins");
     }
     if journal.queues == 0 {
         return wrong("queues", "0".to_owned(), "at least 1");

@@ -172,7 +172,7 @@ fn container() {
     }));
 }
 
-/// The whole folder is mounted into the container, whose root has the mode's permission.
+/// The whole directory is mounted into the container, whose root has the mode's permission.
 #[test]
 fn a_containers_root_looks_and_changes_nothing() {
     let bench = Bench::new();

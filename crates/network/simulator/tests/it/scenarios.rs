@@ -8,9 +8,9 @@ use std::path::PathBuf;
 
 fn files() -> Vec<PathBuf> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../scenarios/aequitas");
-    let entries = std::fs::read_dir(folder).expect("the folder of scenarios");
+    let entries = std::fs::read_dir(folder).expect("the directory of scenarios");
     let mut files: Vec<PathBuf> = entries
-        .map(|entry| entry.expect("a readable folder").path())
+        .map(|entry| entry.expect("a readable directory").path())
         .filter(|path| {
             path.extension()
                 .is_some_and(|extension| extension == "toml")

@@ -40,7 +40,7 @@ pub enum ServerError {
         path: PathBuf,
         error: Errno,
     },
-    #[error("cannot make the folder {path} of the socket: {error}; choose another with --socket", path = .path.display())]
+    #[error("cannot make the directory {path} of the socket: {error}; choose another with --socket", path = .path.display())]
     Folder {
         path: PathBuf,
         error: std::io::Error,

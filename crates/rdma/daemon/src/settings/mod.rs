@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 pub const FILE: &str = "/etc/isolane/isolaned.toml";
 /// Default path of the socket for `isolane rdma top`.
 pub const CONTROL_PATH: &str = "/run/isolane/control/isolaned.sock";
-/// Name of the folder of assignments, beside the control socket.
+/// Name of the directory of assignments, beside the control socket.
 const ASSIGNMENTS: &str = "assignments";
 /// Longest file, bytes: a thousand tenants need a tenth of it.
 pub const FILE_MAX: u64 = 1 << 20;
@@ -142,7 +142,7 @@ impl Settings {
         }
     }
 
-    /// Folder of the assignments: beside the control socket, where only root can write.
+    /// Directory of the assignments: beside the control socket, where only root can write.
     pub fn assignments(&self) -> PathBuf {
         self.control.with_file_name(ASSIGNMENTS)
     }

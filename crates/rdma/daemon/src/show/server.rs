@@ -42,7 +42,7 @@ const ACCEPTED_MAX: usize = CONNECTIONS_MAX / 4;
 /// Mode of the sockets: the daemon's user and group may connect.
 const SOCKET_MODE: u32 = 0o660;
 
-/// Mode of a folder that is made for a socket.
+/// Mode of a directory that is made for a socket.
 const FOLDER_MODE: u32 = 0o700;
 /// Memory of all answers of one listener, bytes. A thousand sessions take about 4 MiB.
 pub const ANSWERS_MAX: u64 = 64 << 20;

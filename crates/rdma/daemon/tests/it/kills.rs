@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Environment variable that sets a child's role and folder.
+/// Environment variable that sets a child's role and directory.
 const ROLE: &str = "ISOLANED_KILLS_ROLE";
 const FOLDER: &str = "ISOLANED_KILLS_FOLDER";
 /// Environment variables for the number of kills and the seed.
@@ -237,7 +237,7 @@ fn killed_at_random_nothing_leaks_and_survivors_go_on() {
         "{count} kills; again: {SEED}={seed} {COUNT}={count} cargo test -p isolaned --test it killed"
     );
     let mut chance = Chance(seed);
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let mut daemon = start_daemon(DAEMON, folder.path());
     let mut survivors = Survivors::start(folder.path());
     survivors.must_move(0);

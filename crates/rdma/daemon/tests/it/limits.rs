@@ -118,7 +118,7 @@ fn a_process_under_the_shim_keeps_to_the_enforcers_rate() {
     let mut config = config();
     config.devices[0].chunk_without_latency = Some(Bytes::from_kib(64));
     let daemon = Daemon::start(config);
-    let folder = daemon.socket.ancestors().nth(2).expect("two folders");
+    let folder = daemon.socket.ancestors().nth(2).expect("two directories");
     let mut child = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "limits::role", "--nocapture"])
         .env(FOLDER, folder)
@@ -171,10 +171,10 @@ fn another_user_may_not_set_limits() {
         return;
     }
     let daemon = Daemon::start(config());
-    let folder = daemon.socket.parent().expect("a folder");
-    for folder in [folder, folder.parent().expect("a folder")] {
+    let folder = daemon.socket.parent().expect("a directory");
+    for folder in [folder, folder.parent().expect("a directory")] {
         let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(folder, everybody).expect("a folder of ours");
+        std::fs::set_permissions(folder, everybody).expect("a directory of ours");
     }
     let program = std::env::current_exe().expect("this program");
     let copy = folder.join("copy");

@@ -247,7 +247,7 @@ impl Source for Busy {
     }
 }
 
-/// Prometheus with its data in a folder of the test.
+/// Prometheus with its data in a directory of the test.
 struct Prometheus {
     child: Child,
     address: SocketAddr,

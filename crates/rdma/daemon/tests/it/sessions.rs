@@ -352,7 +352,7 @@ fn a_second_daemon_gets_an_error_that_names_the_first() {
 
 #[test]
 fn a_daemon_without_descriptors_left_lives_on() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("a directory");
     let name = folder.path().join("socket");
     let mut child = start_role("poor:", &name);
     wait_for("a daemon", || {

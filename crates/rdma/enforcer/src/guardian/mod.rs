@@ -30,12 +30,12 @@ use std::path::{Path, PathBuf};
 /// Default directory of the sockets.
 pub const DIRECTORY: &str = "/run/isolane";
 
-/// The socket for launchers and runtimes: the `listenerPath` of a seccomp profile. Containers may see its folder.
+/// The socket for launchers and runtimes: the `listenerPath` of a seccomp profile. Containers may see its directory.
 pub fn agent_path(directory: &Path) -> PathBuf {
     directory.join("clients/enforce.sock")
 }
 
-/// The enforcer's socket. Only the superuser may open its folder.
+/// The enforcer's socket. Only the superuser may open its directory.
 pub fn guardian_path(directory: &Path) -> PathBuf {
     directory.join("control/guardian.sock")
 }

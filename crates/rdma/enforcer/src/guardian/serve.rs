@@ -78,10 +78,10 @@ pub fn serve(directory: &Path) -> io::Result<()> {
 }
 
 fn folder_of(socket: &Path) -> &Path {
-    socket.parent().expect("a socket is in a folder")
+    socket.parent().expect("a socket is in a directory")
 }
 
-/// Locks the folder of the sockets for this guardian. Retries for one second while another guardian ends. Fails with
+/// Locks the directory of the sockets for this guardian. Retries for one second while another guardian ends. Fails with
 /// `AddrInUse` when another guardian holds the lock.
 fn lock(folder: &Path) -> io::Result<PrivateDirectory> {
     let directory = PrivateDirectory::open_or_make(folder)?;

@@ -32,9 +32,9 @@ struct Guarded {
 impl Guarded {
     /// Runs a guardian in a thread, with the code of the real process.
     fn start() -> Self {
-        let directory = tempfile::tempdir().expect("a folder");
+        let directory = tempfile::tempdir().expect("a directory");
         let open = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(directory.path(), open).expect("a folder of ours");
+        std::fs::set_permissions(directory.path(), open).expect("a directory of ours");
         let place = directory.path().to_owned();
         let thread = std::thread::spawn(move || serve::serve(&place).expect("it serves"));
         wait_until("the guardian listens", || {
@@ -205,7 +205,7 @@ fn the_root_of_a_container_acts_for_its_container_only() {
 #[test]
 fn a_guardian_that_starts_refuses_no_connection() {
     for _ in 0..50 {
-        let directory = tempfile::tempdir().expect("a folder");
+        let directory = tempfile::tempdir().expect("a directory");
         let place = directory.path().to_owned();
         let thread = std::thread::spawn(move || serve::serve(&place).expect("it serves"));
         let begun = Instant::now();
@@ -237,7 +237,7 @@ fn a_second_guardian_is_refused_while_the_first_serves() {
 fn sockets_of_clients_and_of_the_host_are_apart() {
     let guarded = Guarded::start();
     let mode = |path: &Path| {
-        let folder = path.parent().expect("a folder");
+        let folder = path.parent().expect("a directory");
         let metadata = std::fs::metadata(folder).expect("it is there");
         metadata.permissions().mode() & 0o777
     };

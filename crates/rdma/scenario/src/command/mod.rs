@@ -32,7 +32,7 @@ pub struct Command {
     pub iterations: Option<u64>,
 }
 
-/// The program's name in the first word, without folders.
+/// The program's name in the first word, without directories.
 fn program(line: &str) -> &str {
     let word = line.split_whitespace().next().unwrap_or("");
     word.rsplit('/').next().unwrap_or(word)

@@ -77,10 +77,10 @@ fn layouts_and_constants_are_those_of_the_installed_header() {
             "{HEADER} is not there (package libibverbs-dev)"
         ));
     }
-    let folder = tempfile::tempdir().expect("a temporary folder");
+    let folder = tempfile::tempdir().expect("a temporary directory");
     let source = folder.path().join("layout.c");
     let binary = folder.path().join("layout");
-    std::fs::write(&source, program()).expect("a writable temporary folder");
+    std::fs::write(&source, program()).expect("a writable temporary directory");
     let compiler = std::env::var("CC").unwrap_or_else(|_| "cc".to_owned());
     let compiled = Command::new(&compiler)
         .arg("-o")

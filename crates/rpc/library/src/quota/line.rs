@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(mode & 0o777, 0o640);
     }
 
-    /// Another user of the folder may put a link at the name; its target must keep its mode. Method: the kernel reports
+    /// Another user of the directory may put a link at the name; its target must keep its mode. Method: the kernel reports
     /// what happened to the name.
     #[test]
     fn a_socket_that_has_its_name_gets_no_other_mode() {

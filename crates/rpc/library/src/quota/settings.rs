@@ -24,7 +24,7 @@ pub(crate) const TENANTS_MAX: usize = 10_000;
 /// Place of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A folder of this machine.
+    /// A directory of this machine.
     Folder(PathBuf),
     /// An etcd server.
     Etcd {
@@ -67,7 +67,7 @@ const TOP: &[Key] = &[
     key("socket_mode", Kind::Text, "who may connect to a Unix socket, in octal, like \"0660\" (what the umask leaves)"),
     key("key_file", Kind::Text, "the file of the key that clients must have (none; needed where other machines reach the address)"),
     key("term", Kind::duration(TERM.0, TERM.1), "how long a lease lasts (3s)"),
-    key("store", Kind::Text, "folder where leases are kept"),
+    key("store", Kind::Text, "directory where leases are kept"),
     key("etcd", Kind::Text, "etcd's endpoint instead, like \"127.0.0.1:2379\""),
     key("etcd_prefix", Kind::Text, "what its keys begin with (/isolane/quota)"),
     required("class", Kind::Tables, "the classes as [[class]], the highest first"),
@@ -172,7 +172,7 @@ fn place(top: &Table<'_>) -> Result<Place, InputError> {
                 .to_owned(),
         }),
         (Some(_), Some(_)) => Err(top.wrong("etcd", "store is given too; remove one")),
-        (None, None) => Err(top.missing("store", "a folder where leases are kept, or etcd")),
+        (None, None) => Err(top.missing("store", "a directory where leases are kept, or etcd")),
     }
 }
 

@@ -30,7 +30,7 @@ pub(crate) fn name(table: &Table<'_>) -> Result<String> {
     }
 }
 
-/// An absolute path of a file or folder.
+/// An absolute path of a file or directory.
 pub(crate) fn absolute(table: &Table<'_>, key: &str) -> Result<Option<PathBuf>> {
     match table.text(key)? {
         None => Ok(None),

@@ -14,7 +14,7 @@ pub(crate) const SANITIZERS: &[&str] = if cfg!(isolane_sanitizer) {
     &[]
 };
 
-/// The folder with the shared library that was built for this test.
+/// The directory with the shared library that was built for this test.
 pub(crate) fn library() -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let folder = test.parent().unwrap();

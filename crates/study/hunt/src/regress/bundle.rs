@@ -106,7 +106,7 @@ fn head(suite: &Suite) -> String {
     page
 }
 
-/// A folder's name: letters, digits and dashes of `name`, unlike those in `taken`.
+/// A directory's name: letters, digits and dashes of `name`, unlike those in `taken`.
 fn folder(name: &str, taken: &mut BTreeSet<String>) -> String {
     let plain = name.rsplit('/').next().unwrap_or(name).chars();
     let plain: String = plain

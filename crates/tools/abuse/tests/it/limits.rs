@@ -50,7 +50,7 @@ fn ends_with_the_test(place: &str) -> Arc<AtomicBool> {
     stop
 }
 
-/// The command of a guardian for this folder.
+/// The command of a guardian for this directory.
 fn guardian_command(folder: &Path) -> Vec<OsString> {
     let command = command("guardian", folder);
     let variables = command.get_envs().map(|(name, value)| {

@@ -75,7 +75,7 @@ pub(crate) fn serve(role: &str, folder: &Path) {
     serve_until_killed(&place);
 }
 
-/// Where a service stores what it must not lose: on the disk that a test has made for it, or in its folder.
+/// Where a service stores what it must not lose: on the disk that a test has made for it, or in its directory.
 pub(crate) fn state(folder: &Path) -> PathBuf {
     let made = fs::read_to_string(folder.join("state"));
     made.map_or_else(|_| folder.to_owned(), PathBuf::from)
@@ -89,7 +89,7 @@ fn key_file(folder: &Path) -> PathBuf {
     key
 }
 
-/// The address at which the service of this folder listened before it was killed; a free port for the first one. It is a
+/// The address at which the service of this directory listened before it was killed; a free port for the first one. It is a
 /// loopback address of the test's own, so that no other program gets the port while the service does not run.
 pub(crate) fn port_of(folder: &Path) -> SocketAddr {
     let text = fs::read_to_string(folder.join("address"));
@@ -98,7 +98,7 @@ pub(crate) fn port_of(folder: &Path) -> SocketAddr {
     text.map_or_else(|_| free(), |text| text.parse().unwrap())
 }
 
-/// Lets the next service of this folder listen at the same address.
+/// Lets the next service of this directory listen at the same address.
 pub(crate) fn remember(folder: &Path, address: SocketAddr) -> SocketAddr {
     // Complete under its name, or not there: the service may be killed meanwhile.
     let unnamed = folder.join("address.new");
@@ -145,7 +145,7 @@ fn extender(folder: &Path) -> String {
     address.to_string()
 }
 
-/// The memory service on an emulated machine, with its journal in this folder of `folder`. It stops as its program does
+/// The memory service on an emulated machine, with its journal in this directory of `folder`. It stops as its program does
 /// when the test asks for its end.
 fn memory(folder: &Path, journal: &str) {
     let mut settings = service::settings::Settings::fake(folder);

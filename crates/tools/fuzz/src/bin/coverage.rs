@@ -1,6 +1,6 @@
 //! The program that `make fuzz` runs: libFuzzer with the target that `ISOLANE_FUZZ_TARGET` names.
 //!
-//! `ISOLANE_FUZZ_LIST` prints the names of all targets. `ISOLANE_FUZZ_SEEDS=DIR` writes the target's seeds into a folder,
+//! `ISOLANE_FUZZ_LIST` prints the names of all targets. `ISOLANE_FUZZ_SEEDS=DIR` writes the target's seeds into a directory,
 //! where libFuzzer begins. SAFETY: the macro defines the C function that libFuzzer calls, under the name that it needs.
 #![no_main]
 #![allow(unsafe_code, missing_docs)]
@@ -27,7 +27,7 @@ libfuzzer_sys::fuzz_target!(init: {
     if let Some(folder) = std::env::var_os("ISOLANE_FUZZ_SEEDS") {
         for (number, input) in target.inputs().iter().enumerate() {
             let path = std::path::Path::new(&folder).join(format!("seed-{number}"));
-            std::fs::write(path, input).expect("the folder of seeds takes files");
+            std::fs::write(path, input).expect("the directory of seeds takes files");
         }
         std::process::exit(0);
     }

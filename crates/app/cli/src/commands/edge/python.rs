@@ -185,7 +185,7 @@ fn tries(
     }
 }
 
-/// The environment that a build or an installation keeps next to the folder of this program.
+/// The environment that a build or an installation keeps next to the directory of this program.
 fn beside(file: &Path) -> Option<PathBuf> {
     Some(file.parent()?.parent()?.join("python/bin/python"))
 }

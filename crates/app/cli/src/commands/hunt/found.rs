@@ -10,7 +10,7 @@ use std::path::Path;
 /// What `isolane fix`, `regress` and `advise --anomalies` take.
 const HUNT: Wanted = Wanted {
     kind: |kind| matches!(kind, FileKind::Hunt),
-    words: "the result of a hunt (the folder of `isolane hunt --report`, or the hunt.json in it)",
+    words: "the result of a hunt (the directory of `isolane hunt --report`, or the hunt.json in it)",
 };
 
 /// The result of the hunt in `given`, its directory or its JSON.
@@ -29,13 +29,13 @@ pub(crate) fn read(given: &Path) -> Result<HuntResult> {
     }
     if !given.exists() {
         bail!(bad(format!(
-            "{}: does not exist; give the folder of `isolane hunt --report`, or the hunt.json in it",
+            "{}: does not exist; give the directory of `isolane hunt --report`, or the hunt.json in it",
             given.display()
         )));
     }
     if given.is_dir() && !within.exists() {
         bail!(bad(format!(
-            "{}: has no {}; give the folder of `isolane hunt --report`",
+            "{}: has no {}; give the directory of `isolane hunt --report`",
             given.display(),
             super::RESULT_NAME
         )));
@@ -44,7 +44,7 @@ pub(crate) fn read(given: &Path) -> Result<HuntResult> {
     let version: serde_json::Value = serde_json::from_str(&text)
         .with_context(|| {
             format!(
-                "{}: not the result of a hunt (give the folder of `isolane hunt --report`)",
+                "{}: not the result of a hunt (give the directory of `isolane hunt --report`)",
                 path.display()
             )
         })

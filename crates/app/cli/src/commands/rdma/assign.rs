@@ -20,7 +20,7 @@ The daemon applies an assignment within a second, before the rules of its file, 
 Exit codes:
   0  done; ending an assignment that is not there is no error
   2  wrong usage
-  3  the folder cannot be written: the daemon has not run here, or the user is not root";
+  3  the directory cannot be written: the daemon has not run here, or the user is not root";
 
 /// Arguments of `isolane rdma assign`.
 #[derive(Debug, clap::Args)]
@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     /// Weight of the tenant
     #[arg(long, value_name = "N", requires = "tenant", value_parser = crate::numbers::whole::<u32>(1..=u64::from(WEIGHT_MAX)))]
     weight: Option<u32>,
-    /// End the assignment by itself once this path is gone, like the cgroup's folder
+    /// End the assignment by itself once this path is gone, like the cgroup's directory
     #[arg(long, value_name = "PATH")]
     lasts_while: Option<PathBuf>,
     /// End the assignment
@@ -56,7 +56,7 @@ pub(crate) struct Arguments {
     /// With --list: print JSON
     #[arg(long, requires = "list")]
     json: bool,
-    /// Folder that the daemon reads
+    /// Directory that the daemon reads
     #[arg(long, value_name = "DIRECTORY", default_value = assignments::FOLDER)]
     folder: PathBuf,
 }

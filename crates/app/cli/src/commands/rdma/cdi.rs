@@ -12,11 +12,11 @@ use std::{fs, io};
 /// Vendor and class of the device; its full name is `isolane.dev/rdma=paced`.
 const KIND: &str = "isolane.dev/rdma";
 const DEVICE: &str = "paced";
-/// The library's folder in a container.
+/// The library's directory in a container.
 const INSIDE: &str = "/opt/isolane";
 /// Name of the library's file.
 const LIBRARY: &str = "libisolane_shim.so";
-/// Name of the specification's file: the runtime reads each `.json` file of its folders.
+/// Name of the specification's file: the runtime reads each `.json` file of its directories.
 const FILE: &str = "isolane.dev-rdma.json";
 
 /// What the help of the command ends with.
@@ -32,16 +32,16 @@ Exit codes:
 #[derive(Debug, clap::Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct Arguments {
-    /// Write the specification into this folder, like /etc/cdi or /var/run/cdi, instead of printing it
+    /// Write the specification into this directory, like /etc/cdi or /var/run/cdi, instead of printing it
     #[arg(long, value_name = "DIRECTORY")]
     write: Option<PathBuf>,
-    /// Folder of the library on the machine; the folder of the installed library unless given
+    /// Directory of the library on the machine; the directory of the installed library unless given
     #[arg(long, value_name = "DIRECTORY")]
     library_folder: Option<PathBuf>,
     /// First copy the installed library into --library-folder
     #[arg(long, requires = "library_folder")]
     copy_library: bool,
-    /// Folder of the daemon's socket on the machine
+    /// Directory of the daemon's socket on the machine
     #[arg(long, value_name = "DIRECTORY", default_value = "/run/isolane/clients")]
     clients: PathBuf,
 }

@@ -72,7 +72,7 @@ pub fn config() -> Config {
 
 impl Daemon {
     pub fn start(mut config: Config) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a directory");
         let socket = folder.path().join("run/isolaned.sock");
         config.socket.clone_from(&socket);
         let counter = || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);

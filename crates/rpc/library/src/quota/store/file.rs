@@ -5,7 +5,7 @@
 //! another boot counts as incomplete: the server then promises nothing for one term, its own or the first line's,
 //! whichever is longer. A journal with an invalid terminated line counts as incomplete too. A server that is killed within
 //! that term leaves a journal that is still incomplete: until its end the first line names no boot. Only the last line can
-//! be half written, and its promise was never given. A lock on the folder excludes a second server. Units: milliseconds
+//! be half written, and its promise was never given. A lock on the directory excludes a second server. Units: milliseconds
 //! for the term.
 
 use super::{Loaded, Record, Store, StoreError};
@@ -24,7 +24,7 @@ const JOURNAL: &str = "journal";
 /// In the place of a boot: promises may be missing, whatever the boot. No boot has this name.
 const NO_BOOT: &str = "-";
 
-/// A folder with a journal.
+/// A directory with a journal.
 #[derive(Debug)]
 pub struct FileStore {
     folder: PathBuf,
@@ -48,7 +48,7 @@ fn open_lock(path: &Path) -> io::Result<File> {
 }
 
 impl FileStore {
-    /// Opens the journal in `folder`, creating it if needed, for leases of `term_ms`. Fails if the folder cannot be
+    /// Opens the journal in `folder`, creating it if needed, for leases of `term_ms`. Fails if the directory cannot be
     /// made, or another server uses it.
     pub fn open(folder: &Path, term_ms: u64) -> Result<Self, StoreError> {
         let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
@@ -209,7 +209,7 @@ mod tests {
         assert!(store.load().unwrap().complete);
     }
 
-    /// Goal: a privileged server writes nothing elsewhere for a user who can write to its folder.
+    /// Goal: a privileged server writes nothing elsewhere for a user who can write to its directory.
     #[test]
     fn a_symbolic_link_in_the_place_of_a_file_is_not_followed() {
         for name in ["lock", "journal", "journal.new"] {

@@ -29,7 +29,7 @@ Labels of a pod: isolane.dev/class (latency, throughput, bandwidth, auto), isola
 Exit codes:
   0    done: --once, or Ctrl-C without it
   2    wrong usage, or --from is not a list of pods
-  3    with --once: the API server does not answer, or the folder cannot be written";
+  3    with --once: the API server does not answer, or the directory cannot be written";
 
 /// Arguments of `isolane rdma pods`.
 #[derive(Debug, clap::Args)]
@@ -63,10 +63,10 @@ pub(crate) struct Arguments {
     /// The API server; that of the pod's environment unless given
     #[arg(long, value_name = "HOST:PORT")]
     server: Option<String>,
-    /// Folder with the files ca.crt and token of a service account
+    /// Directory with the files ca.crt and token of a service account
     #[arg(long, value_name = "DIRECTORY", default_value = api::ACCOUNT)]
     account: PathBuf,
-    /// Folder that the daemon reads
+    /// Directory that the daemon reads
     #[arg(long, value_name = "DIRECTORY", default_value = assignments::FOLDER)]
     folder: PathBuf,
 }
