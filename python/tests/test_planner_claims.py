@@ -212,6 +212,24 @@ def test_the_repositorys_claims_read_and_the_toys_hold(capsys: pytest.CaptureFix
     assert "no claim matches 'nothing'" in capsys.readouterr().err
 
 
+def test_without_a_fit_every_prediction_is_out_of_sample(tmp_path: pathlib.Path) -> None:
+    claim = read(tmp_path, CLAIM.replace("seeds", "seen = true\nseeds"))
+    arithmetic = read(tmp_path, CLAIM.replace("prediction", "arithmetic"))
+    reports = [check.Report(claim, 2.0, (), True), check.Report(claim, 9.0, (), False), check.Report(arithmetic, 2.0, (), True)]
+    said = check.cross_validation(reports).splitlines()
+    assert "all 2 predictions are out of sample" in said[0]
+    assert said[2].split() == ["vulcan", "0", "2", "1", "(50", "%)", "1", "(50", "%)"]
+    assert "outcomes of 2 of them" in said[3]
+    with pytest.raises(PlanError, match="none of these claims"):
+        check.cross_validation(reports[2:])
+
+
+def test_a_calibration_cannot_be_left_out_of_an_unknown_fit(tmp_path: pathlib.Path) -> None:
+    claim = read(tmp_path, CLAIM.replace("prediction", "calibration"))
+    with pytest.raises(PlanError, match="a is a calibration"):
+        check.cross_validation([check.Report(claim, 2.0, (), True)])
+
+
 def test_a_change_of_an_outcome_is_said(tmp_path: pathlib.Path) -> None:
     claim = read(tmp_path)
     reasoned = read(tmp_path, CLAIM.replace("seeds", 'miss_reason = "why"\nseeds'))

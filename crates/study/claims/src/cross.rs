@@ -3,16 +3,18 @@
 //! Problem: most claims are in-sample, because parameters were set with their outcomes known. What a model is worth shows when
 //! it predicts a claim that took no part in the fit.
 //! Method: a [`Family`] is the claims whose runs are all on one device; free are the parameters that its profile marks
-//! `calibrated`. Settings of all free parameters are drawn from half to twice the shipped value, evenly in the logarithm, and
-//! every claim runs under each setting. To predict a claim, the setting is taken with the least misfit of the others;
-//! [`LeaveOut`] says which claims are left out together. The shipped setting takes no part, because it was fitted to all of them.
+//! `calibrated`, except those that `isolane rdma calibrate` measures on the simulated device. Settings of all free parameters are
+//! drawn from half to twice the shipped value, evenly in the logarithm, and every claim runs under each setting. To predict a claim,
+//! the setting is taken with the least misfit of the others; [`LeaveOut`] says which claims are left out together. The shipped
+//! setting takes no part, because it was fitted to all of them.
 //! The misfit is the mean squared logarithm of ours / published; a bound counts while it is broken, and a comparison that does
 //! not hold counts as a factor of two.
 //! Units: those of the claims. Draws are a Kronecker sequence, so equal calls give equal bytes.
 //! Limits: the first seed alone runs. Draws find a worse fit than a descent does, so compare the rate with [`CrossRates::fitted`],
 //! the best draw for all claims. Mechanisms were chosen with outcomes known, and parameters that are not marked keep their values.
-//! Audits and claims over several devices belong to no family.
+//! Claims over several devices belong to no family.
 
+use crate::audit::ClaimAudit;
 use crate::claim::{Claim, ClaimKind, ClaimRun, ClaimTestbed};
 use crate::device::DeviceChanges;
 use crate::expression::Value;
@@ -23,9 +25,11 @@ use crate::world::World;
 use isolane_common_text_output::Table;
 use isolane_common_toml_input::sourced::{Parameter, SourceKind, Sourced};
 use isolane_ethernet_scenario::profile::{NIC_PARAMETERS, NicProfile};
+use isolane_rdma_scenario::catalogue::Column;
 use isolane_rdma_scenario::profile::{MICROARCHITECTURE, PARAMETERS, Profile};
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::cell::{Cell, OnceCell};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// A parameter that was fitted, by its path in [`DeviceChanges`].
 #[derive(Clone, Debug)]
@@ -56,6 +60,7 @@ impl Family {
     /// Of an RDMA NIC.
     pub fn of_rnic(profile: &Profile) -> Self {
         let known = PARAMETERS.iter().chain(MICROARCHITECTURE);
+        let known = known.filter(|known| !MEASURED.contains(&known.section));
         Self {
             device: profile.name.clone(),
             kind: Kind::Rnic,
@@ -77,9 +82,21 @@ impl Family {
         let kind = matches!(claim.kind, ClaimKind::Calibration | ClaimKind::Prediction);
         kind && claim.testbed == ClaimTestbed::Simulated
             && claim.published != Published::Withheld
-            && claim.audits.is_empty()
-            && !claim.runs.is_empty()
+            && !(claim.runs.is_empty() && claim.audits.is_empty())
             && claim.runs.iter().all(|run| self.has_run(run, files))
+            && claim.audits.iter().all(|audit| self.has_audit(audit))
+    }
+
+    /// The claims on the device with their first seeds, those with audits last.
+    fn members(&self, claims: &[&Claim], files: &ScenarioFiles<'_>) -> Vec<Claim> {
+        let of_family = claims.iter().filter(|claim| self.has(claim, files));
+        let mut members: Vec<Claim> = of_family.map(|claim| first_seed(claim)).collect();
+        members.sort_by_key(|claim| !claim.audits.is_empty());
+        members
+    }
+
+    fn has_audit(&self, audit: &ClaimAudit) -> bool {
+        self.kind == Kind::Rnic && audit.profile == self.device
     }
 
     fn has_run(&self, run: &ClaimRun, files: &ScenarioFiles<'_>) -> bool {
@@ -163,6 +180,8 @@ pub struct CrossRates {
     pub fitted: usize,
     /// Each with the setting that is best by the others: out-of-sample.
     pub left_out: usize,
+    /// The claims that miss with that setting.
+    pub left_out_missed: Vec<String>,
 }
 
 /// Which claims take no part in the fit that predicts a claim.
@@ -170,7 +189,8 @@ pub struct CrossRates {
 pub enum LeaveOut {
     /// Those that measure the same runs.
     Runs,
-    /// Those with a run of the same configuration: one that studies of network cards name, or a scenario, with any changes of it.
+    /// Those with a run of the same configuration: one that studies of network cards name, or a scenario, with any changes of it; of
+    /// audits, those that share a column of attackers, under any policy.
     Configuration,
 }
 
@@ -195,48 +215,127 @@ pub fn check(
 ) -> Vec<CrossRates> {
     let members: Vec<(&Family, Vec<Claim>)> = families
         .iter()
-        .map(|family| {
-            let of_family = claims.iter().filter(|claim| family.has(claim, files));
-            (family, of_family.map(|claim| first_seed(claim)).collect())
-        })
-        .filter(|(family, members): &(&Family, Vec<Claim>)| {
-            !family.free.is_empty() && members.len() > 1
-        })
+        .map(|family| (family, family.members(claims, files)))
+        .filter(|(family, members)| !family.free.is_empty() && members.len() > 1)
         .collect();
     let all = members.len() * (draws + 1);
-    let mut done = 0;
-    let mut run = |members: &[Claim], setting: &DeviceChanges| {
-        progress(done, all);
-        done += 1;
+    let done = Cell::new(0);
+    let run = |members: &[Claim], setting: &DeviceChanges| {
+        progress(done.get().min(all), all);
         outcomes(members, setting, files, world)
     };
     members
         .iter()
         .map(|(family, members)| {
             let shipped = run(members, &DeviceChanges::default());
-            let drawn: Vec<Vec<Outcome>> = (0..draws)
-                .map(|draw| run(members, &family.setting(draw)))
-                .collect();
-            let holds = |at: usize, claim: usize| drawn[at][claim].holds;
-            let fitted = best(&drawn, |_| true);
-            let left_out = |claim: &usize| {
-                let chosen = best(&drawn, |other| {
-                    !leave_out.together(&members[*claim], &members[other])
-                });
-                chosen.is_some_and(|at| holds(at, *claim))
+            done.set(done.get() + 1);
+            let audits = members.partition_point(|claim| claim.audits.is_empty());
+            let drawn = (0..draws).map(|draw| {
+                let setting = family.setting(draw);
+                let quick = run(&members[..audits], &setting);
+                done.set(done.get() + 1);
+                Drawn {
+                    quick,
+                    audited: OnceCell::new(),
+                    setting,
+                }
+            });
+            let fit = Fit {
+                drawn: drawn.collect(),
+                audits: &members[audits..],
+                run: &run,
             };
+            let count = members.len();
+            let fitted = fit.best(&vec![true; count]);
+            let misses = |claim: &usize| {
+                let apart = |other| !leave_out.together(&members[*claim], &members[other]);
+                let takes_part: Vec<bool> = (0..count).map(apart).collect();
+                let chosen = fit.best(&takes_part);
+                !chosen.is_some_and(|at| fit.holds(at, *claim))
+            };
+            let missed = (0..count).filter(misses);
+            let left_out_missed: Vec<String> =
+                missed.map(|claim| members[claim].id.clone()).collect();
             CrossRates {
                 device: family.device.clone(),
                 free: family.free.len(),
-                claims: members.len(),
+                claims: count,
                 shipped: shipped.iter().filter(|outcome| outcome.holds).count(),
-                fitted: (0..members.len())
-                    .filter(|claim| fitted.is_some_and(|at| holds(at, *claim)))
+                fitted: (0..count)
+                    .filter(|claim| fitted.is_some_and(|at| fit.holds(at, *claim)))
                     .count(),
-                left_out: (0..members.len()).filter(left_out).count(),
+                left_out: count - left_out_missed.len(),
+                left_out_missed,
             }
         })
         .collect()
+}
+
+/// One setting: the outcomes of claims without audits, which come first, and those of audits once they are needed.
+struct Drawn {
+    setting: DeviceChanges,
+    quick: Vec<Outcome>,
+    audited: OnceCell<Vec<Outcome>>,
+}
+
+/// How claims are run with a setting.
+type RunClaims<'a> = &'a dyn Fn(&[Claim], &DeviceChanges) -> Vec<Outcome>;
+
+/// All settings. An audit takes a hundred times as long as a run, so the audits of a setting run only if it may be the best.
+struct Fit<'a> {
+    drawn: Vec<Drawn>,
+    audits: &'a [Claim],
+    run: RunClaims<'a>,
+}
+
+impl Fit<'_> {
+    fn audited(&self, at: usize) -> &[Outcome] {
+        let drawn = &self.drawn[at];
+        drawn
+            .audited
+            .get_or_init(|| (self.run)(self.audits, &drawn.setting))
+    }
+
+    fn holds(&self, at: usize, claim: usize) -> bool {
+        let quick = &self.drawn[at].quick;
+        match quick.get(claim) {
+            Some(outcome) => outcome.holds,
+            None => self.audited(at)[claim - quick.len()].holds,
+        }
+    }
+
+    /// The first setting with the least misfit of the claims that take part; none where none does, or none was drawn.
+    fn best(&self, takes_part: &[bool]) -> Option<usize> {
+        let (quick, audits) = takes_part.split_at(self.drawn.first()?.quick.len());
+        if !takes_part.contains(&true) {
+            return None;
+        }
+        let drawn = self.drawn.iter().enumerate();
+        let mut order: Vec<(f64, usize)> = drawn
+            .map(|(at, drawn)| (misfits(&drawn.quick, quick), at))
+            .collect();
+        order.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let mut least: Option<(f64, usize)> = None;
+        for (sum, at) in order {
+            if least.is_some_and(|(least, _)| sum > least) {
+                break;
+            }
+            let sum = match audits.contains(&true) {
+                true => sum + misfits(self.audited(at), audits),
+                false => sum,
+            };
+            if least.is_none_or(|least| (sum, at) < least) {
+                least = Some((sum, at));
+            }
+        }
+        least.map(|(_, at)| at)
+    }
+}
+
+/// The sum over those that take part.
+fn misfits(outcomes: &[Outcome], takes_part: &[bool]) -> f64 {
+    let parts = outcomes.iter().zip(takes_part).filter(|(_, part)| **part);
+    parts.map(|(outcome, _)| outcome.misfit).sum()
 }
 
 /// One claim under one setting.
@@ -267,6 +366,10 @@ fn outcomes(
                 let own = std::mem::replace(&mut run.device, setting.clone());
                 run.device.merge(&own);
             }
+            for audit in &mut claim.audits {
+                let own = std::mem::replace(&mut audit.device, setting.clone());
+                audit.device.merge(&own);
+            }
             claim
         })
         .collect();
@@ -277,22 +380,6 @@ fn outcomes(
         misfit: misfit(report),
     };
     reports.iter().map(outcome).collect()
-}
-
-/// The setting with the least misfit of the claims that take part; none where none does, or none was drawn.
-fn best(drawn: &[Vec<Outcome>], takes_part: impl Fn(usize) -> bool) -> Option<usize> {
-    let sum = |outcomes: &[Outcome]| -> f64 {
-        let parts = outcomes.iter().enumerate();
-        let parts = parts.filter(|(claim, _)| takes_part(*claim));
-        parts.map(|(_, outcome)| outcome.misfit).sum()
-    };
-    let members = drawn.first()?.len();
-    if !(0..members).any(&takes_part) {
-        return None;
-    }
-    let sums = drawn.iter().map(|outcomes| sum(outcomes)).enumerate();
-    let least = sums.min_by(|(_, a), (_, b)| a.total_cmp(b));
-    least.map(|(at, _)| at)
 }
 
 /// Whether two claims measure the same runs: one says much about the other.
@@ -306,12 +393,20 @@ fn same_runs(one: &Claim, other: &Claim) -> bool {
                 } == *run
             })
         };
-        claim.runs.iter().all(among)
+        let audited = |audit: &ClaimAudit| {
+            of.audits.iter().any(|known| {
+                ClaimAudit {
+                    label: audit.label.clone(),
+                    ..known.clone()
+                } == *audit
+            })
+        };
+        claim.runs.iter().all(among) && claim.audits.iter().all(audited)
     };
     part(one, other) || part(other, one)
 }
 
-/// Whether two claims have a run of the same configuration.
+/// Whether two claims have a run of the same configuration, or audits with a column in common.
 fn same_configuration(one: &Claim, other: &Claim) -> bool {
     let is_same = |a: &ClaimRun, b: &ClaimRun| match (&a.nic, &b.nic) {
         (Some(a), Some(b)) => a.config == b.config,
@@ -321,7 +416,11 @@ fn same_configuration(one: &Claim, other: &Claim) -> bool {
         .runs
         .iter()
         .flat_map(|a| other.runs.iter().map(move |b| (a, b)));
-    pairs.any(|(a, b)| is_same(a, b))
+    let columns = |claim: &Claim| -> BTreeSet<Column> {
+        let audits = claim.audits.iter();
+        audits.flat_map(|audit| audit.columns.clone()).collect()
+    };
+    pairs.any(|(a, b)| is_same(a, b)) || !columns(one).is_disjoint(&columns(other))
 }
 
 /// How wrong a claim is: the squared logarithm of ours / published, at most that of [`FACTOR_MAX`].
@@ -382,9 +481,14 @@ pub fn text(rates: &[CrossRates]) -> String {
         shipped: sum(|rates| rates.shipped),
         fitted: sum(|rates| rates.fitted),
         left_out: sum(|rates| rates.left_out),
+        left_out_missed: Vec::new(),
     }));
     table.render()
 }
+
+/// Sections of an RDMA NIC's profile that `isolane rdma calibrate` writes from runs of the simulated device: no published number is in
+/// them.
+const MEASURED: [&str; 2] = ["justitia", "harmonic"];
 
 /// Their square roots are the steps of a Kronecker sequence, one for each parameter; no device has more that were fitted.
 const PRIMES: [u16; 32] = [

@@ -233,6 +233,31 @@ def tally(reports: Sequence[Report]) -> str:
     )
 
 
+def cross_validation(reports: Sequence[Report]) -> str:
+    """How many predictions hold with parameters that are fitted without them.
+
+    A parameter that was set to meet a published number makes the claim about this number a calibration. Without calibrations nothing is
+    fitted, and a prediction that is left out of the fit is judged by the same values.
+    """
+    fitted = [report.claim.id for report in reports if report.claim.kind == "calibration"]
+    if fitted:
+        raise PlanError(f"--cross-validate: {fitted[0]} is a calibration, and no fit of the planner's parameters is known")
+    judged = [report for report in reports if report.claim.kind == "prediction" and report.within is not None]
+    if not judged:
+        raise PlanError("--cross-validate: none of these claims is a prediction with a published number")
+    held = sum(report.within is True for report in judged)
+    rate = f"{held} ({100 * held / len(judged):.0f} %)"
+    rows = (("system", "fitted", "claims", "shipped", "left out"), ("vulcan", "0", str(len(judged)), rate, rate))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    seen = sum(report.claim.seen for report in judged)
+    return "\n".join([
+        f"nothing is fitted: no parameter was set to meet a published number, so all {len(judged)} predictions are out of sample",
+        *lines,
+        f"a mechanism of the planner was changed after the outcomes of {seen} of them were known\n",
+    ])
+
+
 HEAD = ("claim", "kind", "published", "ours", "p10 / p50 / p90 of the seeds", "tolerance", "verdict")
 
 

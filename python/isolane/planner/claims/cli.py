@@ -1,6 +1,7 @@
 """`isolane edge plan --check-claims`: runs the claims about the planner and prints which hold.
 
-Options are those of `isolane claims`: `--only`, `--list`, `--json`, `--markdown`, `--fail-on-miss`; and `--fail-on-change`, for CI.
+Options are those of `isolane claims`: `--only`, `--list`, `--json`, `--markdown`, `--fail-on-miss`, `--cross-validate`; and
+`--fail-on-change`, for CI.
 Exit codes: 0 done, 1 a claim misses and one of the last two was given, 2 bad input.
 """
 
@@ -30,6 +31,11 @@ def add_options(command: argparse.ArgumentParser) -> None:
     group.add_argument("--claims", type=pathlib.Path, metavar="DIR", help="directory of claims (claims/vulcan, here or above)")
     group.add_argument("--only", action="append", default=[], metavar="GLOB", help="only claims whose id matches")
     group.add_argument("--list", action="store_true", help="list the claims without running them")
+    group.add_argument(
+        "--cross-validate",
+        action="store_true",
+        help="print how many predictions hold with parameters that are fitted without them",
+    )
     group.add_argument("--markdown", type=pathlib.Path, nargs="?", const=STDOUT, metavar="FILE", help="as Markdown")
     group.add_argument("--fail-on-miss", action="store_true", help="exit with 1 when a claim misses")
     group.add_argument(
@@ -48,6 +54,9 @@ def run(arguments: argparse.Namespace) -> int:
         sys.stdout.write("".join(f"vulcan/{claim.id}  {claim.statement}\n" for claim in chosen))
         return DONE
     reports = check.check(chosen, laboratory(arguments, folder))
+    if arguments.cross_validate:
+        sys.stdout.write(check.cross_validation(reports))
+        return DONE
     if arguments.markdown is not None and arguments.markdown != STDOUT:
         try:
             arguments.markdown.write_text(check.markdown(reports), encoding="utf-8")

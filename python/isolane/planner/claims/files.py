@@ -70,6 +70,8 @@ class Claim:
     absolute: float
     note: str
     miss_reason: str
+    seen: bool
+    """Whether a mechanism or a setting was changed after the outcome was known."""
 
 
 def folder(named: pathlib.Path | None = None) -> pathlib.Path:
@@ -144,6 +146,7 @@ def _claim(path: pathlib.Path, raw: Mapping[str, Any]) -> Claim:
         absolute=absolute,
         note=raw.get("note", ""),
         miss_reason=raw.get("miss_reason", ""),
+        seen=bool(raw.get("seen", False)),
         **bounds,
     )
 

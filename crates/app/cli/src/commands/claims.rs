@@ -46,7 +46,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "N", default_value_t = 32, requires = "cross_validate", value_parser = clap::value_parser!(u16).range(2..=1000))]
     draws: u16,
     /// With --cross-validate, which other claims take no part in the fit: runs (those that measure the same runs) or configuration (those
-    /// that share a configuration of an Ethernet NIC, or a scenario)
+    /// that share a configuration of an Ethernet NIC, a scenario, or a column of attackers)
     #[arg(long, value_name = "WHAT", value_enum, default_value_t = Together::Runs, requires = "cross_validate")]
     leave_out: Together,
     /// Print JSON

@@ -1,7 +1,7 @@
 //! Cross-validation in a world where one parameter decides everything.
 
 use super::*;
-use crate::audit::{AuditRequest, Findings};
+use crate::audit::{AuditRequest, Finding, Findings};
 use crate::expression::RequestBytes;
 use crate::expression::tests::NoWorld;
 use crate::nic::tests::result;
@@ -161,6 +161,7 @@ fn the_table_has_a_row_for_each_device_and_their_sum() {
         shipped: 4,
         fitted: 3,
         left_out: 2,
+        left_out_missed: Vec::new(),
     };
     // The first line keeps the indentation of the others.
     let table = format!("rates:\n{}", text(&[row("one", 4), row("two", 6)]));
@@ -172,4 +173,100 @@ fn the_table_has_a_row_for_each_device_and_their_sum() {
           all          4      10   8 (80 %)   6 (60 %)  4 (40 %)
     "#]]
     .assert_eq(&table);
+}
+
+/// An RDMA NIC on which one pair of each column violates; of the PCIe column as many as 1000 less the entries of the context cache.
+struct Overflow;
+
+impl Overflow {
+    const DEVICE: &str = "cx5-100g-roce";
+
+    fn entries(device: &DeviceChanges) -> f64 {
+        let library = Library::embedded();
+        let profile = device.of_rnic(library.profile(Self::DEVICE).unwrap());
+        profile.unwrap().section("cache").unwrap()["context_entries"].value
+    }
+}
+
+impl World for Overflow {
+    fn audit(
+        &self,
+        request: &AuditRequest,
+        _: &mut dyn FnMut(usize, usize),
+    ) -> Result<Findings, String> {
+        let violated = |column| match column {
+            Column::PcieData => (1000.0 - Self::entries(&request.device)) as usize,
+            _ => 1,
+        };
+        let cell = |column| Finding {
+            column,
+            victim: "victim".to_owned(),
+            attacker: "attacker".to_owned(),
+            violated: Some(true),
+        };
+        let columns = request.columns.iter();
+        Ok(Findings {
+            cells: columns
+                .flat_map(|column| vec![cell(*column); violated(*column)])
+                .collect(),
+        })
+    }
+    fn scenario(&self, text: &str, file: &str) -> Result<Scenario, String> {
+        NoWorld.scenario(text, file)
+    }
+    fn run(&self, scenario: &Scenario) -> Result<RunResult, String> {
+        NoWorld.run(scenario)
+    }
+    fn network(&self, text: &str, file: &str) -> Result<FabricResult, String> {
+        NoWorld.network(text, file)
+    }
+    fn model(&self, system: &str, name: &str, arguments: &[(String, f64)]) -> Result<f64, String> {
+        NoWorld.model(system, name, arguments)
+    }
+    fn parameter(&self, profile: &str, section: &str, name: &str) -> Result<f64, String> {
+        NoWorld.parameter(profile, section, name)
+    }
+    fn network_bytes(&self, request: &RequestBytes) -> Result<u64, String> {
+        NoWorld.network_bytes(request)
+    }
+    fn pcie_bytes(&self, request: &RequestBytes) -> Result<u64, String> {
+        NoWorld.pcie_bytes(request)
+    }
+}
+
+fn audit_claim(policy: &str, column: &str, published: u32) -> Claim {
+    let id = format!("{policy}-{column}");
+    let text = format!(
+        "id = {id:?}\nsystem = \"husky\"\npaper = \"p\"\nstatement = \"s\"\nkind = \"prediction\"\nunit = \"count\"\n\
+         published = {published}\ntolerance = {{ relative = 0.1 }}\nmetric = 'violations(cells)'\n[[audit]]\nlabel = \"cells\"\n\
+         profile = {:?}\npolicy = {policy:?}\ncolumns = [{column:?}]\n",
+        Overflow::DEVICE
+    );
+    Claim::parse(&text, &format!("claims/husky/{id}.toml")).unwrap()
+}
+
+/// 400 entries are shipped, and 500 give what both cells of the PCIe column say. The other column says nothing about them.
+#[test]
+fn a_column_of_attackers_is_left_out_under_every_policy() {
+    let missed = |leave_out| {
+        let claims = [
+            audit_claim("none", "pcie-data", 500),
+            audit_claim("justitia", "pcie-data", 500),
+            audit_claim("none", "pu-data", 1),
+        ];
+        let claims: Vec<&Claim> = claims.iter().collect();
+        let library = Library::embedded();
+        let options = CrossOptions {
+            draws: 64,
+            leave_out,
+        };
+        let family = Family::of_rnic(library.profile(Overflow::DEVICE).unwrap());
+        let files = ScenarioFiles::new();
+        check(&[family], &claims, &files, &Overflow, options, &|_, _| {})
+            .remove(0)
+            .left_out_missed
+    };
+    assert_eq!(missed(LeaveOut::Runs), [""; 0]);
+    let both = ["none-pcie-data", "justitia-pcie-data"];
+    assert_eq!(missed(LeaveOut::Configuration), both);
 }
