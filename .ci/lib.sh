@@ -43,6 +43,13 @@ outcomes_sum() {
     echo "outcomes of $1: ${sum%% *}"
 }
 
+# verdicts_sum SYSTEM: a sum of the verdicts of its claims, without their values.
+verdicts_sum() {
+    local sum
+    sum=$(grep "^$1/" claims/outcomes.txt | cut -f 1,2 | cksum)
+    echo "outcomes of $1: ${sum%% *}"
+}
+
 # find_browser: prints the path of a Chromium, or fails.
 find_browser() {
     local name

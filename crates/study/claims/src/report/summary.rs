@@ -115,8 +115,9 @@ fn cross_validation(reports: &[ClaimReport]) -> String {
     format!(
         "## Cross-validation\n\n\
          `left out` counts the claims that hold with parameters that are fitted to the other claims. What is left out together with a \
-         claim: of Titan's table 3, the claims about the same configuration. Of Vulcan nothing was fitted to a published number. \
-         Each claim about Titan is judged by its first seed here; judged by all of its seeds, as elsewhere on this page, {held} of \
+         claim: of Titan's table 3, the claims about the same configuration; of Husky, the claims of the same scenario, and of its matrix \
+         (table 4.3) the column of the same attackers, under every policy. Of Vulcan nothing was fitted to a published number. \
+         Each claim about Titan and Husky is judged by its first seed here; judged by all of its seeds, as elsewhere on this page, {held} of \
          Titan's {judged} hold with the shipped values. Differences of a few claims are noise. `make cross-validation` measures the rates \
          again. [Method, costs and limits](docs/internals/claims.md#cross-validation).\n\n\
          ```text\n{}\n```\n\n",
