@@ -5,21 +5,13 @@
 //! Limits: a confirmed reason is sufficient, not necessary: another change may do the same.
 
 use crate::claim::Claim;
-use crate::plan::{self, ScenarioFiles};
 use crate::report::ClaimReport;
-use crate::world::World;
 use isolane_common_text_output::counted;
 use std::fmt::Write as _;
 
-/// Runs `claims`, and the misses among them again with what their reasons change. `progress` is as in [`plan::check`] and starts
-/// again at 0 for the second time.
-pub fn check(
-    claims: &[&Claim],
-    files: &ScenarioFiles<'_>,
-    world: &dyn World,
-    progress: &(dyn Fn(usize, usize) + Sync),
-) -> Vec<ClaimReport> {
-    let mut reports = plan::check(claims, files, world, progress);
+/// Runs `claims` by `run`, and the misses among them again with what their reasons change.
+pub fn check(claims: &[&Claim], run: impl Fn(&[&Claim]) -> Vec<ClaimReport>) -> Vec<ClaimReport> {
+    let mut reports = run(claims);
     let mut at = Vec::new();
     let mut changed = Vec::new();
     for (index, (claim, report)) in claims.iter().zip(&reports).enumerate() {
@@ -28,7 +20,7 @@ pub fn check(
             changed.push(check.apply(claim).expect("reading the claim applied it"));
         }
     }
-    let checked = plan::check(&changed.iter().collect::<Vec<_>>(), files, world, progress);
+    let checked = run(&changed.iter().collect::<Vec<_>>());
     for (index, checked) in at.into_iter().zip(&checked) {
         reports[index].judge_reason(checked);
     }

@@ -21,6 +21,11 @@ impl<E> Agenda<E> {
         }
     }
 
+    /// The place in a run whose number of events is `events`.
+    pub(crate) fn place(&self, events: u64) -> String {
+        format!("event {events}, {} ms", self.now_us / 1_000)
+    }
+
     pub(crate) fn at(&mut self, at_us: u64, event: E) {
         self.events.insert((at_us, self.scheduled), event);
         self.scheduled += 1;

@@ -131,12 +131,9 @@ pub fn run(seed: u64, defect: Defect) -> Result<Report, Broken> {
         started: 0,
         report: Report::default(),
     };
-    world.play().map_err(|what| Broken {
-        service: "daemon",
-        seed,
-        place: format!("{} ms", (world.now_ns - BEGIN_NS) / MS),
-        what,
-    })?;
+    let played = world.play();
+    let place = format!("{} ms", (world.now_ns - BEGIN_NS) / MS);
+    played.map_err(|what| Broken::of("daemon", seed, place, what))?;
     Ok(world.report)
 }
 

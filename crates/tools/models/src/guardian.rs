@@ -105,12 +105,9 @@ pub fn run(seed: u64, defect: Defect) -> Result<Report, Broken> {
         penalties_us: BTreeMap::new(),
         report: Report::default(),
     };
-    world.play().map_err(|what| Broken {
-        service: "guardian",
-        seed,
-        place: format!("{} ms", world.now_us / 1_000),
-        what,
-    })?;
+    let played = world.play();
+    let place = format!("{} ms", world.now_us / 1_000);
+    played.map_err(|what| Broken::of("guardian", seed, place, what))?;
     Ok(world.report)
 }
 

@@ -52,3 +52,14 @@ pub struct Broken {
     /// What does not hold.
     pub what: String,
 }
+
+impl Broken {
+    fn of(service: &'static str, seed: u64, place: String, what: String) -> Self {
+        Self {
+            service,
+            seed,
+            place,
+            what,
+        }
+    }
+}

@@ -84,12 +84,9 @@ pub fn run(seed: u64, defect: Defect) -> Result<Report, Broken> {
         process: 1_000,
         report: Report::default(),
     };
-    run.play().map_err(|what| Broken {
-        service: "memory service",
-        seed,
-        place: format!("event {}", run.report.events),
-        what,
-    })?;
+    let played = run.play();
+    let place = format!("event {}", run.report.events);
+    played.map_err(|what| Broken::of("memory service", seed, place, what))?;
     Ok(run.report)
 }
 

@@ -139,16 +139,9 @@ pub fn run(seed: u64, defect: Defect) -> Result<Report, Broken> {
         started: 0,
         report: Report::default(),
     };
-    world.play().map_err(|what| Broken {
-        service: "peers",
-        seed,
-        place: format!(
-            "event {}, {} ms",
-            world.report.events,
-            world.agenda.now_us / 1_000
-        ),
-        what,
-    })?;
+    let played = world.play();
+    let place = world.agenda.place(world.report.events);
+    played.map_err(|what| Broken::of("peers", seed, place, what))?;
     Ok(world.report)
 }
 

@@ -102,16 +102,8 @@ struct World {
 pub fn run(seed: u64, defect: Defect) -> Result<Report, Broken> {
     let mut world = World::new(seed, defect);
     let checked = world.play();
-    checked.map_err(|what| Broken {
-        service: "quota server",
-        seed,
-        place: format!(
-            "event {}, {} ms",
-            world.report.events,
-            world.agenda.now_us / 1_000
-        ),
-        what,
-    })?;
+    let place = world.agenda.place(world.report.events);
+    checked.map_err(|what| Broken::of("quota server", seed, place, what))?;
     Ok(world.report)
 }
 

@@ -14,7 +14,7 @@ use isolane_study_claims::claim::{Claim, ClaimTestbed};
 use isolane_study_claims::cross::{self, CrossOptions, Family, LeaveOut};
 use isolane_study_claims::laboratory::Laboratory;
 use isolane_study_claims::report::{self, ClaimReport, Tally};
-use isolane_study_claims::{ClaimError, figure, why};
+use isolane_study_claims::{ClaimError, figure, plan, why};
 use isolane_study_testbed_simulator::SimTestbed;
 use std::path::{Path, PathBuf};
 
@@ -299,15 +299,13 @@ fn measure(claims: &[&Claim], bar: &Bar) -> Vec<ClaimReport> {
         .iter()
         .copied()
         .partition(|claim| claim.testbed == ClaimTestbed::Simulated);
-    let mut reports = why::check(
-        &here,
-        &isolane_study_claims::embedded_scenarios(),
-        &laboratory,
-        &|done, all| {
+    let scenarios = isolane_study_claims::embedded_scenarios();
+    let mut reports = why::check(&here, |claims| {
+        plan::check(claims, &scenarios, &laboratory, &|done, all| {
             bar.set_length(all as u64);
             bar.set_position(done as u64);
-        },
-    );
+        })
+    });
     bar.finish_and_clear();
     reports.extend(elsewhere.into_iter().map(ClaimReport::elsewhere));
     reports.sort_by(|a, b| (&a.system, &a.id).cmp(&(&b.system, &b.id)));

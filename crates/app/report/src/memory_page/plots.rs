@@ -21,6 +21,22 @@ struct Subject {
     rule: Option<Rule>,
 }
 
+fn subject(
+    stem: &'static str,
+    caption: &'static str,
+    axis: &'static str,
+    of: fn(&MemAppPoint) -> f64,
+) -> Subject {
+    Subject {
+        stem,
+        caption,
+        axis,
+        of,
+        least: 0.0,
+        rule: None,
+    }
+}
+
 /// The figures of application `index`, as markup; nothing without a series.
 pub(super) fn of(results: &[MemResult], index: usize) -> String {
     let Some(app) = results.first().and_then(|run| run.apps.get(index)) else {
@@ -43,30 +59,21 @@ fn subjects(results: &[MemResult], app: &MemAppResult, index: usize) -> Vec<Subj
         value,
     };
     let latency = Subject {
-        stem: "latency",
-        caption: "Latency of its loads",
-        axis: "latency, ns",
-        of: |point| point.latency_ns,
-        least: 0.0,
         rule: app.slo_latency_ns.map(|ns| limit("≤", ns)),
+        ..subject("latency", "Latency of its loads", "latency, ns", |point| {
+            point.latency_ns
+        })
     };
     let bandwidth = Subject {
-        stem: "bandwidth",
-        caption: "Bandwidth",
-        axis: "bandwidth, GB/s",
-        of: |point| point.bandwidth_gb_per_s,
-        least: 0.0,
         rule: app.slo_bandwidth_gb_per_s.map(|rate| limit("≥", rate)),
+        ..subject("bandwidth", "Bandwidth", "bandwidth, GB/s", |point| {
+            point.bandwidth_gb_per_s
+        })
     };
     let mut profiles = results
         .iter()
         .filter_map(|run| run.apps.get(index)?.profile);
     let memory = Subject {
-        stem: "near-memory",
-        caption: "Near memory it holds",
-        axis: "near memory, GB",
-        of: |point| point.local_bytes as f64 / 1e9,
-        least: 0.0,
         rule: profiles
             .next()
             .filter(|profile| profile.admissible)
@@ -74,14 +81,21 @@ fn subjects(results: &[MemResult], app: &MemAppResult, index: usize) -> Vec<Subj
                 name: format!("alone {}", gigabytes(profile.local_bytes)),
                 value: profile.local_bytes as f64 / 1e9,
             }),
+        ..subject(
+            "near-memory",
+            "Near memory it holds",
+            "near memory, GB",
+            |point| point.local_bytes as f64 / 1e9,
+        )
     };
     let processor = Subject {
-        stem: "cpu-limit",
-        caption: "Processor time it may use",
-        axis: "% of its cores",
-        of: |point| point.cpu_share * 100.0,
         least: 100.0,
-        rule: None,
+        ..subject(
+            "cpu-limit",
+            "Processor time it may use",
+            "% of its cores",
+            |point| point.cpu_share * 100.0,
+        )
     };
     match app.slo_bandwidth_gb_per_s {
         Some(_) => vec![bandwidth, latency, memory, processor],

@@ -1,6 +1,6 @@
 //! Aequitas: delay bounds of weighted fair queueing, and what admission control does with one call.
 
-use super::{Model, whole};
+use super::{Model, model, whole};
 use isolane_common_quantities::units::{Duration, Instant};
 use isolane_rpc_policy::aequitas::{AdmitState, AequitasOptions};
 use isolane_rpc_policy::queueing::Arrivals;
@@ -9,70 +9,55 @@ use isolane_rpc_policy::queueing::region::{Line, guaranteed_share};
 use isolane_rpc_policy::queueing::two_class::{TwoClasses, high_delay_of_infinite_weight};
 
 pub(super) const MODELS: &[Model] = &[
-    Model {
-        system: "aequitas",
-        name: "high_delay",
-        arguments: &["phi", "rho", "mu", "share"],
-        about: "worst delay of the high one of two classes by the exact fluid solution, periods",
-        run: |given| exact(given).map(|delays| delays[0]),
-    },
-    Model {
-        system: "aequitas",
-        name: "low_delay",
-        arguments: &["phi", "rho", "mu", "share"],
-        about: "worst delay of the low one of two classes by the exact fluid solution, periods",
-        run: |given| exact(given).map(|delays| delays[1]),
-    },
-    Model {
-        system: "aequitas",
-        name: "high_delay_closed",
-        arguments: &["phi", "rho", "mu", "share"],
-        about: "the same of the high class by the closed form 3.1, periods",
-        run: |given| Ok(two(given)?.high_delay(given[3])),
-    },
-    Model {
-        system: "aequitas",
-        name: "low_delay_closed",
-        arguments: &["phi", "rho", "mu", "share"],
-        about: "the same of the low class by the closed form B.4, periods",
-        run: |given| Ok(two(given)?.low_delay(given[3])),
-    },
-    Model {
-        system: "aequitas",
-        name: "high_delay_infinite_weight",
-        arguments: &["rho", "mu", "share"],
-        about: "worst delay of the high class as its weight grows without bound, equation 3.4, periods",
-        run: |given| {
+    // Worst delay of the high one of two classes by the exact fluid solution, periods.
+    model("high_delay", &["phi", "rho", "mu", "share"], |given| {
+        exact(given).map(|delays| delays[0])
+    }),
+    // Worst delay of the low one of two classes by the exact fluid solution, periods.
+    model("low_delay", &["phi", "rho", "mu", "share"], |given| {
+        exact(given).map(|delays| delays[1])
+    }),
+    // The same of the high class by the closed form 3.1, periods.
+    model(
+        "high_delay_closed",
+        &["phi", "rho", "mu", "share"],
+        |given| Ok(two(given)?.high_delay(given[3])),
+    ),
+    // The same of the low class by the closed form B.4, periods.
+    model(
+        "low_delay_closed",
+        &["phi", "rho", "mu", "share"],
+        |given| Ok(two(given)?.low_delay(given[3])),
+    ),
+    // Worst delay of the high class as its weight grows without bound, equation 3.4, periods.
+    model(
+        "high_delay_infinite_weight",
+        &["rho", "mu", "share"],
+        |given| {
             let arrivals = arrivals(given[1], given[0])?;
             Ok(high_delay_of_infinite_weight(arrivals, given[2]))
         },
-    },
-    Model {
-        system: "aequitas",
-        name: "inversion_share",
-        arguments: &["phi", "rho", "mu"],
-        about: "share of the high one of two classes at which the admissible region ends, found by scanning the exact solution",
-        run: |given| {
-            let port = port(&[given[0], 1.0], given[2], given[1])?;
-            region_end(port, &[0.0, 1.0])
-        },
-    },
-    Model {
-        system: "aequitas",
-        name: "inversion_share_of_three",
-        arguments: &["high", "middle", "low", "rho", "mu"],
-        about: "the same for three classes with these weights, the lower two at 2:1",
-        run: |given| {
+    ),
+    // Share of the high one of two classes at which the admissible region ends, found by scanning the exact solution.
+    model("inversion_share", &["phi", "rho", "mu"], |given| {
+        let port = port(&[given[0], 1.0], given[2], given[1])?;
+        region_end(port, &[0.0, 1.0])
+    }),
+    // The same for three classes with these weights, the lower two at 2:1.
+    model(
+        "inversion_share_of_three",
+        &["high", "middle", "low", "rho", "mu"],
+        |given| {
             let port = port(&given[..3], given[4], given[3])?;
             region_end(port, &[0.0, 2.0, 1.0])
         },
-    },
-    Model {
-        system: "aequitas",
-        name: "delay_of_three",
-        arguments: &["class", "high", "middle", "low", "rho", "mu", "share"],
-        about: "worst delay of class 1, 2 or 3 of three with these weights by the exact fluid solution, the lower two at 2:1, periods",
-        run: |given| {
+    ),
+    // Worst delay of class 1, 2 or 3 of three with these weights by the exact fluid solution, the lower two at 2:1,
+    // periods.
+    model(
+        "delay_of_three",
+        &["class", "high", "middle", "low", "rho", "mu", "share"],
+        |given| {
             let port = port(&given[1..4], given[5], given[4])?;
             let rest = 1.0 - given[6];
             let shares = [given[6], rest * 2.0 / 3.0, rest / 3.0];
@@ -81,50 +66,38 @@ pub(super) const MODELS: &[Model] = &[
             let delay = delays.get(class - 1).copied();
             delay.ok_or_else(|| format!("class = {class}: must be 1, 2 or 3"))
         },
-    },
-    Model {
-        system: "aequitas",
-        name: "guaranteed_line_rates",
-        arguments: &["phi", "rho", "mu"],
-        about: "what the high one of two classes is admitted at least, line rates",
-        run: |given| {
-            let port = port(&[given[0], 1.0], given[2], given[1])?;
-            Ok(guaranteed_share(&port, 0))
-        },
-    },
-    Model {
-        system: "aequitas",
-        name: "low_queue_growth_gbps",
-        arguments: &["phi", "high_gbps", "low_gbps", "line_gbps"],
-        about: "how fast the low class's queue grows while both arrive at these rates, Gb/s",
-        run: |given| {
+    ),
+    // What the high one of two classes is admitted at least, line rates.
+    model("guaranteed_line_rates", &["phi", "rho", "mu"], |given| {
+        let port = port(&[given[0], 1.0], given[2], given[1])?;
+        Ok(guaranteed_share(&port, 0))
+    }),
+    // How fast the low class's queue grows while both arrive at these rates, Gb/s.
+    model(
+        "low_queue_growth_gbps",
+        &["phi", "high_gbps", "low_gbps", "line_gbps"],
+        |given| {
             let demands = [given[1] / given[3], given[2] / given[3]];
             let rates = fair_rates(&[given[0], 1.0], &demands);
             Ok((demands[1] - rates[1]) * given[3])
         },
-    },
-    Model {
-        system: "aequitas",
-        name: "increment_window_us",
-        arguments: &["target_us", "percentile"],
-        about: "time between two increases of the admit probability, microseconds",
-        run: |given| Ok(options(given[0], given[1])?.increment_window().as_us_f64()),
-    },
-    Model {
-        system: "aequitas",
-        name: "probability_after_misses",
-        arguments: &["misses", "mtus"],
-        about: "admit probability of a new destination after so many misses of calls of so many MTUs",
-        run: |given| {
-            let options = options(15.0, 99.9)?;
-            let mut state = AdmitState::new(Instant::ZERO);
-            let mtus = whole("mtus", given[1])? as u32;
-            for _ in 0..whole("misses", given[0])? {
-                state.on_completion(&options, Instant::ZERO, Duration::from_ms(100), mtus);
-            }
-            Ok(state.probability().as_f64())
-        },
-    },
+    ),
+    // Time between two increases of the admit probability, microseconds.
+    model(
+        "increment_window_us",
+        &["target_us", "percentile"],
+        |given| Ok(options(given[0], given[1])?.increment_window().as_us_f64()),
+    ),
+    // Admit probability of a new destination after so many misses of calls of so many MTUs.
+    model("probability_after_misses", &["misses", "mtus"], |given| {
+        let options = options(15.0, 99.9)?;
+        let mut state = AdmitState::new(Instant::ZERO);
+        let mtus = whole("mtus", given[1])? as u32;
+        for _ in 0..whole("misses", given[0])? {
+            state.on_completion(&options, Instant::ZERO, Duration::from_ms(100), mtus);
+        }
+        Ok(state.probability().as_f64())
+    }),
 ];
 
 fn arrivals(mu: f64, rho: f64) -> Result<Arrivals, String> {

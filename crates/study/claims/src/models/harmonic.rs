@@ -1,6 +1,6 @@
 //! Harmonic: equation 5.1, request costs, the split of the bus, and what the monitor costs.
 
-use super::{Model, whole};
+use super::{Model, model, whole};
 use isolane_common_quantities::units::{BitRate, Duration};
 use isolane_rdma_policy::harmonic::daemon::{EXCESS_ONE, wait};
 use isolane_rdma_policy::harmonic::statistics::TenantStatistics;
@@ -23,132 +23,69 @@ const TWO_TENANTS: &[&str] = &[
 ];
 
 pub(super) const MODELS: &[Model] = &[
-    Model {
-        system: "harmonic",
-        name: "interval_us",
-        arguments: &["used", "allowed"],
-        about: "equation 5.1 with the published T_basic and T_min, microseconds",
-        run: |given| Ok(wait(&options(), excess(given[0], given[1])).as_us_f64()),
-    },
-    Model {
-        system: "harmonic",
-        name: "counters",
-        arguments: &[],
-        about: "counters of one tenant",
-        run: |_| Ok(TenantStatistics::COUNTERS as f64),
-    },
-    Model {
-        system: "harmonic",
-        name: "counter_bytes",
-        arguments: &[],
-        about: "bytes of one counter",
-        run: |_| Ok(TenantStatistics::COUNTER_BYTES as f64),
-    },
-    Model {
-        system: "harmonic",
-        name: "read_cost",
-        arguments: &[],
-        about: "a READ in WRITEs",
-        run: |_| Ok(cost(|costs| costs.read)),
-    },
-    Model {
-        system: "harmonic",
-        name: "send_cost",
-        arguments: &[],
-        about: "a SEND in WRITEs",
-        run: |_| Ok(cost(|costs| costs.send)),
-    },
-    Model {
-        system: "harmonic",
-        name: "atomic_cost",
-        arguments: &[],
-        about: "an atomic in WRITEs",
-        run: |_| Ok(cost(|costs| costs.atomic)),
-    },
-    Model {
-        system: "harmonic",
-        name: "bus_ratio",
-        arguments: TWO_TENANTS,
-        about: "PCIe bandwidth of tenant a over that of tenant b",
-        run: |given| {
-            let [a, b] = two(given)?;
-            Ok(a.pcie_rate.as_gbps_f64() / b.pcie_rate.as_gbps_f64())
-        },
-    },
-    Model {
-        system: "harmonic",
-        name: "bus_gbps",
-        arguments: TWO_TENANTS,
-        about: "PCIe bandwidth of tenant a, Gb/s",
-        run: |given| Ok(two(given)?[0].pcie_rate.as_gbps_f64()),
-    },
-    Model {
-        system: "harmonic",
-        name: "rate_is_dominant",
-        arguments: TWO_TENANTS,
-        about: "1 where bandwidth is the dominant resource of tenant a and requests that of tenant b, else 0",
-        run: |given| {
-            let [a, b] = two(given)?;
-            let holds = a.dominant == Dominant::Rate && b.dominant == Dominant::DataRequests;
-            Ok(f64::from(u8::from(holds)))
-        },
-    },
-    Model {
-        system: "harmonic",
-        name: "poll_bytes_to_monitor",
-        arguments: &[],
-        about: "bytes of reading one tenant's counters, host to monitor",
-        run: |_| Ok(poll_cost().to_monitor as f64),
-    },
-    Model {
-        system: "harmonic",
-        name: "poll_bytes_to_host",
-        arguments: &[],
-        about: "bytes of reading one tenant's counters, monitor to host",
-        run: |_| Ok(poll_cost().to_host as f64),
-    },
-    Model {
-        system: "harmonic",
-        name: "poll_gbps_to_monitor",
-        arguments: &["poll_us"],
-        about: "bandwidth of polls for one tenant, host to monitor, Gb/s",
-        run: |given| Ok(poll_rates(given[0])?.0.as_gbps_f64()),
-    },
-    Model {
-        system: "harmonic",
-        name: "poll_gbps_to_host",
-        arguments: &["poll_us"],
-        about: "bandwidth of polls for one tenant, monitor to host, Gb/s",
-        run: |given| Ok(poll_rates(given[0])?.1.as_gbps_f64()),
-    },
-    Model {
-        system: "harmonic",
-        name: "update_bytes",
-        arguments: &["updates"],
-        about: "bytes of so many mapping updates, host to monitor",
-        run: |given| Ok(update_cost(whole("updates", given[0])?).to_monitor as f64),
-    },
-    Model {
-        system: "harmonic",
-        name: "search_cycles",
-        arguments: &[],
-        about: "cycles of a search that finds its entry at once",
-        run: |_| Ok(SEARCH_CYCLES as f64),
-    },
-    Model {
-        system: "harmonic",
-        name: "search_us",
-        arguments: &[],
-        about: "the same in microseconds",
-        run: |_| Ok(Duration::from_ps(SEARCH_CYCLES * CYCLE_PS).as_us_f64()),
-    },
-    Model {
-        system: "harmonic",
-        name: "mapping_entry_bytes",
-        arguments: &[],
-        about: "bytes of one mapping update",
-        run: |_| Ok(MappingUpdate::BYTES as f64),
-    },
+    // Equation 5.1 with the published T_basic and T_min, microseconds.
+    model("interval_us", &["used", "allowed"], |given| {
+        Ok(wait(&options(), excess(given[0], given[1])).as_us_f64())
+    }),
+    // Counters of one tenant.
+    model("counters", &[], |_| Ok(TenantStatistics::COUNTERS as f64)),
+    // Bytes of one counter.
+    model("counter_bytes", &[], |_| {
+        Ok(TenantStatistics::COUNTER_BYTES as f64)
+    }),
+    // A READ in WRITEs.
+    model("read_cost", &[], |_| Ok(cost(|costs| costs.read))),
+    // A SEND in WRITEs.
+    model("send_cost", &[], |_| Ok(cost(|costs| costs.send))),
+    // An atomic in WRITEs.
+    model("atomic_cost", &[], |_| Ok(cost(|costs| costs.atomic))),
+    // PCIe bandwidth of tenant a over that of tenant b.
+    model("bus_ratio", TWO_TENANTS, |given| {
+        let [a, b] = two(given)?;
+        Ok(a.pcie_rate.as_gbps_f64() / b.pcie_rate.as_gbps_f64())
+    }),
+    // PCIe bandwidth of tenant a, Gb/s.
+    model("bus_gbps", TWO_TENANTS, |given| {
+        Ok(two(given)?[0].pcie_rate.as_gbps_f64())
+    }),
+    // 1 where bandwidth is the dominant resource of tenant a and requests that of tenant b, else 0.
+    model("rate_is_dominant", TWO_TENANTS, |given| {
+        let [a, b] = two(given)?;
+        let holds = a.dominant == Dominant::Rate && b.dominant == Dominant::DataRequests;
+        Ok(f64::from(u8::from(holds)))
+    }),
+    // Bytes of reading one tenant's counters, host to monitor.
+    model("poll_bytes_to_monitor", &[], |_| {
+        Ok(poll_cost().to_monitor as f64)
+    }),
+    // Bytes of reading one tenant's counters, monitor to host.
+    model(
+        "poll_bytes_to_host",
+        &[],
+        |_| Ok(poll_cost().to_host as f64),
+    ),
+    // Bandwidth of polls for one tenant, host to monitor, Gb/s.
+    model("poll_gbps_to_monitor", &["poll_us"], |given| {
+        Ok(poll_rates(given[0])?.0.as_gbps_f64())
+    }),
+    // Bandwidth of polls for one tenant, monitor to host, Gb/s.
+    model("poll_gbps_to_host", &["poll_us"], |given| {
+        Ok(poll_rates(given[0])?.1.as_gbps_f64())
+    }),
+    // Bytes of so many mapping updates, host to monitor.
+    model("update_bytes", &["updates"], |given| {
+        Ok(update_cost(whole("updates", given[0])?).to_monitor as f64)
+    }),
+    // Cycles of a search that finds its entry at once.
+    model("search_cycles", &[], |_| Ok(SEARCH_CYCLES as f64)),
+    // The same in microseconds.
+    model("search_us", &[], |_| {
+        Ok(Duration::from_ps(SEARCH_CYCLES * CYCLE_PS).as_us_f64())
+    }),
+    // Bytes of one mapping update.
+    model("mapping_entry_bytes", &[], |_| {
+        Ok(MappingUpdate::BYTES as f64)
+    }),
 ];
 
 fn poll_rates(poll_us: f64) -> Result<(BitRate, BitRate), String> {

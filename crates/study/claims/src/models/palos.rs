@@ -1,6 +1,6 @@
 //! Palos: chunk sizes of weights, and what changing them costs.
 
-use super::{Model, whole};
+use super::{Model, model, whole};
 use isolane_common_quantities::units::{Bytes, Instant};
 use isolane_rdma_policy::palos::{Clock, Cycles, GroupId, Label, Palos, PalosOptions, QueuePairId};
 use std::collections::BTreeSet;
@@ -9,49 +9,34 @@ use std::collections::BTreeSet;
 const MTU: u64 = 1_500;
 
 pub(super) const MODELS: &[Model] = &[
-    Model {
-        system: "palos",
-        name: "naive_update_us",
-        arguments: &["queue_pairs", "clock_mhz"],
-        about: "rewriting one chunk size per queue pair, microseconds",
-        run: |given| {
-            let pairs = whole("queue_pairs", given[0])?;
-            Ok(clock(given[1])?.naive_update(pairs).as_us_f64())
-        },
-    },
-    Model {
-        system: "palos",
-        name: "granularity_table_us",
-        arguments: &["groups", "clock_mhz"],
-        about: "rewriting one granularity per group, and one weight, microseconds",
-        run: |given| {
-            let groups = whole("groups", given[0])?;
-            Ok(clock(given[1])?.two_table_update(groups).as_us_f64())
-        },
-    },
-    Model {
-        system: "palos",
-        name: "weight_entries_written",
-        arguments: &["queue_pairs"],
-        about: "entries of the weight table that a new weight of one queue pair writes",
-        run: |given| Ok(writes_of_a_weight(whole("queue_pairs", given[0])?, 1)?.0),
-    },
-    Model {
-        system: "palos",
-        name: "granularity_entries_written",
-        arguments: &["queue_pairs", "groups"],
-        about: "entries of the granularity table that it writes",
-        run: |given| {
+    // Rewriting one chunk size per queue pair, microseconds.
+    model("naive_update_us", &["queue_pairs", "clock_mhz"], |given| {
+        let pairs = whole("queue_pairs", given[0])?;
+        Ok(clock(given[1])?.naive_update(pairs).as_us_f64())
+    }),
+    // Rewriting one granularity per group, and one weight, microseconds.
+    model("granularity_table_us", &["groups", "clock_mhz"], |given| {
+        let groups = whole("groups", given[0])?;
+        Ok(clock(given[1])?.two_table_update(groups).as_us_f64())
+    }),
+    // Entries of the weight table that a new weight of one queue pair writes.
+    model("weight_entries_written", &["queue_pairs"], |given| {
+        Ok(writes_of_a_weight(whole("queue_pairs", given[0])?, 1)?.0)
+    }),
+    // Entries of the granularity table that it writes.
+    model(
+        "granularity_entries_written",
+        &["queue_pairs", "groups"],
+        |given| {
             let groups = whole("groups", given[1])?;
             Ok(writes_of_a_weight(whole("queue_pairs", given[0])?, groups)?.1)
         },
-    },
-    Model {
-        system: "palos",
-        name: "distinct_chunks",
-        arguments: &["group_weight_first", "groups", "weight_a", "weight_b"],
-        about: "different chunk sizes of groups of two queue pairs, the groups' weights rising by one",
-        run: |given| {
+    ),
+    // Different chunk sizes of groups of two queue pairs, the groups' weights rising by one.
+    model(
+        "distinct_chunks",
+        &["group_weight_first", "groups", "weight_a", "weight_b"],
+        |given| {
             let first = whole("group_weight_first", given[0])?;
             let groups = whole("groups", given[1])?;
             let pairs = [whole("weight_a", given[2])?, whole("weight_b", given[3])?];
@@ -67,21 +52,16 @@ pub(super) const MODELS: &[Model] = &[
             }
             Ok(sizes.len() as f64)
         },
-    },
-    Model {
-        system: "palos",
-        name: "round_bytes",
-        arguments: &["queue_pairs"],
-        about: "bytes of one round of queue pairs of one group, with chunks of one MTU of 1500 B",
-        run: |given| {
-            let pairs = vec![1; whole("queue_pairs", given[0])? as usize];
-            let (palos, groups, _) = built(&[1], &pairs)?;
-            let round = palos
-                .planned_round(groups[0])
-                .map_err(|error| error.to_string())?;
-            Ok(round.get() as f64)
-        },
-    },
+    ),
+    // Bytes of one round of queue pairs of one group, with chunks of one MTU of 1500 B.
+    model("round_bytes", &["queue_pairs"], |given| {
+        let pairs = vec![1; whole("queue_pairs", given[0])? as usize];
+        let (palos, groups, _) = built(&[1], &pairs)?;
+        let round = palos
+            .planned_round(groups[0])
+            .map_err(|error| error.to_string())?;
+        Ok(round.get() as f64)
+    }),
 ];
 
 fn clock(mhz: f64) -> Result<Clock, String> {

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::expression::tests::NoWorld;
+use crate::plan::{self, ScenarioFiles};
 use expect_test::{Expect, expect};
 
 const HEAD: &str = "id = \"x\"\nsystem = \"husky\"\npaper = \"p\"\nstatement = \"s\"\nkind = \"prediction\"\nunit = \"count\"\n";
@@ -12,12 +13,11 @@ fn claim(rest: &str) -> Result<Claim, String> {
 
 fn shown(rest: &str) -> String {
     let claim = claim(rest).unwrap();
-    text(&check(
-        &[&claim],
-        &ScenarioFiles::new(),
-        &NoWorld,
-        &|_, _| {},
-    ))
+    text(&check(&[&claim], run))
+}
+
+fn run(claims: &[&Claim]) -> Vec<ClaimReport> {
+    plan::check(claims, &ScenarioFiles::new(), &NoWorld, &|_, _| {})
 }
 
 fn refused(rest: &str, expected: Expect) {
@@ -102,12 +102,7 @@ fn a_claim_whose_premise_does_not_hold_is_a_miss() {
         let claim = claim(&format!(
             "at_least = 1\nmetric = \"2\"\npremise = \"{premise}\"\n"
         ));
-        let reports = plan::check(
-            &[&claim.unwrap()],
-            &ScenarioFiles::new(),
-            &NoWorld,
-            &|_, _| {},
-        );
+        let reports = run(&[&claim.unwrap()]);
         (reports[0].within, reports[0].reason.clone())
     };
     assert_eq!(report("1 < 2"), (Some(true), None));

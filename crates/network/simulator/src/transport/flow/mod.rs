@@ -119,6 +119,12 @@ impl<P: Default> Flows<P> {
         self.free.push(id);
     }
 
+    /// Packet `sequence` of flow `id` with its payload.
+    #[inline]
+    pub fn data(&self, id: u32, sequence: u32, now: Instant) -> Packet {
+        self[id].data(id, sequence, now, self.mtu, self.header)
+    }
+
     /// Flows open now.
     pub fn open_now(&self) -> usize {
         self.open

@@ -123,8 +123,6 @@ impl Homa {
         let Some(id) = self.ready.first_at(network, host) else {
             return;
         };
-        let now = network.now();
-        let (mtu, header) = (self.flows.mtu, self.flows.header);
         let flow = &mut self.flows[id];
         let repeat = flow.own.again.0 < flow.own.again.1;
         let turn = match repeat {
@@ -133,7 +131,8 @@ impl Homa {
         };
         let sequence = *turn;
         *turn += 1;
-        let mut packet = flow.data(id, sequence, now, mtu, header);
+        let mut packet = self.flows.data(id, sequence, network.now());
+        let flow = &mut self.flows[id];
         packet.path = packet.path.wrapping_add(sequence as u16);
         packet.class = match sequence < flow.own.unscheduled {
             true => flow.own.unscheduled_level,
@@ -142,7 +141,7 @@ impl Homa {
         if repeat {
             packet.flags |= flags::REPEATED;
         }
-        let due = now + self.settings.resend;
+        let due = network.now() + self.settings.resend;
         flow.own.patience.set(network, due, timer(id, SENDER));
         self.file(id);
         network.transmit(packet);

@@ -105,11 +105,10 @@ impl Pfabric {
         let Some(id) = self.ready.first_at(network, host) else {
             return;
         };
-        let now = network.now();
-        let (mtu, header) = (self.flows.mtu, self.flows.header);
-        let flow = &mut self.flows[id];
+        let flow = &self.flows[id];
         let sequence = flow.acked.missing_from(flow.own.window.next);
-        let mut packet = flow.data(id, sequence, now, mtu, header);
+        let mut packet = self.flows.data(id, sequence, network.now());
+        let flow = &mut self.flows[id];
         packet.key = flow.remaining;
         // Packets of a flow may take different ways: the receiver takes them in any order.
         packet.path = packet.path.wrapping_add(sequence as u16);

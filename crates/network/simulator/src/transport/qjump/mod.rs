@@ -165,17 +165,15 @@ impl Qjump {
     }
 
     fn send_one(&mut self, network: &mut Network, id: u32) {
-        let now = network.now();
-        let (mtu, header) = (self.flows.mtu, self.flows.header);
+        let sequence = next_of(&self.flows[id]);
+        let mut packet = self.flows.data(id, sequence, network.now());
         let flow = &mut self.flows[id];
-        let sequence = next_of(flow);
         let own = &mut flow.own;
         if own.again.0 < own.again.1 {
             own.again.0 = sequence + 1;
         }
         let (window, timeout) = (&mut own.window, self.settings.timeout);
         let repeated = window.send(network, sequence, timeout, timer(id));
-        let mut packet = flow.data(id, sequence, now, mtu, header);
         packet.class = flow.message.class;
         if repeated {
             packet.flags |= flags::REPEATED;

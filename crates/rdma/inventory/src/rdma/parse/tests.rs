@@ -8,6 +8,15 @@ fn check(actual: impl std::fmt::Debug, expected: Expect) {
     expected.assert_eq(&format!("{actual:?}"));
 }
 
+/// What `parse` reads of a message in hexadecimal digits.
+fn check_read<T: std::fmt::Debug>(
+    parse: fn(Attributes<'_>) -> T,
+    hexadecimal: &str,
+    expected: Expect,
+) {
+    check(parse(Attributes::new(&bytes(hexadecimal))), expected);
+}
+
 fn bytes(hexadecimal: &str) -> Vec<u8> {
     let digits: Vec<u8> = hexadecimal
         .bytes()
@@ -57,23 +66,23 @@ const CONTEXTS: &str = "\
      080001000000000007000200723000001800560014005700080040000000000008001c00c7000000";
 #[test]
 fn devices_and_links_are_read() {
-    let rxe = bytes(DEVICE);
-    check(
-        device(Attributes::new(&rxe)),
+    check_read(
+        device,
+        DEVICE,
         expect![[
             r#"[Device { index: 0, name: "r0", port_count: 1, firmware: "", node_guid: 9808639877265043400, protocol: "roce" }]"#
         ]],
     );
-    let siw = bytes(DEVICE_SIW);
-    check(
-        device(Attributes::new(&siw)),
+    check_read(
+        device,
+        DEVICE_SIW,
         expect![[
             r#"[Device { index: 2, name: "s1", port_count: 1, firmware: "", node_guid: 13888813178743260463, protocol: "iw" }]"#
         ]],
     );
-    let port = bytes(LINK);
-    check(
-        link(Attributes::new(&port)),
+    check_read(
+        link,
+        LINK,
         expect![[
             r#"Some(Link { device: "r0", port: 1, state: Active, physical_state: LinkUp, network_device: Some("v0"), lid: None })"#
         ]],
@@ -95,37 +104,37 @@ fn queue_pairs_are_read() {
 
 #[test]
 fn other_resources_are_read() {
-    let message = bytes(COMPLETION_QUEUES);
-    check(
-        completion_queues(Attributes::new(&message)),
+    check_read(
+        completion_queues,
+        COMPLETION_QUEUES,
         expect![[
             r#"[CompletionQueue { device: "r0", number: Some(0), entries: 1023, users: 2, context: None, holder: Kernel("ib_core") }, CompletionQueue { device: "r0", number: Some(1), entries: 511, users: 4, context: Some(0), holder: Process(199) }]"#
         ]],
     );
-    let message = bytes(MEMORY_REGIONS);
-    check(
-        memory_regions(Attributes::new(&message)),
+    check_read(
+        memory_regions,
+        MEMORY_REGIONS,
         expect![[
             r#"[MemoryRegion { device: "r0", number: Some(0), length_bytes: 262144, local_key: Some(743), remote_key: Some(743), protection_domain: Some(1), holder: Process(199) }]"#
         ]],
     );
-    let message = bytes(PROTECTION_DOMAINS);
-    check(
-        protection_domains(Attributes::new(&message)),
+    check_read(
+        protection_domains,
+        PROTECTION_DOMAINS,
         expect![[
             r#"[ProtectionDomain { device: "r0", number: Some(0), users: 1, context: None, holder: Kernel("ib_core") }, ProtectionDomain { device: "r0", number: Some(1), users: 3, context: Some(0), holder: Process(199) }]"#
         ]],
     );
-    let message = bytes(CONNECTIONS);
-    check(
-        connection_identifiers(Attributes::new(&message)),
+    check_read(
+        connection_identifiers,
+        CONNECTIONS,
         expect![[
             r#"[ConnectionIdentifier { device: "s1", port: Some(1), number: Some(0), queue_pair: None, state: Listen, port_space: Some(262), source: Some(10.8.0.1:7174), destination: Some(0.0.0.0:0), holder: Process(206) }]"#
         ]],
     );
-    let message = bytes(CONTEXTS);
-    check(
-        contexts(Attributes::new(&message)),
+    check_read(
+        contexts,
+        CONTEXTS,
         expect![[r#"[Context { device: "r0", number: 0, holder: Process(199) }]"#]],
     );
 }
