@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 import yaml
@@ -53,11 +53,6 @@ class Field:
                 entry_line.fail("named twice")
             result[name] = entry
         return result
-
-    def not_of(self, key: str, problem: str) -> None:
-        """Fails where a mapping has a key that only another kind of file has."""
-        if isinstance(self.node, yaml.MappingNode) and any(str(each.value) == key for each, _ in self.node.value):
-            self.fail(problem)
 
     def sequence(self) -> list[Field]:
         """Its elements."""
@@ -159,8 +154,8 @@ class Field:
         return entries[key]
 
 
-def document(text: str, file: str) -> Field:
-    """The file's one document."""
+def document(text: str, file: str, others: Mapping[str, str]) -> Field:
+    """The file's one document. `others` has the keys that only another kind of file has, and the problem with each."""
     try:
         node = yaml.compose(text, Loader=yaml.SafeLoader)
     except yaml.MarkedYAMLError as error:
@@ -170,4 +165,9 @@ def document(text: str, file: str) -> Field:
         raise PlanError(f"{file}: not valid YAML: {error}") from error
     if node is None:
         raise PlanError(f"{file}: is empty")
-    return Field(node, file, "")
+    root = Field(node, file, "")
+    keys = {str(key.value) for key, _ in node.value} if isinstance(node, yaml.MappingNode) else set()
+    for key, problem in others.items():
+        if key in keys:
+            root.fail(problem)
+    return root

@@ -90,10 +90,12 @@ def load_query(path: pathlib.Path) -> Query:
 
 def parse_query(text: str, file: str) -> Query:
     """The query in this text; `file` names it in errors."""
-    root = document(text, file)
-    root.not_of("tiers", "is a file of tiers, and a query is needed; tiers go with --infra")
-    root.not_of("format", "is a plan, and a query is needed; isolane edge run takes a plan")
-    root.not_of("scenario", "is the result of a run, and a query in YAML is needed (docs/guides/plan.md)")
+    others = {
+        "tiers": "is a file of tiers, and a query is needed; tiers go with --infra",
+        "format": "is a plan, and a query is needed; isolane edge run takes a plan",
+        "scenario": "is the result of a run, and a query in YAML is needed (docs/guides/plan.md)",
+    }
+    root = document(text, file, others)
     entries = root.mapping(QUERY_KEYS)
     check_version(root, entries)
     operators = tuple(parse_operator(each) for each in root.required(entries, "operators").sequence())
@@ -162,9 +164,11 @@ def load_infrastructure(path: pathlib.Path) -> Infrastructure:
 
 def parse_infrastructure(text: str, file: str) -> Infrastructure:
     """Tiers and links in this text; tiers are numbered in the order of the file."""
-    root = document(text, file)
-    root.not_of("operators", "is a query, and --infra needs a file of tiers and links")
-    root.not_of("scenario", "is the result of a run, and --infra needs a file of tiers and links")
+    others = {
+        "operators": "is a query, and --infra needs a file of tiers and links",
+        "scenario": "is the result of a run, and --infra needs a file of tiers and links",
+    }
+    root = document(text, file, others)
     entries = root.mapping(("version", "tiers", "links"))
     check_version(root, entries)
     tiers = []

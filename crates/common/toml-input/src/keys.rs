@@ -97,6 +97,17 @@ pub const fn key(name: &'static str, kind: Kind, about: &'static str) -> Key {
     }
 }
 
+/// The name of a scenario.
+pub const NAME: Key = key(
+    "name",
+    Kind::Text,
+    "name in reports; the file's stem unless given",
+);
+/// What a scenario is for.
+pub const DESCRIPTION: Key = key("description", Kind::Text, "what the experiment shows");
+/// The seed of a scenario's random numbers.
+pub const SEED: Key = key("seed", count(0, i64::MAX as u64), "run seed (1)");
+
 /// A required key.
 pub const fn required(name: &'static str, kind: Kind, about: &'static str) -> Key {
     Key {

@@ -8,7 +8,7 @@ use super::config::{self, CATALOGUE, NicConfig};
 use super::model::{Card, NicStudy, NicTraffic, TcpCongestion};
 use isolane_common_quantities::units::{BitRate, Bytes, Duration};
 use isolane_common_toml_input::error::{InputError, Problem};
-use isolane_common_toml_input::keys::{Key, Kind, count, key, required};
+use isolane_common_toml_input::keys::{DESCRIPTION, Key, Kind, NAME, SEED, count, key, required};
 use isolane_common_toml_input::name::scenario_name;
 use isolane_common_toml_input::table::Table;
 use isolane_ethernet_policy::titan::QUEUES_MAX;
@@ -37,9 +37,9 @@ static NAMES: [&str; CATALOGUE.len()] = {
 /// Keys of the top level.
 #[rustfmt::skip]
 pub(crate) const TOP: &[Key] = &[
-    key("name", Kind::Text, "name in reports; the file's stem unless given"),
-    key("description", Kind::Text, "what the experiment shows"),
-    key("seed", count(0, i64::MAX as u64), "run seed (1)"),
+    NAME,
+    DESCRIPTION,
+    SEED,
     key("warmup", TIME, "time before measuring (500ms; 0s in a cluster)"),
     key("duration", SOME_TIME, "time measured (5s); a cluster runs until its flows end"),
     required("nic", Kind::Table, "the hosts' cards and configuration"),

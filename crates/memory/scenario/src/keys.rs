@@ -2,7 +2,7 @@
 
 use super::application::KINDS;
 use super::model::MEM_POLICIES;
-use isolane_common_toml_input::keys::{Key, Kind, count, key, required};
+use isolane_common_toml_input::keys::{DESCRIPTION, Key, Kind, NAME, SEED, count, key, required};
 
 /// Longest run, picoseconds (100,000 s).
 const RUN_MAX_PS: u64 = 100_000_000_000_000_000;
@@ -20,9 +20,9 @@ const PERCENT: Kind = Kind::number(0.0, 100.0);
 /// Keys of the top level.
 #[rustfmt::skip]
 pub(crate) const TOP: &[Key] = &[
-    key("name", Kind::Text, "name in reports; the file's stem unless given"),
-    key("description", Kind::Text, "what the experiment shows"),
-    key("seed", count(0, i64::MAX as u64), "run seed (1)"),
+    NAME,
+    DESCRIPTION,
+    SEED,
     key("warmup", TIME, "time before measuring (0s)"),
     required("duration", SOME_TIME, "time measured, at least 100ms"),
     key("sample_interval", SOME_TIME, "time between two points of the series; none unless given"),

@@ -2,7 +2,7 @@
 
 use super::model::HOSTS_MAX;
 use super::parameters::{CONGESTION, POLICY as POLICIES};
-use isolane_common_toml_input::keys::{Key, Kind, count, key, required};
+use isolane_common_toml_input::keys::{DESCRIPTION, Key, Kind, NAME, SEED, count, key, required};
 
 /// Longest run, picoseconds (100 s).
 const RUN_MAX_PS: u64 = 100_000_000_000_000;
@@ -23,9 +23,9 @@ const BUFFER: Kind = Kind::size(64, 1 << 40);
 /// Keys of the top level.
 #[rustfmt::skip]
 pub(crate) const TOP: &[Key] = &[
-    key("name", Kind::Text, "name in reports; the file's stem unless given"),
-    key("description", Kind::Text, "what the experiment shows"),
-    key("seed", count(0, i64::MAX as u64), "run seed (1)"),
+    NAME,
+    DESCRIPTION,
+    SEED,
     key("warmup", ANY_TIME, "calls that begin before this are not measured (2ms)"),
     key("duration", SOME_TIME, "measured time; no call begins after it (20ms)"),
     key("calls", count(1, 1_000_000_000_000), "calls after which no more begin, if that is earlier"),

@@ -1,7 +1,7 @@
 //! The keys of the scenario format: names, kinds and ranges, in one place for the parser and the JSON schema.
 
 use crate::model::MESSAGE_MAX;
-use isolane_common_toml_input::keys::{Key, Kind, count, key, required};
+use isolane_common_toml_input::keys::{DESCRIPTION, Key, Kind, NAME, SEED, count, key, required};
 
 /// Queue pairs of one process.
 pub(crate) const QUEUE_PAIRS_MAX: u64 = 20_000;
@@ -39,13 +39,13 @@ const PROCESSES: Kind = count(1, PROCESSES_MAX);
 /// Keys of the top level.
 #[rustfmt::skip]
 pub(crate) const TOP: &[Key] = &[
-    key("name", Kind::Text, "name in reports; the file's stem unless given"),
-    key("description", Kind::Text, "what the experiment shows"),
+    NAME,
+    DESCRIPTION,
     required("profile", Kind::Text, "device profile of all hosts (`isolane catalog profiles` lists them)"),
     key("topology", Kind::Choice(&["back-to-back", "switch"]), "how the hosts are joined"),
     key("warmup", ANY_TIME, "time before measuring starts (200us)"),
     key("duration", SOME_TIME, "measured time (2ms)"),
-    key("seed", count(0, i64::MAX as u64), "run seed (1)"),
+    SEED,
     key("sample_interval", Kind::duration(1_000_000, RUN_MAX_PS), "width of one point of the time series (duration / 50)"),
     key("policy", Kind::Table, "the policy and its parameters"),
     key("network", Kind::Table, "a network in the place of cable or switch: [network]"),

@@ -16,7 +16,7 @@ mod tests;
 
 use crate::admission::Admission;
 use crate::table::{Ask, Ticket, TicketError};
-use caller::{bytes, hand_out, text};
+use caller::{bytes, hand_out, present, text};
 use isolane_rpc_policy::aequitas::Probability;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
@@ -139,6 +139,22 @@ fn coded(handle: *mut Handle, body: impl FnOnce(&Entry) -> Answer<()>) -> i32 {
         |code| code as i32,
         || with(handle, body).map(|()| Code::Ok as i32),
     )
+}
+
+/// Does `act` for an entry and a destination.
+///
+/// # Safety
+/// As [`bytes`].
+unsafe fn for_destination(
+    handle: *mut Handle,
+    start: *const u8,
+    length: usize,
+    act: impl FnOnce(&Entry, &[u8]) -> Answer<()>,
+) -> i32 {
+    coded(handle, |entry| {
+        // SAFETY: the caller's promise is ours.
+        act(entry, unsafe { bytes(start, length, "the destination") }?)
+    })
 }
 
 fn bad_handle() -> Failure {
@@ -380,12 +396,8 @@ pub unsafe extern "C" fn isolane_rpc_decide(
     size_bytes: u64,
     decision: *mut CDecision,
 ) -> i32 {
-    coded(handle, |entry| {
-        // SAFETY: the caller's promise is ours.
-        let destination = unsafe { bytes(destination, destination_length, "the destination") }?;
-        if decision.is_null() {
-            return Err((Code::NullPointer, "decision is a null pointer".to_owned()));
-        }
+    let act = |entry: &Entry, destination: &[u8]| {
+        present(decision, "decision")?;
         let verdict = entry.admission.decide(Ask {
             destination,
             class: class_of(entry, class_index)?,
@@ -402,7 +414,9 @@ pub unsafe extern "C" fn isolane_rpc_decide(
         // SAFETY: not null; the caller vouches that it can be written, aligned or not.
         unsafe { decision.write_unaligned(answer) };
         Ok(())
-    })
+    };
+    // SAFETY: the caller's promise is ours.
+    unsafe { for_destination(handle, destination, destination_length, act) }
 }
 
 /// Reports the end of a call.
@@ -462,22 +476,17 @@ pub unsafe extern "C" fn isolane_rpc_probability(
     class_index: u32,
     probability: *mut f64,
 ) -> i32 {
-    coded(handle, |entry| {
-        // SAFETY: the caller's promise is ours.
-        let destination = unsafe { bytes(destination, destination_length, "the destination") }?;
+    let act = |entry: &Entry, destination: &[u8]| {
         let class = class_of(entry, class_index)?;
-        if probability.is_null() {
-            return Err((
-                Code::NullPointer,
-                "probability is a null pointer".to_owned(),
-            ));
-        }
+        present(probability, "probability")?;
         let known = entry.admission.table().probability(destination, class);
         let value = known.unwrap_or(Probability::ONE).as_f64();
         // SAFETY: not null; the caller vouches that it can be written, aligned or not.
         unsafe { probability.write_unaligned(value) };
         Ok(())
-    })
+    };
+    // SAFETY: the caller's promise is ours.
+    unsafe { for_destination(handle, destination, destination_length, act) }
 }
 
 /// Removes a destination.
@@ -490,12 +499,12 @@ pub unsafe extern "C" fn isolane_rpc_forget(
     destination: *const u8,
     destination_length: usize,
 ) -> i32 {
-    coded(handle, |entry| {
-        // SAFETY: the caller's promise is ours.
-        let destination = unsafe { bytes(destination, destination_length, "the destination") }?;
+    let act = |entry: &Entry, destination: &[u8]| {
         entry.admission.table().forget(destination);
         Ok(())
-    })
+    };
+    // SAFETY: the caller's promise is ours.
+    unsafe { for_destination(handle, destination, destination_length, act) }
 }
 
 /// The metrics as text.

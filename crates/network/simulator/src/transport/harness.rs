@@ -67,6 +67,11 @@ pub(super) struct Done {
     pub(super) how: How,
 }
 
+/// How each message ended.
+pub(super) fn ends(done: &[Done]) -> Vec<How> {
+    done.iter().map(|one| one.how).collect()
+}
+
 /// What happens to packets.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct World {

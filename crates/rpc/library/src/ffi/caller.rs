@@ -6,6 +6,14 @@
 use super::{Answer, Code, LENGTH_MAX};
 use std::ffi::c_char;
 
+/// Fails for a null pointer.
+pub(super) fn present<T>(pointer: *const T, what: &str) -> Answer<()> {
+    match pointer.is_null() {
+        true => Err((Code::NullPointer, format!("{what} is a null pointer"))),
+        false => Ok(()),
+    }
+}
+
 /// The bytes that a caller names.
 ///
 /// # Safety
@@ -15,9 +23,7 @@ pub(super) unsafe fn bytes<'a>(start: *const u8, len: usize, what: &str) -> Answ
         let message = format!("{what} has {len} bytes; at most {LENGTH_MAX} are read");
         return Err((Code::BadLength, message));
     }
-    if start.is_null() {
-        return Err((Code::NullPointer, format!("{what} is a null pointer")));
-    }
+    present(start, what)?;
     // SAFETY: not null, and the caller vouches for the length, which is below isize::MAX.
     Ok(unsafe { std::slice::from_raw_parts(start, len) })
 }
@@ -42,11 +48,9 @@ pub(super) unsafe fn hand_out(
     capacity: usize,
     length: *mut usize,
 ) -> Answer<()> {
-    if length.is_null() {
-        return Err((Code::NullPointer, "length is a null pointer".to_owned()));
-    }
-    if buffer.is_null() && capacity > 0 {
-        return Err((Code::NullPointer, "buffer is a null pointer".to_owned()));
+    present(length, "length")?;
+    if capacity > 0 {
+        present(buffer, "buffer")?;
     }
     // SAFETY: not null; the caller vouches that it can be written, aligned or not.
     unsafe { length.write_unaligned(text.len()) };

@@ -36,10 +36,7 @@ fn first_come_is_first_served() {
         due(20.0, 2, 0, 300_000, 40.0),
     ];
     let done = run(3, &starts, CALM);
-    assert_eq!(
-        (done[0].how, done[1].how),
-        (How::Acknowledged, How::Terminated)
-    );
+    assert_eq!(harness::ends(&done), [How::Acknowledged, How::Terminated]);
 }
 
 #[test]

@@ -66,10 +66,7 @@ fn an_earlier_deadline_preempts() {
         due(20.0, 2, 0, 300_000, 40.0),
     ];
     let done = run(3, &starts, CALM);
-    assert_eq!(
-        (done[0].how, done[1].how),
-        (How::Acknowledged, How::Acknowledged)
-    );
+    assert_eq!(harness::ends(&done), [How::Acknowledged, How::Acknowledged]);
     assert!(done[1].took_us < 1.2 * ideal_us(300_000), "{done:?}");
 }
 
