@@ -49,7 +49,7 @@ impl Ready {
         self.settle(queue, place);
     }
 
-    /// As [`Ready::put`] with a key, as [`Ready::remove`] without one.
+    /// As `put` with a key, as `remove` without one.
     #[inline]
     pub fn set(&mut self, queue: u32, flow: u32, serial: u32, key: Option<u64>) {
         match key {
