@@ -217,7 +217,7 @@ def test_without_a_fit_every_prediction_is_out_of_sample(tmp_path: pathlib.Path)
     arithmetic = read(tmp_path, CLAIM.replace("prediction", "arithmetic"))
     reports = [check.Report(claim, 2.0, (), True), check.Report(claim, 9.0, (), False), check.Report(arithmetic, 2.0, (), True)]
     said = check.cross_validation(reports).splitlines()
-    assert "all 2 predictions are out of sample" in said[0]
+    assert "the 2 predictions are judged as shipped" in said[0]
     assert said[2].split() == ["vulcan", "0", "2", "1", "(50", "%)", "1", "(50", "%)"]
     assert "outcomes of 2 of them" in said[3]
     with pytest.raises(PlanError, match="none of these claims"):

@@ -252,7 +252,7 @@ def cross_validation(reports: Sequence[Report]) -> str:
     lines = ["  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     seen = sum(report.claim.seen for report in judged)
     return "\n".join([
-        f"nothing is fitted: no parameter was set to meet a published number, so all {len(judged)} predictions are out of sample",
+        f"nothing is fitted: no parameter was set to meet a published number, so the {len(judged)} predictions are judged as shipped",
         *lines,
         f"a mechanism of the planner was changed after the outcomes of {seen} of them were known\n",
     ])
