@@ -152,7 +152,7 @@ func TestTheSchedulersAllocatorGivesTheGuidesClaimAShare(t *testing.T) {
 func TestTheGuidesGuaranteeIsThatOfTheDevice(t *testing.T) {
 	guarantee := guideOffers(t).devices[0].Capacity["guarantee"]
 	// 92G * 4 / 52 = 7.0769G.
-	if guarantee.Value.Value() != 7_076_923_076 || !strings.Contains(read(t, "../../docs/guides/kubernetes.md"), "= 7.07G.") {
+	if guarantee.Value.Value() != 7_076_923_076 || !strings.Contains(read(t, "../../docs/guides/kubernetes.md"), "= 7.076923076 Gb/s.") {
 		t.Error(guarantee.Value.String())
 	}
 }
