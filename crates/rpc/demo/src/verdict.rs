@@ -174,7 +174,7 @@ fn fair(with: &RunReport) -> Verdict {
         return verdict(
             "fair",
             true,
-            "one client alone has nobody to share with".to_owned(),
+            "the lab ran one client, so there are no shares to compare".to_owned(),
         );
     }
     let chance = with.chance.unwrap_or_default().clients;
