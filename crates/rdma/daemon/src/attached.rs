@@ -45,8 +45,7 @@ pub fn attachments(
         let port = PortWatch::start(settings, device, now_ns, say);
         all.push(Box::new(port.map_err(AttachError::Thread)?));
     }
-    let notify = Notify::from_environment();
-    let reload = Reload::new(order, again, settings.clone(), targets, notify, say)?;
+    let reload = Reload::new(order, again, settings.clone(), targets, say)?;
     all.push(Box::new(reload));
     if let Some(watchdog) = Watchdog::new(Notify::from_environment(), now_ns) {
         all.push(Box::new(watchdog));

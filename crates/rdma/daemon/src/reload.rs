@@ -44,7 +44,6 @@ impl Reload {
         source: Source,
         now: Settings,
         targets: Targets,
-        notify: Notify,
         say: fn(&str),
     ) -> std::io::Result<Self> {
         order.set_nonblocking(true)?;
@@ -55,7 +54,7 @@ impl Reload {
             source,
             now,
             targets,
-            notify,
+            notify: Notify::from_environment(),
             say,
         })
     }
@@ -164,8 +163,7 @@ mod tests {
         let (order, _) = UnixStream::pair().unwrap();
         let source: Source = Box::new(|| parse("x.toml", text).map_err(|error| error.to_string()));
         let targets: Targets = Rc::new(RefCell::new(vec![Some(Duration::from_us(9))]));
-        let notify = Notify::from_environment();
-        let mut reload = Reload::new(order, source, settings, targets, notify, |_| ()).unwrap();
+        let mut reload = Reload::new(order, source, settings, targets, |_| ()).unwrap();
         let result = reload.reload(5, &mut governor);
         (governor, result)
     }
@@ -218,9 +216,7 @@ mod tests {
         let (order, _giver) = UnixStream::pair().unwrap();
         let source: Source = Box::new(|| Err("the file is not read".to_owned()));
         let folder = settings.assignments();
-        let notify = Notify::from_environment();
-        let mut reload =
-            Reload::new(order, source, settings, Targets::default(), notify, |_| ()).unwrap();
+        let mut reload = Reload::new(order, source, settings, Targets::default(), |_| ()).unwrap();
         let assignment = crate::config::Assignment {
             members: crate::config::Members::Cgroup("/slurm/job_7/**".to_owned()),
             tenant: Some("job-7".to_owned()),
@@ -252,9 +248,7 @@ mod tests {
             *counter.borrow_mut() += 1;
             parse("x.toml", START).map_err(|error| error.to_string())
         });
-        let notify = Notify::from_environment();
-        let mut reload =
-            Reload::new(order, source, settings, Targets::default(), notify, |_| ()).unwrap();
+        let mut reload = Reload::new(order, source, settings, Targets::default(), |_| ()).unwrap();
         giver.write_all(b"xxx").unwrap();
         reload.ready(1, &mut governor);
         assert_eq!(*read.borrow(), 1);

@@ -299,11 +299,8 @@ mod tests {
             .map(|_| TcpStream::connect(address).unwrap())
             .collect();
         let ours = Endpoint {
-            daemon: [1; 16],
             device: "here".to_owned(),
             wanted: "there".to_owned(),
-            queue_pair: 1,
-            packet_sequence: 1,
             mtu: 1_024,
             ..Endpoint::default()
         };

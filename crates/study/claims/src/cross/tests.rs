@@ -97,11 +97,14 @@ fn rates(claims: &[Claim]) -> CrossRates {
 }
 
 fn rates_without(leave_out: LeaveOut, claims: &[Claim]) -> CrossRates {
+    rates_of(Family::of_nic(&NicProfile::of_paper()), leave_out, claims)
+}
+
+fn rates_of(family: Family, leave_out: LeaveOut, claims: &[Claim]) -> CrossRates {
     let options = CrossOptions {
         draws: 64,
         leave_out,
     };
-    let family = Family::of_nic(&NicProfile::of_paper());
     let claims: Vec<&Claim> = claims.iter().collect();
     let files = ScenarioFiles::new();
     check(
@@ -216,24 +219,9 @@ fn a_column_of_attackers_is_left_out_under_every_policy() {
             audit_claim("justitia", "pcie-data", 500),
             audit_claim("none", "pu-data", 1),
         ];
-        let claims: Vec<&Claim> = claims.iter().collect();
         let library = Library::embedded();
-        let options = CrossOptions {
-            draws: 64,
-            leave_out,
-        };
         let family = Family::of_rnic(library.profile(RNIC).unwrap());
-        let files = ScenarioFiles::new();
-        check(
-            &[family],
-            &claims,
-            &files,
-            &Proportional,
-            options,
-            &|_, _| {},
-        )
-        .remove(0)
-        .left_out_missed
+        rates_of(family, leave_out, &claims).left_out_missed
     };
     assert_eq!(missed(LeaveOut::Runs), [""; 0]);
     let both = ["none-pcie-data", "justitia-pcie-data"];

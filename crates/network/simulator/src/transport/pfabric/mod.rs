@@ -128,6 +128,12 @@ impl Pfabric {
         self.ready.set(host, id, flow.serial, key);
     }
 
+    /// Files the flow, and lets its host send.
+    fn resume(&mut self, network: &mut Network, id: u32) {
+        self.file(id);
+        self.pump(network, self.flows[id].message.from);
+    }
+
     fn on_acknowledged(&mut self, network: &mut Network, id: PacketId, ended: &mut Vec<Ended>) {
         let packet = network.packets[id];
         network.free(id);
@@ -163,8 +169,7 @@ impl Transport for Pfabric {
             window: flow.own.window.renewed(most, most),
             ..Sender::default()
         };
-        self.file(id);
-        self.pump(network, message.from);
+        self.resume(network, id);
     }
 
     fn on_packet(&mut self, network: &mut Network, id: PacketId, ended: &mut Vec<Ended>) {
@@ -200,7 +205,6 @@ impl Transport for Pfabric {
         flow.own.timeouts += 1;
         flow.own.window.restart(1.0, flow.acked.first_missing());
         flow.own.probing = flow.own.timeouts >= self.settings.probe_after;
-        let host = flow.message.from;
         if flow.own.probing {
             self.probes += 1;
             let now = network.now();
@@ -209,8 +213,7 @@ impl Transport for Pfabric {
             let probe = flow.control(timer.index, PacketKind::Request, now, header);
             network.transmit(probe);
         }
-        self.file(timer.index);
-        self.pump(network, host);
+        self.resume(network, timer.index);
     }
 
     fn on_idle(&mut self, network: &mut Network, host: HostId) {

@@ -190,6 +190,12 @@ impl Qjump {
         self.ready.set(queue, id, flow.serial, key);
     }
 
+    /// Files the message, and lets its host send.
+    fn resume(&mut self, network: &mut Network, id: u32) {
+        self.file(id);
+        self.pump(network, self.flows[id].message.from);
+    }
+
     fn on_acknowledged(&mut self, network: &mut Network, packet: &Packet, ended: &mut Vec<Ended>) {
         let (mtu, timeout) = (self.flows.mtu, self.settings.timeout);
         let Some(flow) = self.flows.named(packet) else {
@@ -213,8 +219,7 @@ impl Qjump {
         let may_send = may_send(flow);
         let window = &mut flow.own.window;
         window.wait(network, may_send, timeout, timer(id));
-        self.file(id);
-        self.pump(network, host);
+        self.resume(network, id);
     }
 }
 
@@ -226,8 +231,7 @@ impl Transport for Qjump {
             window: own.window.renewed(self.settings.window, f64::MAX),
             ..Sender::default()
         };
-        self.file(id);
-        self.pump(network, message.from);
+        self.resume(network, id);
     }
 
     fn on_packet(&mut self, network: &mut Network, id: PacketId, ended: &mut Vec<Ended>) {
@@ -261,9 +265,7 @@ impl Transport for Qjump {
         own.window.restart(2.0, flow.acked.first_missing());
         own.again = (0, 0);
         own.recovered = own.window.fresh;
-        let host = flow.message.from;
-        self.file(timer.index);
-        self.pump(network, host);
+        self.resume(network, timer.index);
     }
 
     fn on_idle(&mut self, network: &mut Network, host: HostId) {
