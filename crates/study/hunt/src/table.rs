@@ -119,7 +119,7 @@ pub fn render(result: &HuntResult, space: &Space, width: Option<usize>) -> Strin
     text
 }
 
-/// A row for each anomaly that was reduced to its conditions; the others are in the details with their workload.
+/// A row for each anomaly; without conditions where it was not reduced, and its workload is in the details.
 fn rows(text: &mut String, result: &HuntResult, space: &Space, width: Option<usize>) {
     let mut headings = vec!["#"];
     headings.extend(COLUMNS.map(|(name, _)| name));
@@ -129,12 +129,17 @@ fn rows(text: &mut String, result: &HuntResult, space: &Space, width: Option<usi
     });
     let mut table = Table::new("l".repeat(headings.len()), &headings);
     for anomaly in result.ranked() {
-        let Some(set) = &anomaly.set else {
-            continue;
-        };
         let mut row = vec![anomaly.number.to_string()];
-        let region = set.region.clone().bare(space);
-        row.extend(COLUMNS.map(|(_, features)| cell(&region, features, space)));
+        match &anomaly.set {
+            Some(set) => {
+                let region = set.region.clone().bare(space);
+                row.extend(COLUMNS.map(|(_, features)| cell(&region, features, space)));
+            }
+            None => {
+                row.push("not reduced".to_owned());
+                row.resize(COLUMNS.len() + 1, String::new());
+            }
+        }
         row.push(match &anomaly.harm {
             Some(harm) => format!("{:.0} % kept", harm.retained * 100.0),
             None => anomaly.symptom.name().to_owned(),
@@ -252,6 +257,10 @@ mod tests {
     use expect_test::expect;
 
     fn rendered(experiments: u64) -> String {
+        render(&found(experiments), &space(), None)
+    }
+
+    fn found(experiments: u64) -> HuntResult {
         let mut faults = five_faults();
         faults.truncate(3);
         let target = Synthetic {
@@ -267,11 +276,22 @@ mod tests {
             tests: true,
         };
         let mut bench = bench(&target, experiments, 1);
-        render(
-            &hunt(&mut bench, &space(), &settings).unwrap(),
-            &space(),
-            None,
-        )
+        hunt(&mut bench, &space(), &settings).unwrap()
+    }
+
+    /// An anomaly that was not reduced has a row too.
+    #[test]
+    fn every_anomaly_has_a_row() {
+        let mut result = found(600);
+        let ranked: Vec<u32> = result.ranked().iter().map(|one| one.number).collect();
+        let last = ranked.last().copied();
+        let one = result.anomalies.iter_mut();
+        let one = one.filter(|one| Some(one.number) == last);
+        one.for_each(|one| one.set = None);
+        let text = render(&result, &space(), None);
+        let table = text.split("\n\n").next().unwrap();
+        assert_eq!(table.lines().count(), 1 + ranked.len(), "{table}");
+        assert_eq!(table.matches("not reduced").count(), 1, "{table}");
     }
 
     #[test]

@@ -78,7 +78,7 @@ impl Advice {
             .speed_mbps
             .map_or_else(String::new, |speed| format!(", {speed} Mb/s"));
         let mut text = format!(
-            "{}: {}, {queues}, {}{speed}, kernel {}\n",
+            "Advice for the device {}: {}, {queues}, {}{speed}, kernel {}\n",
             device.name, device.driver, device.discipline, self.kernel
         );
         if self.findings.is_empty() {

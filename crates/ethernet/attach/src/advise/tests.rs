@@ -81,7 +81,7 @@ fn a_good_card_needs_nothing() {
     let advice = of("6.18".to_owned(), good(), ATTACHED);
     assert!(!advice.is_change_due());
     expect![[r#"
-        eth0: ixgbe, 2 transmit queues, mq with 2 fq_codel, kernel 6.18
+        Advice for the device eth0: ixgbe, 2 transmit queues, mq with 2 fq_codel, kernel 6.18
         Nothing found that costs fairness or latency.
     "#]]
     .assert_eq(&advice.text());
@@ -92,7 +92,7 @@ fn a_card_that_hashes_should_be_attached() {
     let advice = of("6.18".to_owned(), good(), None);
     assert!(advice.is_change_due());
     expect![[r#"
-        eth0: ixgbe, 2 transmit queues, mq with 2 fq_codel, kernel 6.18
+        Advice for the device eth0: ixgbe, 2 transmit queues, mq with 2 fq_codel, kernel 6.18
 
         change  flows get their queue by a hash, so some share one while others are idle
           costs    a flow that shares its queue gets half of what one alone gets, for as long as both last
