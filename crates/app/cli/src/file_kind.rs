@@ -82,7 +82,7 @@ impl Wanted {
 
 impl FileKind {
     /// The kind of file with this content; `None` where the content does not say.
-    fn of(content: &[u8]) -> Option<Self> {
+    pub(crate) fn of(content: &[u8]) -> Option<Self> {
         let Ok(text) = str::from_utf8(content) else {
             return Some(Self::Binary);
         };
@@ -110,7 +110,7 @@ impl FileKind {
         }
     }
 
-    fn words(self) -> String {
+    pub(crate) fn words(self) -> String {
         let words = match self {
             Self::Scenario(kind) => return format!("a scenario of {}", kind.words()),
             Self::Profile => "the profile of an RDMA NIC",

@@ -85,7 +85,11 @@ pub(crate) fn pressure(counters: &[HostCounters]) -> Vec<String> {
 /// reflect the run's length, latency targets that were missed.
 pub(crate) fn notes(scenario: &Scenario, result: &RunResult) -> Vec<String> {
     let mut notes = Vec::new();
-    for (tenant, measured) in scenario.tenants.iter().zip(&result.tenants) {
+    let settled = |index: usize| {
+        let settling = result.settling.as_ref();
+        settling.is_some_and(|all| all.tenants.get(index).is_some_and(|one| one.settled))
+    };
+    for (index, (tenant, measured)) in scenario.tenants.iter().zip(&result.tenants).enumerate() {
         let name = &measured.name;
         if measured.control_rate_per_s > 0.0 {
             let rate = number(measured.control_rate_per_s);
@@ -100,7 +104,7 @@ pub(crate) fn notes(scenario: &Scenario, result: &RunResult) -> Vec<String> {
         if let Some(cause) = idle_cause(scenario, tenant, measured, &result.counters) {
             notes.push(format!("{name}: no goodput; {cause}"));
         }
-        notes.extend(unsteady(scenario, tenant, measured));
+        notes.extend(unsteady(scenario, tenant, measured, settled(index)));
     }
     notes.extend(missed_targets(result));
     notes
@@ -162,8 +166,14 @@ fn idle_cause(
     Some(worst.map_or_else(short, |(_, line)| line))
 }
 
-/// The note on a latency that only reflects the run's length, or that never came; for tenants with goodput.
-fn unsteady(scenario: &Scenario, tenant: &Tenant, measured: &TenantResult) -> Option<String> {
+/// The note on a latency that only reflects the run's length, or that never came; for tenants with goodput. It mentions that the
+/// goodput is `settled`, because the run's own line then says that all is.
+fn unsteady(
+    scenario: &Scenario,
+    tenant: &Tenant,
+    measured: &TenantResult,
+    settled: bool,
+) -> Option<String> {
     let samples = match &measured.latency_us {
         Some(latency) if latency.steady => return None,
         Some(latency) => latency.samples,
@@ -181,8 +191,12 @@ fn unsteady(scenario: &Scenario, tenant: &Tenant, measured: &TenantResult) -> Op
     let medians_us = waiting_us.max(p50_us) * f64::from(STEADY_MEDIANS_MIN);
     let samples_us =
         scenario.duration.as_us_f64() * STEADY_SAMPLES_MIN as f64 / samples.max(1) as f64;
+    let although = match settled {
+        true => ", although its goodput has settled",
+        false => "",
+    };
     Some(format!(
-        "{}: latency not steady after {} (completions measured: {samples}); run at least --duration {}ms",
+        "{}: latency not steady after {} (completions measured: {samples}){although}; run at least --duration {}ms",
         measured.name,
         scenario.duration,
         (medians_us.max(samples_us) / 1e3).ceil()

@@ -197,7 +197,7 @@ fn night(
 ) -> Result<Status> {
     let canary = match file.exists() {
         true => {
-            let mut canary: Canary = read(file, CANARY_VERSION, "the file of a --canary")?;
+            let mut canary: Canary = read(file, CANARY_VERSION, "--canary", "nights")?;
             let suite = state.suite(corpus, canary.next_seeds())?;
             canary
                 .night(&suite)
@@ -231,7 +231,7 @@ fn run_compare(arguments: &Arguments) -> Result<Status> {
 
 /// The one suite of the record in `path`.
 fn suite(path: &Path) -> Result<Suite> {
-    let mut record: Regression = read(path, REGRESS_VERSION, "the file of a --record")?;
+    let mut record: Regression = read(path, REGRESS_VERSION, "--record", "suites")?;
     match (record.suites.pop(), record.suites.is_empty()) {
         (Some(suite), true) => Ok(suite),
         (_, false) => bail!(bad(format!(
@@ -248,24 +248,32 @@ const JSON: Wanted = Wanted {
     words: "a file that `isolane regress --record` or `--canary` wrote",
 };
 
-/// What `path` holds; `what` says what that should be.
-fn read<T: DeserializeOwned>(path: &Path, version: u32, what: &str) -> Result<T> {
+/// What `path` holds: a file that `option` wrote, known by its `key`.
+fn read<T: DeserializeOwned>(path: &Path, version: u32, option: &str, key: &str) -> Result<T> {
     let text = inputs::read(path, &JSON)?;
-    let wrong = |reason: String| bad(format!("{} is not {what}: {reason}", path.display()));
+    let wanted = format!("a file that `isolane regress {option} FILE` wrote");
+    let wrong = |is: String| {
+        let file = path.display();
+        bad(format!("{file}: is {is}, and {wanted} is needed"))
+    };
     let value: serde_json::Value =
-        serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-    if value.get("suites").or(value.get("nights")).is_none() {
-        bail!(wrong(
-            "another command wrote it; name another file".to_owned()
-        ));
+        serde_json::from_str(&text).map_err(|error| wrong(format!("no JSON ({error})")))?;
+    let has = |key: &str| value.get(key).is_some();
+    if !has(key) {
+        bail!(wrong(match () {
+            () if has("nights") => "a file of --canary".to_owned(),
+            () if has("suites") => "a file of --record".to_owned(),
+            () => FileKind::of(text.as_bytes()).map_or("unknown".to_owned(), FileKind::words),
+        }));
     }
     if value["version"].as_u64() != Some(u64::from(version)) {
         bail!(wrong(format!(
-            "its version is {}, this program reads {version}: run again",
+            "of version {}, this program reads {version}",
             value["version"]
         )));
     }
-    serde_json::from_value(value).map_err(|error| wrong(error.to_string()))
+    serde_json::from_value(value)
+        .map_err(|error| wrong(format!("a changed or cut file of {option} ({error})")))
 }
 
 fn show(
@@ -317,9 +325,13 @@ fn corpus(arguments: &Arguments, first: &Profile) -> Result<Vec<Reproducer>> {
     all.retain(|one| arguments.only.is_empty() || arguments.only.contains(&one.name));
     if all.is_empty() {
         let known: Vec<&str> = KnownSet::published_profiles().collect();
+        let profile = match (&arguments.target, arguments.bisect.is_empty()) {
+            (Some(_), _) => "give --profile",
+            (None, true) => "begin --profile-matrix with",
+            (None, false) => "begin --bisect with",
+        };
         bail!(bad(format!(
-            "no reproducers: give the directory of a hunt that found an anomaly, or begin --profile-matrix with {}, of which \
-             triggers were published",
+            "no reproducers: give the directory of a hunt that found an anomaly, or {profile} {}, of which triggers were published",
             known.join(" or ")
         )));
     }

@@ -212,7 +212,7 @@ fn wrong_usage_is_named_with_what_is_allowed() {
     check(
         "--join nowhere -- true",
         2,
-        "no broker runs in this directory",
+        "no emulator runs in this directory",
     );
     check("--join nowhere", 2, "needs PROGRAM");
     check(

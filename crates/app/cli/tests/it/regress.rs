@@ -99,9 +99,21 @@ fn regress_records_compares_bisects_watches_and_bundles() {
     assert!(stderr.contains("has 1 file: must be two"), "{stderr}");
     let (_, stderr) = check(&["regress", "--compare", &format!("{canary},{old}")], 2);
     assert!(
-        stderr.contains("canary.json is not the file of a --record"),
+        stderr.contains("canary.json: is a file of --canary, and a file that `isolane regress --record FILE` wrote is needed"),
         "{stderr}"
     );
+    let cut = directory.path().join("cut.json");
+    fs::write(&cut, "{\"version\": 2, \"suites\": [{}]}").unwrap();
+    let (_, stderr) = check(
+        &["regress", "--compare", &format!("{},{old}", cut.display())],
+        2,
+    );
+    assert!(
+        stderr.contains("a changed or cut file of --record (missing field"),
+        "{stderr}"
+    );
+    let (_, stderr) = check(&["regress", "--bisect", "cx4-40g-roce,cx6-200g-roce"], 2);
+    assert!(stderr.contains("or begin --bisect with"), "{stderr}");
     let matrix = "cx6-200g-roce,cx5-100g-roce";
     let (_, stderr) = check(
         &["regress", "--profile-matrix", matrix, "--canary", &canary],

@@ -81,7 +81,7 @@ fn run_oracle(arguments: &Arguments, profile: &Profile) -> Result<Status> {
     bar.finish_and_clear();
     match arguments.json {
         true => output::print_json(&oracle)?,
-        false => output::print(&oracle_text(&oracle))?,
+        false => output::show(&oracle_text(&oracle))?,
     }
     if let Some(file) = &arguments.write {
         let measured = [
@@ -110,7 +110,7 @@ fn run_request_costs(arguments: &Arguments, profile: &Profile) -> Result<Status>
     bar.finish_and_clear();
     match arguments.json {
         true => output::print_json(&costs)?,
-        false => output::print(&costs_text(&costs, profile))?,
+        false => output::show(&costs_text(&costs, profile))?,
     }
     if let Some(file) = &arguments.write {
         let mut text = inputs::read(file, &inputs::PROFILE)?;
@@ -135,7 +135,7 @@ fn run_identify(arguments: &Arguments, start: &Profile, device: Profile) -> Resu
     bar.finish_and_clear();
     match arguments.json {
         true => output::print_json(&found)?,
-        false => output::print(&identified_text(&found))?,
+        false => output::show(&identified_text(&found))?,
     }
     if let Some(file) = &arguments.write {
         write(
@@ -166,7 +166,7 @@ fn run_fit(arguments: &Arguments, profile: &Profile) -> Result<Status> {
     bar.finish_and_clear();
     match arguments.json {
         true => output::print_json(&fit)?,
-        false => output::print(&fit_text(&fit))?,
+        false => output::show(&fit_text(&fit))?,
     }
     if let Some(file) = &arguments.write {
         let mut text = inputs::read(file, &inputs::PROFILE)?;

@@ -53,7 +53,7 @@ the times that the program prints by the dilation.
 Exit codes:
   the program's own, or 128 plus the signal that ended it
   2    wrong usage, or a device profile that is not known
-  3    the broker cannot start, or libibverbs of isolane is not installed
+  3    the emulator cannot start, or libibverbs of isolane is not installed
   126  the program cannot be executed
   127  there is no such program";
 
@@ -85,10 +85,10 @@ pub(crate) struct Arguments {
     /// Let the devices limit the rates of single queue pairs (ibv_modify_qp_rate_limit)
     #[arg(long)]
     queue_pair_rates: bool,
-    /// Directory for the broker's socket, for programs that join; it must be new or left by a killed broker, and is removed at the end
+    /// Directory for the emulator's socket, for programs that join; it must be new or left by a killed emulator, and is removed at the end
     #[arg(long, value_name = "DIRECTORY")]
     directory: Option<PathBuf>,
-    /// Run the program on the devices of the broker with this directory
+    /// Run the program on the devices of the emulator with this directory
     #[arg(
         long,
         value_name = "DIRECTORY",
@@ -99,7 +99,7 @@ pub(crate) struct Arguments {
     /// Print at the end what the devices did
     #[arg(long)]
     summary: bool,
-    /// The program and its arguments; without a program the broker serves until Ctrl-C
+    /// The program and its arguments; without a program the emulator serves until Ctrl-C
     #[arg(last = true)]
     program: Vec<OsString>,
 }
@@ -139,9 +139,9 @@ fn join(arguments: &Arguments, directory: &Path, file: &Path) -> Result<Status> 
     if let Err(error) = directory.join(SOCKET).symlink_metadata() {
         let reason = match error.kind() {
             ErrorKind::PermissionDenied => {
-                "this user may not read it; join as the user who started the broker"
+                "this user may not read it; join as the user who started the emulator"
             }
-            _ => "no broker runs in this directory; start one with --directory",
+            _ => "no emulator runs in this directory; start one with --directory",
         };
         let text = format!("--join {}: {reason}", directory.display());
         return Err(BadInput(text).into());
@@ -276,8 +276,8 @@ fn directory(wanted: Option<&Path>) -> Result<Directory> {
     let path = std::path::absolute(path)?;
     Directory::at(&path).map_err(|error| {
         let reason = match error.kind() {
-            ErrorKind::ResourceBusy => "a broker uses it".to_owned(),
-            ErrorKind::AlreadyExists => "it exists and is not of a killed broker".to_owned(),
+            ErrorKind::ResourceBusy => "an emulator uses it".to_owned(),
+            ErrorKind::AlreadyExists => "it exists and is not of a killed emulator".to_owned(),
             _ => error.to_string(),
         };
         let text = format!(

@@ -174,15 +174,17 @@ fn settling(run: &Run) -> String {
         return "settling is not judged: a tenant starts late, stops, or posts a fixed number of messages".to_owned();
     };
     let open = open(settling, &run.result);
+    let time = |us: f64| Duration::from_us(us.round() as u64);
     let measured = format!(
-        "measured for {:.0} us after {:.0} us",
-        settling.measured_us, settling.settled_after_us
+        "measured for {} after {}",
+        time(settling.measured_us),
+        time(settling.settled_after_us)
     );
     match (settling.settled, run.settles) {
         (true, _) => format!("settled: {measured}"),
         (false, true) => format!(
-            "not settled within {:.0} us of simulated time: {open}; {measured}; raise --settle=CAP",
-            settling.cap_us
+            "not settled within {} of simulated time: {open}; {measured}; raise --settle=CAP",
+            time(settling.cap_us)
         ),
         (false, false) => {
             format!("not settled: {open}; {measured}; --settle goes on until every tenant settles")

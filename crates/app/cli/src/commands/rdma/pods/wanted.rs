@@ -155,7 +155,7 @@ impl Wanted {
                         "{WEIGHT}={label}: must be a whole number from 1 to {most}; the weight is 1"
                     ),
                 );
-                None
+                Some(1)
             }
         }
     }
@@ -229,7 +229,10 @@ mod tests {
         };
         assert_eq!(weight("8"), (Some(8), 0));
         assert_eq!(weight("9"), (Some(8), 1));
-        assert_eq!([weight("0"), weight("-1"), weight("two")], [(None, 1); 3]);
+        assert_eq!(
+            [weight("0"), weight("-1"), weight("two")],
+            [(Some(1), 1); 3]
+        );
         let wanted = wanted(&pod("prod", "a", "\"isolane.dev/class\":\"fast\""));
         assert_eq!((only(&wanted).class, wanted.notes.len()), (None, 1));
     }
