@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from isolane.pipeline import costs, together
+from isolane.pipeline import cli, costs, together
 from isolane.pipeline.records import Record
 
 
@@ -91,3 +91,11 @@ def test_a_newcomer_that_is_admitted_though_it_does_not_fit_is_a_no() -> None:
     assert [one.verdict for one in found.answers()] == ["yes"] * 5
     found.refused, found.said, found.preempted, found.lost = [], "admitted", "", 1
     assert [one.verdict for one in found.answers()] == ["NO ", "NO ", "NO ", "NO ", "yes"]
+
+
+def test_a_run_is_as_wide_as_a_terminal() -> None:
+    times = {"network_ms": 0.05, "waiting_ms": 3.456, "process_ms": 45.67, "processor_ms": 123.4, "idle_ms": 98765.4}
+    hop = {"operator": "transcribe", "tier": "cloud", "items": 12000, "passed": 11000, "bytes_out": 12345678.0, **times}
+    head, row = cli._table_of([hop])
+    assert len(head) == len(row) <= 80
+    assert row.split()[4:] == ["0.05", "3.46", "45.7", "123", "98765", "12345678"]

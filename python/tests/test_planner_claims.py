@@ -144,6 +144,19 @@ def test_what_cannot_be_measured_is_a_miss_with_its_reason(tmp_path: pathlib.Pat
     assert "no profile" in check.markdown([report])
 
 
+def test_a_narrow_terminal_has_lines_of_its_own_for_each_claim(tmp_path: pathlib.Path) -> None:
+    def lab(options: object, seed: int) -> dict[str, float]:
+        raise PlanError("the profile of the operator " + "detect " * 15)
+
+    report = check.check([read(tmp_path)], lab)[0]
+    wide, folded = check.table([report]), check.table([report], columns=80)
+    assert check.table([report], columns=1_000) == wide
+    assert max(map(len, wide.splitlines())) > 80 >= max(map(len, folded.splitlines()))
+    assert folded.splitlines()[-1] == wide.splitlines()[-1], "the tally is the same"
+    for word in (report.claim.id, "MISS", "published", "tolerance", "why:"):
+        assert word in folded, word
+
+
 class Synthetic:
     """The laboratory's library: the synthetic query, whose scene 1 is dark."""
 

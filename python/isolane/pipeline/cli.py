@@ -358,20 +358,30 @@ def text_of(deployment: Deployment, summary: Summary, verdict: Verdict | None, d
         known = "unknown" if verdict.accuracy is None else f"{verdict.accuracy:.3f}"
         note = f"; {verdict.unjudged}" if verdict.unjudged else ""
         lines.append(f"accuracy: {known} (at least {deployment.accuracy_min:g} wanted{note})")
-    lines.append(
-        f"{'operator':16} {'tier':10} {'items':>6} {'passed':>6} {'net ms':>8} {'wait ms':>8} {'work ms':>8} {'core ms':>8} {'idle ms':>8} "
-        f"{'bytes out':>10}"
-    )
-    for hop in summary.hops:
-        lines.append(
-            f"{hop['operator']:16} {hop['tier']:10} {hop['items']:6} {hop['passed']:6} {hop['network_ms']:8.2f} "
-            f"{hop['waiting_ms']:8.2f} {hop['process_ms']:8.2f} {hop['processor_ms']:8.2f} {hop['idle_ms']:8.2f} "
-            f"{hop['bytes_out']:10.0f}"
-        )
+    lines += _table_of(summary.hops)
     lines += [f"{count} x {reason}" for reason, count in summary.reasons.items()]
     lines += [f"{event['operator']}: {event['what']}" for event in document["events"]]
     lines += [f"MISSED {what}" for what in (verdict.missed if verdict is not None else ())]
     return "\n".join(lines)
+
+
+def _table_of(hops: Sequence[dict[str, Any]]) -> list[str]:
+    """A row for each operator, in at most 80 columns where the names of operator and tier have 18 characters together."""
+    operator, tier = (max(map(len, [name, *(hop[name] for hop in hops)])) for name in ("operator", "tier"))
+    lines = [f"{'operator':{operator}} {'tier':{tier}}  items passed net ms wait ms work ms core ms idle ms bytes out"]
+    for hop in hops:
+        network, *times = (_milliseconds(hop[f"{name}_ms"]) for name in ("network", "waiting", "process", "processor", "idle"))
+        lines.append(
+            f"{hop['operator']:{operator}} {hop['tier']:{tier}} {hop['items']:6} {hop['passed']:6} {network:>6} "
+            + " ".join(f"{each:>7}" for each in times)
+            + f" {hop['bytes_out']:9.0f}"
+        )
+    return lines
+
+
+def _milliseconds(value: float) -> str:
+    """At least three digits, and at most two decimals."""
+    return f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}"
 
 
 async def _watch(arguments: argparse.Namespace) -> int:

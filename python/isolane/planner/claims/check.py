@@ -14,6 +14,7 @@ from __future__ import annotations
 import fnmatch
 import json
 import math
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -269,16 +270,28 @@ def row(report: Report) -> tuple[str, ...]:
     return claim.id, claim.kind, report.published_text(), ours, report.spread_text(), tolerance, report.verdict
 
 
-def table(reports: Sequence[Report]) -> str:
-    """For a terminal: padded columns, the reason of a miss below its row."""
+def table(reports: Sequence[Report], columns: int | None = None) -> str:
+    """For a terminal: padded columns, the reason of a miss below its row. If the rows have more than `columns` characters, each claim
+    has lines of its own instead."""
     rows = [row(report) for report in reports]
     widths = [max(map(len, column)) for column in zip(HEAD, *rows, strict=True)]
+    if columns is not None and sum(widths) + 2 * len(widths) - 2 > columns:
+        return "\n".join([*(narrow(report, columns) for report in reports), tally(reports)]) + "\n"
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(HEAD, widths, strict=True)).rstrip()]
     for report, cells in zip(reports, rows, strict=True):
         lines.append("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
         if report.reason:
             lines.append(f"    why: {report.reason}")
     return "\n".join([*lines, tally(reports)]) + "\n"
+
+
+def narrow(report: Report, columns: int) -> str:
+    """One claim in lines of at most `columns` characters."""
+    identifier, kind, published, ours, spread, tolerance, verdict = row(report)
+    figures = f"published {published}, ours {ours} ({spread}), tolerance {tolerance}"
+    texts = [figures, *([f"why: {report.reason}"] if report.reason else [])]
+    folded = [textwrap.fill(text, max(columns, 30), initial_indent="    ", subsequent_indent="    ") for text in texts]
+    return "\n".join([f"{identifier} ({kind}): {verdict}", *folded])
 
 
 def to_json(reports: Sequence[Report]) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import functools
 import pathlib
+import shutil
 import sys
 
 from isolane.planner import formats
@@ -68,7 +69,8 @@ def run(arguments: argparse.Namespace) -> int:
     elif arguments.markdown == STDOUT:
         sys.stdout.write(check.markdown(reports))
     elif not arguments.quiet:
-        sys.stdout.write(check.table(reports))
+        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        sys.stdout.write(check.table(reports, columns))
     changes = [text for report in reports if (text := change(report))]
     if arguments.fail_on_change and changes:
         print("".join(f"isolane: claim {each}\n" for each in changes), end="", file=sys.stderr)
