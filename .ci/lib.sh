@@ -36,6 +36,19 @@ processor_seconds() {
     echo $(((fields[13] + fields[14]) / $(getconf CLK_TCK)))
 }
 
+# The compiler lints what it compiles (`.ci/test` in CI), so no `cargo clippy` is needed.
+compiler_lints() { [[ ${RUSTC_WORKSPACE_WRAPPER:-} == clippy-driver ]]; }
+
+# without_warnings COMMAND...: runs a command of cargo; it fails, and what it said is printed, if there is a warning. Cargo repeats the
+# warnings of what is compiled already.
+without_warnings() {
+    local said
+    if ! said=$("$@" 2>&1) || grep '^warning' <<<"$said" >/dev/null; then
+        sed '/^ *Executable/d' <<<"$said"
+        return 1
+    fi
+}
+
 # outcomes_sum SYSTEM: a sum of the outcomes of its claims.
 outcomes_sum() {
     local sum
