@@ -59,7 +59,7 @@ impl Connection {
         let socket = socket.map_err(|error| error.raw_os_error())?;
         connect(&socket, &address).map_err(|error| {
             say(&format!(
-                "no broker answers at {} ({error}): start the program with `isolane rdma emulate`",
+                "no emulator answers at {} ({error}): start the program with `isolane rdma emulate`",
                 path.display()
             ));
             error.raw_os_error()
@@ -119,7 +119,7 @@ impl Connection {
             Err(errno) => {
                 if errno == libc::EPERM {
                     say(
-                        "the broker may not read this process's memory: run both as one user, and allow process_vm_readv in the container",
+                        "the emulator may not read this process's memory: run both as one user, and allow process_vm_readv in the container",
                     );
                 }
                 Err(errno)

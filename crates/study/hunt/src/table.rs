@@ -119,7 +119,7 @@ pub fn render(result: &HuntResult, space: &Space, width: Option<usize>) -> Strin
     text
 }
 
-/// A row for each anomaly; without conditions where it was not reduced, and its workload is in the details.
+/// A row for each anomaly. One that was not reduced has no conditions in its row; the details show its workload.
 fn rows(text: &mut String, result: &HuntResult, space: &Space, width: Option<usize>) {
     let mut headings = vec!["#"];
     headings.extend(COLUMNS.map(|(name, _)| name));

@@ -257,7 +257,7 @@ fn read<T: DeserializeOwned>(path: &Path, version: u32, option: &str, key: &str)
         bad(format!("{file}: is {is}, and {wanted} is needed"))
     };
     let value: serde_json::Value =
-        serde_json::from_str(&text).map_err(|error| wrong(format!("no JSON ({error})")))?;
+        serde_json::from_str(&text).map_err(|error| wrong(format!("not JSON ({error})")))?;
     let has = |key: &str| value.get(key).is_some();
     if !has(key) {
         bail!(wrong(match () {

@@ -163,6 +163,19 @@ fn sim_says_in_words_what_was_under_pressure_and_which_figures_are_weak() {
     assert_eq!([steady(0), steady(1)], [true, false]);
     let (long, _) = check(&["sim", &file, "-v", "--policy", "justitia"], 0);
     assert!(long.contains("host_a.target_us") && long.contains("np_cnp_sent"));
+
+    // Goodput of few large messages settles before their latency does, and the note says both in one unit.
+    let file = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../../scenarios/justitia/read-vs-write.toml"
+    );
+    let (settled, _) = check(&["sim", file, "--settle"], 0);
+    for part in [
+        "settled: measured for ",
+        "read: latency not steady after 5ms (completions measured: 16), although its goodput has settled; run at least --duration",
+    ] {
+        assert!(settled.contains(part), "{part}\n{settled}");
+    }
 }
 
 #[test]

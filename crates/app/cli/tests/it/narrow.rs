@@ -83,6 +83,8 @@ fn lists_and_sentences_are_as_narrow_as_the_terminal() {
         "is admitted at least",
     );
     check(&["catalog", "workloads"], "Cache-QPC_ib_write_bw");
+    check(&["catalog", "profiles", "cx5-100g-roce"], "Gb/s");
+    check(&["catalog", "policies", "justitia"], "target_us");
     check(&["claims", "--only", "collie/*", "--why"], "misses");
 }
 

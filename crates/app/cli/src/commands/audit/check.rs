@@ -45,7 +45,7 @@ pub(super) fn run(
         return Ok(Status::Interrupted);
     }
     let stability = compare(&first, &second);
-    output::print(&stability.render())?;
+    output::show(&stability.render())?;
     Ok(match stability.is_enough() {
         true => Status::Done,
         false => Status::No,

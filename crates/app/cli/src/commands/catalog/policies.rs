@@ -63,7 +63,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         let listing = networks();
         match arguments.json {
             true => output::print_json(&listing)?,
-            false => output::print(&show_networks(&listing))?,
+            false => output::show(&show_networks(&listing))?,
         }
         return Ok(Status::Done);
     }
@@ -75,7 +75,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         };
         match arguments.json {
             true => output::print_json(&shown)?,
-            false => output::print(&show_memory(&shown))?,
+            false => output::show(&show_memory(&shown))?,
         }
         return Ok(Status::Done);
     }
@@ -92,8 +92,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             parts: parts.iter().map(|part| of(part)).collect(),
             all: ALL,
         })?,
-        false if arguments.name.is_some() => output::print(&show(&parts))?,
-        false => output::print(&list(&parts))?,
+        false if arguments.name.is_some() => output::show(&show(&parts))?,
+        false => output::show(&list(&parts))?,
     }
     Ok(Status::Done)
 }

@@ -39,12 +39,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             let profiles = library.profiles().iter();
             output::print_json(&profiles.map(summary).collect::<Vec<_>>())?;
         }
-        None => output::print(&list(&library))?,
+        None => output::show(&list(&library))?,
         Some(name) => match (MemMachine::named(name), arguments.json) {
             (Some(machine), true) => output::print_json(&machine)?,
-            (Some(machine), false) => output::print(&show_machine(&machine))?,
+            (Some(machine), false) => output::show(&show_machine(&machine))?,
             (None, true) => output::print_json(&inputs::profile(&mut library, name)?)?,
-            (None, false) => output::print(&show(&inputs::profile(&mut library, name)?))?,
+            (None, false) => output::show(&show(&inputs::profile(&mut library, name)?))?,
         },
     }
     Ok(Status::Done)

@@ -30,7 +30,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
             let entry = find(&catalogue, name)?;
             match arguments.json {
                 true => output::print_json(entry)?,
-                false => output::print(&show(entry))?,
+                false => output::show(&show(entry))?,
             }
         }
     }

@@ -171,7 +171,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
     let page = report::write_comparison(&arguments.report, &comparison)?;
     match arguments.json {
         true => output::print(&output::compact_json(&comparison)?)?,
-        false => output::print(&comparison.text())?,
+        false => output::show(&comparison.text())?,
     }
     if arguments.check_claims {
         claims::report(arguments, &claims, &comparison)?;

@@ -80,7 +80,7 @@ pub(super) fn run(arguments: &Arguments) -> Result<Status> {
     }
     match arguments.json {
         true => output::print_json(&timings)?,
-        false => output::print(&text(&arguments.target, &timings))?,
+        false => output::show(&text(&arguments.target, &timings))?,
     }
     Ok(Status::Done)
 }

@@ -54,7 +54,7 @@ fn write(measured: Measured<'_>, rounds: u64, answer: &Answer<'_>) -> Result<()>
                 runs: measured.runs,
                 rounds,
             };
-            output::print(&table.text())?;
+            output::show(&table.text())?;
         }
     }
     if let Some(directory) = answer.out {

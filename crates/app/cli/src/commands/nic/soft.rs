@@ -90,7 +90,7 @@ fn run_configuration(arguments: &Arguments, config: NicConfig) -> Result<Status>
     };
     match arguments.json {
         true => output::print_json(&result)?,
-        false => output::print(&table::one(&result))?,
+        false => output::show(&table::one(&result))?,
     }
     Ok(Status::Done)
 }

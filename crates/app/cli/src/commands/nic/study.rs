@@ -153,7 +153,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     };
     match arguments.json {
         true => output::print_json(&results)?,
-        false => output::print(&table::study(&results))?,
+        false => output::show(&table::study(&results))?,
     }
     if let Some(short) = arguments
         .duration

@@ -68,7 +68,7 @@ pub(super) fn run(choice: &Choice<'_>) -> Result<Status> {
     let outcome = machine::run(&study, &mut |result| rounds.ended(result));
     rounds.finish(outcome.map_err(Into::into), |measured| match choice.json {
         true => output::print_json(&measured),
-        false => output::print(&table::machine(measured.runs, study.rounds)),
+        false => output::show(&table::machine(measured.runs, study.rounds)),
     })
 }
 

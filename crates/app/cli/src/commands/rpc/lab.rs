@@ -106,7 +106,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     let text = super::text::render(&report);
     match arguments.json {
         true => output::print_json(&report)?,
-        false => output::print(&text)?,
+        false => output::show(&text)?,
     }
     if let Some(directory) = &arguments.report {
         output::write_file(&directory.join("lab.json"), &output::json(&report)?)?;

@@ -66,7 +66,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
     })?;
     match arguments.json {
         true => output::print_json(&report)?,
-        false => output::print(&render(&report, &options))?,
+        false => output::show(&render(&report, &options))?,
     }
     Ok(match report.verdict {
         Verdict::Aligned => Status::Done,

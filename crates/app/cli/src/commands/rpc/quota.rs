@@ -181,7 +181,7 @@ fn serve(file: &std::path::Path, check: bool) -> Result<Status> {
 fn show(server: &ServerArgument, json: bool) -> Result<Status> {
     match server.ask(&Request::Show)? {
         Answer::Pools(pools) if json => output::print_json(&pools)?,
-        Answer::Pools(pools) => output::print(&table(&pools))?,
+        Answer::Pools(pools) => output::show(&table(&pools))?,
         answer => return refused(&answer),
     }
     Ok(Status::Done)
