@@ -6,7 +6,7 @@ const CELL: &str = "document.querySelectorAll('.panel.open tr[data-v]')[2].cells
 
 #[test]
 fn a_click_on_a_cell_opens_its_drill_down() {
-    let Some(mut page) = open(&audit(), "", DESK, false) else {
+    let Some(mut page) = open(audit(), "", DESK, false) else {
         return;
     };
     let result = synthetic::audit(SIZE);
@@ -69,7 +69,7 @@ fn a_click_on_a_cell_opens_its_drill_down() {
 
 #[test]
 fn the_keyboard_alone_reaches_every_pair() {
-    let Some(mut page) = open(&audit(), "", DESK, false) else {
+    let Some(mut page) = open(audit(), "", DESK, false) else {
         return;
     };
     let active = "document.activeElement.closest('td') ? [document.activeElement.parentNode.dataset.v, \
@@ -117,7 +117,7 @@ fn an_address_with_a_fragment_opens_its_pair() {
     let result = synthetic::audit(SIZE);
     let (victim, attacker) = (&result.victims[24].name, &result.attackers[9].name);
     let fragment = format!("#policy=justitia&victim={victim}&attacker={attacker}");
-    let Some(mut page) = open(&audit(), &fragment, DESK, true) else {
+    let Some(mut page) = open(audit(), &fragment, DESK, true) else {
         return;
     };
     let text = page.text("#drill");
@@ -139,7 +139,7 @@ fn an_address_with_a_fragment_opens_its_pair() {
 
 #[test]
 fn filters_leave_the_requested_claims() {
-    let Some(mut page) = open(&audit(), "", DESK, false) else {
+    let Some(mut page) = open(audit(), "", DESK, false) else {
         return;
     };
     let shown = "[[...document.querySelectorAll('.panel.open tr[data-v]')].filter(r => !r.hidden).length, \
@@ -175,7 +175,7 @@ fn filters_leave_the_requested_claims() {
 
 #[test]
 fn files_carry_the_table_and_the_plots() {
-    let Some(mut page) = open(&audit(), "", DESK, true) else {
+    let Some(mut page) = open(audit(), "", DESK, true) else {
         return;
     };
     let csv = page.value("isolane.csv()");
@@ -192,8 +192,10 @@ fn files_carry_the_table_and_the_plots() {
         "isolane.pngOf(isolane.standalone(document.querySelector('figure svg'))).then(b => b.size)",
     );
     assert!(size.as_u64().is_some_and(|size| size > 1000), "{size}");
+    let context = page.browser.context.clone();
+    let denied = json!({"behavior": "deny", "browserContextId": context});
     page.browser
-        .call("Browser.setDownloadBehavior", json!({"behavior": "deny"}))
+        .call("Browser.setDownloadBehavior", denied)
         .expect("downloads can be refused");
     page.browser
         .click("document.querySelector('[data-save=png]')")
@@ -210,7 +212,7 @@ fn a_phone_scrolls_down_only() {
         ("audit-phone", String::new()),
         ("audit-phone-drill-down", first_pair()),
     ] {
-        let Some(mut page) = open(&audit(), &fragment, PHONE, true) else {
+        let Some(mut page) = open(audit(), &fragment, PHONE, true) else {
             return;
         };
         assert_eq!(page.value(NO_SIDEWAYS_SCROLL), json!(true));
@@ -232,7 +234,7 @@ fn first_pair() -> String {
 #[test]
 fn colours_follow_the_system_and_the_button() {
     let ground = "getComputedStyle(document.body).backgroundColor";
-    let Some(mut page) = open(&audit(), "", DESK, true) else {
+    let Some(mut page) = open(audit(), "", DESK, true) else {
         return;
     };
     let dark = page.value(ground);
@@ -255,7 +257,7 @@ fn colours_follow_the_system_and_the_button() {
 
 #[test]
 fn script_and_static_plots_write_numbers_alike() {
-    let Some(mut page) = open(&audit(), "", DESK, false) else {
+    let Some(mut page) = open(audit(), "", DESK, false) else {
         return;
     };
     let values = [

@@ -30,6 +30,7 @@ use isolane_app_report::{WfqDelays, WfqPoint, number, svg};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use synthetic::Size;
 
 const SIZE: Size = Size {
@@ -43,9 +44,77 @@ const PHONE: (u32, u32) = (390, 844);
 
 static SKIPPED: AtomicUsize = AtomicUsize::new(0);
 
+/// Browsers between two reports. A start takes most of a short test's processor time, so tests pass them on.
+struct Idle {
+    /// Reports that are open. After the last one the browsers end, because nothing runs at the end of a test program.
+    open: usize,
+    browsers: Vec<Browser>,
+}
+
+static IDLE: Mutex<Idle> = Mutex::new(Idle {
+    open: 0,
+    browsers: Vec::new(),
+});
+
+fn idle() -> MutexGuard<'static, Idle> {
+    IDLE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A browser until the end of a test's report.
+struct Lent(Option<Browser>);
+
+impl Lent {
+    fn of(program: &Path) -> Self {
+        let waiting = {
+            let mut idle = idle();
+            idle.open += 1;
+            idle.browsers.pop()
+        };
+        let mut lent = Self(waiting);
+        match &mut lent.0 {
+            Some(browser) => browser.renew().expect("the browser makes an empty page"),
+            none => *none = Some(Browser::start(program).expect("Chromium starts")),
+        }
+        lent
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let ended = {
+            let mut idle = idle();
+            idle.open -= 1;
+            // The state of a browser is unknown after a failure.
+            if !std::thread::panicking() {
+                idle.browsers.extend(self.0.take());
+            }
+            if idle.open == 0 {
+                std::mem::take(&mut idle.browsers)
+            } else {
+                Vec::new()
+            }
+        };
+        drop(ended);
+    }
+}
+
+impl std::ops::Deref for Lent {
+    type Target = Browser;
+
+    fn deref(&self) -> &Browser {
+        self.0.as_ref().expect("it is there until the end")
+    }
+}
+
+impl std::ops::DerefMut for Lent {
+    fn deref_mut(&mut self) -> &mut Browser {
+        self.0.as_mut().expect("it is there until the end")
+    }
+}
+
 /// A report in a browser; the directory goes with it.
 struct Opened {
-    browser: Browser,
+    browser: Lent,
     address: String,
     folder: tempfile::TempDir,
 }
@@ -123,7 +192,7 @@ fn open(page: &str, fragment: &str, window: (u32, u32), dark: bool) -> Option<Op
     let file = folder.path().join("report.html");
     std::fs::write(&file, page).expect("the temporary directory is writable");
     let address = devtools::address(&file).expect("the report is there");
-    let mut browser = Browser::start(&program).expect("Chromium starts");
+    let mut browser = Lent::of(&program);
     browser
         .window(window, 1.0, dark)
         .expect("the window can be sized");
@@ -137,8 +206,10 @@ fn open(page: &str, fragment: &str, window: (u32, u32), dark: bool) -> Option<Op
     })
 }
 
-fn audit() -> String {
-    isolane_app_report::audit(&synthetic::audit(SIZE))
+fn audit() -> &'static str {
+    static PAGE: LazyLock<String> =
+        LazyLock::new(|| isolane_app_report::audit(&synthetic::audit(SIZE)));
+    &PAGE
 }
 
 /// The width of the layout, not that of the window: a phone shows a page that is too wide by zooming out.

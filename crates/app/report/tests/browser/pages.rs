@@ -13,7 +13,7 @@ fn every_page() -> Vec<(&'static str, String)> {
     let study = synthetic_nic::study(&["C1", "C6", "T3", "isolane"], &[3, 12], 2);
     let memories = ["none", "mercury", "fcfs"].map(|policy| synthetic_mem::run(policy, "llama"));
     vec![
-        ("audit", audit()),
+        ("audit", audit().to_owned()),
         (
             "audit-many",
             isolane_app_report::audit(&synthetic::audit_under(

@@ -44,6 +44,8 @@ pub(crate) struct Browser {
     commands: ChildStdin,
     answers: Receiver<Value>,
     session: Option<String>,
+    /// Name of the page's context: its own storage, which no other page shares.
+    pub(crate) context: Value,
     last_id: u64,
     events: Vec<Value>,
     profile: tempfile::TempDir,
@@ -92,21 +94,39 @@ impl Browser {
             commands,
             answers,
             session: None,
+            context: Value::Null,
             last_id: 0,
             events: Vec::new(),
             profile,
         };
-        let target = browser.call("Target.createTarget", json!({"url": "about:blank"}))?;
-        let attached = browser.call(
+        browser.renew()?;
+        Ok(browser)
+    }
+
+    /// Replaces the page and all that it stored by an empty page. A start of the browser takes much longer.
+    pub(crate) fn renew(&mut self) -> Result<()> {
+        self.session = None;
+        if !self.context.is_null() {
+            let old = json!({"browserContextId": self.context});
+            self.call("Target.disposeBrowserContext", old)?;
+        }
+        let made = self.call("Target.createBrowserContext", json!({}))?;
+        self.context = made["browserContextId"].clone();
+        let target = self.call(
+            "Target.createTarget",
+            json!({"url": "about:blank", "browserContextId": self.context}),
+        )?;
+        let attached = self.call(
             "Target.attachToTarget",
             json!({"targetId": target["targetId"], "flatten": true}),
         )?;
-        browser.session = attached["sessionId"].as_str().map(str::to_owned);
+        self.session = attached["sessionId"].as_str().map(str::to_owned);
+        self.forget();
         for domain in ["Page", "Runtime", "Network", "Log"] {
-            browser.call(&format!("{domain}.enable"), json!({}))?;
+            self.call(&format!("{domain}.enable"), json!({}))?;
         }
-        browser.call("Page.setLifecycleEventsEnabled", json!({"enabled": true}))?;
-        Ok(browser)
+        self.call("Page.setLifecycleEventsEnabled", json!({"enabled": true}))?;
+        Ok(())
     }
 
     /// One command and its answer; events that arrive in between are kept.
