@@ -83,6 +83,8 @@ pub struct PortOrder<'a> {
 pub enum Discipline {
     /// First come, first served.
     Arrival(Box<ArrivalOrder>),
+    /// First come, first served, where all packets are of class 0.
+    Single(List),
     /// The highest class first, first come first served within it.
     Strict(Box<ClassQueues>),
     /// Weighted fair queueing.
@@ -103,9 +105,9 @@ impl Discipline {
         match port.order {
             Order::Arrival => Self::Arrival(Box::default()),
             Order::Strict => Self::Strict(Box::default()),
-            // Classes of their own share with no other flow, so the cheapest order is enough.
+            // A single class shares with no other.
             Order::Wfq | Order::VirtualClock | Order::Dwrr if weights.len() == 1 => {
-                Self::Strict(Box::default())
+                Self::Single(List::default())
             }
             Order::Wfq => Self::Wfq(Box::new(WeightedFair::new(weights, port.rate))),
             Order::VirtualClock => {
@@ -122,6 +124,10 @@ impl Discipline {
         match self {
             Self::Wfq(port) => port.push(packets, now, id),
             Self::VirtualClock(port) => port.push(packets, now, id),
+            Self::Single(list) => {
+                assert_eq!(packets[id].class, 0, "the port has one class");
+                list.push(packets, id);
+            }
             Self::Strict(queues) => {
                 let class = usize::from(packets[id].class);
                 queues.push(packets, class, id);
@@ -138,6 +144,10 @@ impl Discipline {
         match self {
             Self::Wfq(port) => port.pop(packets, now, paused),
             Self::VirtualClock(port) => port.pop(packets, paused),
+            Self::Single(list) => match paused & 1 {
+                0 => list.pop(packets),
+                _ => None,
+            },
             Self::Strict(queues) => {
                 let ready = queues.waiting() & !paused;
                 let class = ready.trailing_zeros() as usize;
@@ -175,6 +185,7 @@ impl Discipline {
     pub fn waiting(&self) -> u8 {
         match self {
             Self::SmallestKey(port) => port.waiting(),
+            Self::Single(list) => u8::from(list.first().is_some()),
             _ => self.queues().map_or(0, ClassQueues::waiting),
         }
     }
@@ -184,6 +195,7 @@ impl Discipline {
     pub fn bytes(&self) -> u64 {
         match self {
             Self::SmallestKey(port) => port.bytes(),
+            Self::Single(list) => list.bytes(),
             _ => self.queues().map_or(0, ClassQueues::bytes),
         }
     }
@@ -194,6 +206,7 @@ impl Discipline {
         let class = usize::from(class);
         match self {
             Self::SmallestKey(port) => port.class_bytes(class),
+            Self::Single(list) if class == 0 => list.bytes(),
             _ => self.queues().map_or(0, |queues| queues.class_bytes(class)),
         }
     }
@@ -206,7 +219,7 @@ impl Discipline {
             Self::Strict(queues) => Some(queues),
             Self::Dwrr(port) => Some(port.queues()),
             Self::Arrival(port) => Some(port.queues()),
-            Self::SmallestKey(_) => None,
+            Self::Single(_) | Self::SmallestKey(_) => None,
         }
     }
 }

@@ -60,7 +60,8 @@ pub struct HeadroomError {
 #[derive(Clone, Debug)]
 pub(super) struct Pauses {
     limits: Limits,
-    held: Vec<[u64; CLASSES_MAX]>,
+    /// Bytes by class, then port: most runs use one class.
+    held: [Vec<u64>; CLASSES_MAX],
     /// Classes that a port has paused at its peer.
     asked: Vec<u8>,
     /// When each port's peer began to pause it, and for how long in all.
@@ -116,7 +117,7 @@ impl Pauses {
                 xoff: pfc.xoff.get(),
                 xon: pfc.xon.get(),
             },
-            held: vec![[0; CLASSES_MAX]; ports],
+            held: std::array::from_fn(|_| vec![0; ports]),
             asked: vec![0; ports],
             since: vec![None; ports],
             total: vec![Duration::ZERO; ports],
@@ -133,7 +134,7 @@ impl Pauses {
 
     /// Bytes held for a port of entry, all classes.
     pub(super) fn held(&self, port: PortId) -> u64 {
-        self.held[port.0 as usize].iter().sum()
+        self.held.iter().map(|class| class[port.0 as usize]).sum()
     }
 }
 
@@ -211,7 +212,7 @@ impl Network {
             return;
         };
         let port = entered.0 as usize;
-        let held = &mut pauses.held[port][usize::from(class)];
+        let held = &mut pauses.held[usize::from(class)][port];
         let (bit, asked) = (1 << class, &mut pauses.asked[port]);
         let Some(on) = change(held, pauses.limits) else {
             return;
