@@ -9,7 +9,7 @@
 //! a step of a device takes) form a ring of lists in one slab, the newest event first, with a bitmap of those in use:
 //! scheduling there puts an event in front without a branch, taking looks for the next set bit. Most slots hold one
 //! event, which is taken as it is; several are listed in an array and sorted when their slot's time comes,
-//! stably, so equal times keep their order.
+//! stably, so equal times keep their order. While the processor handles them, the nodes of the next list are prefetched.
 //! Later events wait in a second ring, of lists of blocks of 512 slots, 4 ms long, with a bitmap as well; still later ones
 //! in a heap, ordered by time and scheduling number. A block moves to the first ring, and heaped events to the second, as soon as those cover
 //! it, which is before any other event can be filed there: so they keep their place among equals too. Nothing is
@@ -24,6 +24,7 @@
 
 mod lists;
 
+use crate::prefetch;
 use isolane_common_quantities::units::Instant;
 use lists::{Lists, NIL, Node};
 use std::cmp::Ordering;
@@ -65,11 +66,13 @@ pub struct EventQueue<E> {
     covered: u64,
     /// The slot (counted from time zero) whose events are in `current`, or the last that was.
     open: u64,
-    /// Nodes of the open slot's events in order, those before `cursor` taken.
-    current: Vec<u32>,
+    /// The open slot's events in order, those before `cursor` taken.
+    current: Vec<Place>,
     cursor: usize,
     /// The node of the event that was taken last; free again.
     last: u32,
+    /// A node of the slot in use behind the open one, which is prefetched next; any node or none.
+    scout: u32,
     near: Lists<E>,
     pending: usize,
     /// One bit per word of `words` that has a bit.
@@ -90,6 +93,27 @@ pub struct EventQueue<E> {
     far: BinaryHeap<Far<E>>,
     /// Events that ever went to `far`.
     far_count: u64,
+}
+
+/// Where an event of the open slot is: its time within the slot, and its node.
+#[derive(Clone, Copy, Debug)]
+struct Place(u64);
+
+impl Place {
+    fn new(time: u64, index: u32) -> Self {
+        Self((time % (1 << SLOT_BITS)) << 32 | u64::from(index))
+    }
+
+    /// Picoseconds within the slot.
+    #[inline]
+    fn part(self) -> usize {
+        (self.0 >> 32) as usize % (1 << SLOT_BITS)
+    }
+
+    #[inline]
+    fn index(self) -> u32 {
+        self.0 as u32
+    }
 }
 
 /// An event beyond the rings; the earliest is the greatest.
@@ -136,6 +160,7 @@ impl<E: Copy> EventQueue<E> {
             current: Vec::new(),
             cursor: 0,
             last: NIL,
+            scout: NIL,
             near: Lists::default(),
             pending: 0,
             summary: 0,
@@ -267,26 +292,37 @@ impl<E: Copy> EventQueue<E> {
             }
             self.open_slot(place, newest);
         }
-        let index = self.current[self.cursor];
+        let index = self.current[self.cursor].index();
         let time = self.near.nodes[index as usize].time;
         if time > end {
             return None;
         }
         self.cursor += 1;
+        self.advance_scout();
         Some((time, index))
     }
 
-    /// A waiting event that will be taken soon, not necessarily the next one: callers can prefetch its memory.
-    #[inline]
-    pub fn upcoming(&self) -> Option<&E> {
-        let index = self.current.get(self.cursor)?;
-        Some(&self.near.nodes[*index as usize].event)
+    /// Prefetches one more node of the list that is opened next, since a walk through a list waits for each node.
+    #[inline(always)]
+    fn advance_scout(&mut self) {
+        if let Some(node) = self.near.nodes.get(self.scout as usize) {
+            prefetch::fetch(node);
+            self.scout = node.next;
+        }
     }
 
-    /// Like [`EventQueue::upcoming`], but also searches the next slot in use, which takes longer.
+    /// A waiting event of the open slot with `ahead` others before it, not necessarily taken in this order: callers can
+    /// prefetch its memory.
+    #[inline]
+    pub fn upcoming(&self, ahead: usize) -> Option<&E> {
+        let place = self.current.get(self.cursor + ahead)?;
+        Some(&self.near.nodes[place.index() as usize].event)
+    }
+
+    /// Like [`EventQueue::upcoming`] with none before, but also searches the next slot in use, which takes longer.
     #[inline]
     pub fn upcoming_slot(&self) -> Option<&E> {
-        self.upcoming().or_else(|| {
+        self.upcoming(0).or_else(|| {
             let newest = self.slots[self.first_place()?];
             Some(&self.near.nodes[newest as usize].event)
         })
@@ -294,8 +330,9 @@ impl<E: Copy> EventQueue<E> {
 
     /// The time of the earliest event, without taking it.
     pub fn peek_time(&self) -> Option<Instant> {
-        if let Some(index) = self.current.get(self.cursor) {
-            return Some(Instant::from_ps(self.near.nodes[*index as usize].time));
+        if let Some(place) = self.current.get(self.cursor) {
+            let node = &self.near.nodes[place.index() as usize];
+            return Some(Instant::from_ps(node.time));
         }
         let earliest = match self.first_place() {
             Some(place) => self.near.earliest(self.slots[place]),
@@ -345,15 +382,15 @@ impl<E: Copy> EventQueue<E> {
 
     /// Into the open slot, or before it (when [`EventQueue::pop_until`] has opened one and taken nothing).
     fn file_early(&mut self, time: u64, index: u32) {
-        let nodes = &self.near.nodes;
         if time >> SLOT_BITS == self.open {
+            let own = Place::new(time, index);
             let left = &self.current[self.cursor..];
-            let earlier = left.partition_point(|&other| nodes[other as usize].time <= time);
-            self.current.insert(self.cursor + earlier, index);
+            let earlier = left.partition_point(|other| other.part() <= own.part());
+            self.current.insert(self.cursor + earlier, own);
             return;
         }
         for place in self.cursor..self.current.len() {
-            let index = self.current[place];
+            let index = self.current[place].index();
             self.file(self.near.nodes[index as usize].time, index);
         }
         self.cursor = self.current.len();
@@ -366,33 +403,33 @@ impl<E: Copy> EventQueue<E> {
         self.clear(place);
         self.current.clear();
         self.cursor = 0;
-        let nodes = &mut self.near.nodes;
-        self.open = nodes[newest as usize].time >> SLOT_BITS;
+        self.open = self.near.nodes[newest as usize].time >> SLOT_BITS;
+        let behind = self.first_place_from(self.open + 1);
+        self.scout = behind.map_or(NIL, |place| self.slots[place]);
+        let nodes = &self.near.nodes;
         let mut index = newest;
         while index != NIL {
-            self.current.push(index);
-            index = nodes[index as usize].next;
+            let node = &nodes[index as usize];
+            self.current.push(Place::new(node.time, index));
+            index = node.next;
         }
         self.current.reverse();
-        if self.current.len() > FEW {
-            for (place, &index) in self.current.iter().enumerate() {
-                nodes[index as usize].next = place as u32;
-            }
-            self.current.sort_unstable_by_key(|&index| {
-                let node = &nodes[index as usize];
-                (node.time, node.next)
-            });
-            return;
+        match self.current.len() > FEW {
+            true => self.current.sort_by_key(|place| place.part()),
+            false => self.sort_few(),
         }
+    }
+
+    /// Insertion, which keeps the order of equal times.
+    fn sort_few(&mut self) {
         for sorted in 1..self.current.len() {
-            let index = self.current[sorted];
-            let time = nodes[index as usize].time;
+            let own = self.current[sorted];
             let mut place = sorted;
-            while place > 0 && nodes[self.current[place - 1] as usize].time > time {
+            while place > 0 && self.current[place - 1].part() > own.part() {
                 self.current[place] = self.current[place - 1];
                 place -= 1;
             }
-            self.current[place] = index;
+            self.current[place] = own;
         }
     }
 

@@ -90,6 +90,18 @@ fn the_past_is_refused() {
 }
 
 #[test]
+fn what_is_upcoming_in_the_open_slot_waits_there() {
+    let mut queue = EventQueue::new();
+    for (time, event) in [(7, 'c'), (5, 'a'), (5, 'b'), (600, 'd')] {
+        queue.schedule(Instant::from_ps(time), event);
+    }
+    assert_eq!(queue.upcoming(0), None, "no slot is open");
+    assert_eq!(queue.pop(), Some((Instant::from_ps(5), 'a')));
+    let upcoming = [0, 1, 2].map(|ahead| queue.upcoming(ahead).copied());
+    assert_eq!(upcoming, [Some('b'), Some('c'), None]);
+}
+
+#[test]
 fn what_is_upcoming_in_the_next_slot_waits_there() {
     let mut queue = EventQueue::new();
     assert_eq!(queue.upcoming_slot(), None);

@@ -6,6 +6,7 @@
 //! [`Packet::next`]: crate::packet::Packet::next
 
 use crate::packet::{NIL, PacketId, Packets};
+use isolane_common_events::prefetch::fetch;
 use isolane_network_scenario::model::CLASSES_MAX;
 
 /// A first-in first-out list of packets.
@@ -50,8 +51,9 @@ impl List {
         let packet = &packets[id];
         self.bytes -= u64::from(packet.bytes);
         self.head = packet.next;
-        if self.head == NIL {
-            self.tail = NIL;
+        match self.head {
+            NIL => self.tail = NIL,
+            head => fetch(&packets[PacketId(head)]),
         }
         Some(id)
     }

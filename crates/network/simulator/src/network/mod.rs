@@ -117,8 +117,6 @@ pub struct Network {
     counts: Counts,
     agent: Option<Box<dyn PortAgent>>,
     tap: Option<Box<dyn Tap>>,
-    /// The prefetched value, which is unused.
-    fetched: u64,
 }
 
 impl Network {
@@ -161,7 +159,6 @@ impl Network {
             counts: Counts::new(specs.len()),
             agent: None,
             tap: None,
-            fetched: 0,
             topology,
         }
     }
