@@ -116,7 +116,7 @@ pub(super) fn smallest<T>(
     let end = CLASSES_MAX - among.leading_zeros() as usize;
     let (mut best, mut least) = (first, value(&classes[first]));
     // Every class up to the last is looked at: which of them hold packets changes too often to be predicted.
-    for (class, own) in classes.iter().enumerate().take(end).skip(first + 1) {
+    for (class, own) in (first + 1..).zip(&classes[first + 1..end]) {
         let own = value(own);
         let is_less = among >> class & 1 != 0 && is_before(own, least);
         best = std::hint::select_unpredictable(is_less, class, best);
