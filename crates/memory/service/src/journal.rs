@@ -24,8 +24,10 @@ const FILE: &str = "journal.json";
 const VERSION: u32 = 2;
 /// The directory of the journal.
 pub const DIRECTORY: &str = "/run/isolane/mem";
+/// Most applications of one service.
+pub const APPLICATIONS_MAX: usize = 256;
 /// Most entries: applications under control, and as many released ones whose processes still run in their cgroups.
-pub const ENTRIES_MAX: usize = 2 * crate::controller::APPLICATIONS_MAX;
+pub const ENTRIES_MAX: usize = 2 * APPLICATIONS_MAX;
 /// Largest journal that is read: none of ours is larger, as an entry is a request with a path, escaped.
 const SIZE_MAX: u64 = (ENTRIES_MAX * 2 * crate::protocol::REQUEST_MAX) as u64;
 

@@ -37,6 +37,7 @@ pub mod dilation;
 pub mod governor;
 pub mod identity;
 pub mod memory;
+pub mod order;
 pub mod peers;
 pub mod port;
 mod ports;

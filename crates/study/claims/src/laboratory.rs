@@ -2,8 +2,8 @@
 
 use crate::audit::{self, AuditRequest, Findings};
 use crate::device::DeviceChanges;
-use crate::expression::RequestBytes;
 use crate::models;
+use crate::world::RequestBytes;
 use crate::world::World;
 use isolane_ethernet_scenario::model::NicStudy;
 use isolane_ethernet_scenario::profile::NicProfile;

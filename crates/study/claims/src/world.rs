@@ -5,12 +5,11 @@
 
 use crate::audit::{AuditRequest, Findings};
 use crate::device::DeviceChanges;
-use crate::expression::RequestBytes;
 use crate::hunt::{HuntNumbers, HuntRun};
 use crate::lab::{LabNumbers, LabRun};
 use crate::nic::NicNumbers;
 use isolane_ethernet_scenario::model::NicStudy;
-use isolane_rdma_scenario::model::Scenario;
+use isolane_rdma_scenario::model::{Scenario, Transport, Verb};
 use isolane_study_results::ethernet::NicResult;
 use isolane_study_results::memory::MemResult;
 use isolane_study_results::network::FabricResult;
@@ -31,6 +30,34 @@ pub enum RunOutcome {
     Hunt(HuntNumbers),
     /// Of a proof on real devices.
     Lab(LabNumbers),
+}
+
+/// Where bytes are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bus {
+    /// On the wire, with preamble and gap.
+    Network,
+    /// On PCIe, host to NIC.
+    Pcie,
+}
+
+/// Bytes of one request, by the device's own arithmetic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RequestBytes {
+    /// Where the bytes are counted.
+    pub bus: Bus,
+    /// Device profile.
+    pub profile: String,
+    /// The verb.
+    pub verb: Verb,
+    /// The transport.
+    pub transport: Transport,
+    /// Payload bytes.
+    pub payload: u64,
+    /// Requests per doorbell (PCIe only).
+    pub post_list: u64,
+    /// Path MTU, bytes of payload per packet (network only).
+    pub mtu: u64,
 }
 
 /// Scenarios, profiles and a testbed. Errors are messages for people; they become the reason of a miss.

@@ -12,7 +12,7 @@ use isolane_common_quantities::rng::Stream;
 use isolane_common_quantities::units::BitRate;
 use isolane_rdma_policy::RemoteState;
 use isolane_rdma_session::message::PortAddress;
-use isolaned::attachment::{Grant, PeerId, Reads};
+use isolaned::order::{Grant, PeerId, Reads};
 use isolaned::peers::exchange::{Exchange, REPORTS_MAX, Said, Way};
 use isolaned::peers::report::{decode, encode, for_peer, total};
 use std::cell::RefCell;

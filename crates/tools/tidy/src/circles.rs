@@ -1,8 +1,8 @@
 //! No circle of files: a reader understands a file after those that it uses.
 //!
 //! An arrow leads from a file to each file of its crate that it names by `crate::`, `super::`, `self::` or by the name
-//! of a module. A name that another file passes on by `pub use` leads to the file that has it. Arrows between a module
-//! and its inner modules do not count: they are one thing in several files. Two files may use each other; more may not.
+//! of a module. A name that another file passes on by `pub use` leads to the file that has it. Arrows from an inner module
+//! to those around it do not count: it is a part of theirs. Two files may use each other; more may not.
 //! Limits: a method that a file calls without a path leads nowhere, so `impl` blocks of one type in several files are
 //! free.
 
@@ -141,7 +141,7 @@ fn arrows(modules: &BTreeMap<Path, Module>) -> BTreeMap<Path, BTreeSet<Path>> {
                 continue;
             };
             let file = file_of(modules, &passed_on, &target);
-            if !file.starts_with(path) && !path.starts_with(&file) {
+            if !path.starts_with(&file) {
                 arrows.entry(path.clone()).or_default().insert(file);
             }
         }

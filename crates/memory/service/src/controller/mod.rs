@@ -6,7 +6,7 @@
 //! at any point. A cgroup is written into the journal before it is made. A limit that the kernel rejects is reported,
 //! and written again each [`RETRY`]. An application is admitted on a copy of the policy, which replaces the original
 //! once the machine is changed. No process is ever stopped, killed or waited for. Units: picoseconds of the caller's
-//! clock, bytes, thousandths. Limits: [`APPLICATIONS_MAX`] applications. Source: mercury 5.4.2 and 5.5.4 (period, order
+//! clock, bytes, thousandths. Limits: [`APPLICATIONS_MAX`](crate::journal::APPLICATIONS_MAX) applications. Source: mercury 5.4.2 and 5.5.4 (period, order
 //! of the parts); surviving a crash is ours.
 //!
 //! * [`groups`] - cgroups as needed here; `arrive` - coming and going; `refuse` - why not; `reconcile` - after a crash;
@@ -36,8 +36,6 @@ use isolane_memory_policy::mercury::{
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Most applications of one service.
-pub const APPLICATIONS_MAX: usize = 256;
 /// A limit that the kernel refused is tried again after this.
 pub const RETRY: Duration = Duration::from_secs(1);
 /// `cpu.max` and limits are compared with what they should be this often.

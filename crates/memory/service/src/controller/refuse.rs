@@ -2,10 +2,10 @@
 //!
 //! Method: what needs no policy first (names, the machine's own measured best), then what the policy says.
 
-use super::{APPLICATIONS_MAX, Controller};
+use super::Controller;
 use crate::application::amounts::{self, Amount};
 use crate::application::{Application, PRIORITY_MAX, Slo};
-use crate::journal::ENTRIES_MAX;
+use crate::journal::{APPLICATIONS_MAX, ENTRIES_MAX};
 use crate::protocol::{Failure, FailureCode, Refused, RefusedCode};
 use isolane_common_quantities::units::{Bytes, Duration, Instant};
 use isolane_memory_policy::mercury::{Objective, Refusal, STALE, Shortfall};

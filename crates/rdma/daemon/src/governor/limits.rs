@@ -8,7 +8,7 @@
 //! the latency class ignores leases, so no limit applies to it; each device and direction has the whole limit.
 
 use super::Governor;
-use super::device::Stream;
+use super::stream::Stream;
 use isolane_rdma_policy::leases::{EVERYTHING, LimitKind, MemberId};
 use isolane_rdma_session::message::{LIMITS_MAX, NO_LIMIT, NO_TENANT};
 use std::collections::BTreeMap;

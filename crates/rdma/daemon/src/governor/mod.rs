@@ -23,6 +23,7 @@ mod service;
 mod shares;
 mod slots;
 mod sources;
+mod stream;
 mod tally;
 mod tenants;
 mod watch;
@@ -30,9 +31,9 @@ mod watch;
 #[cfg(test)]
 mod tests;
 
-use crate::attachment::{Grant, Order};
 use crate::config::Config;
 use crate::identity::{Assigned, Who, assign};
+use crate::order::{Grant, Order};
 use crate::snapshot::DaemonFigures;
 pub use foreign::PortCount;
 

@@ -7,7 +7,7 @@
 
 use super::Governor;
 use super::tally::ALL;
-use crate::attachment::Order;
+use crate::order::Order;
 use isolane_rdma_session::message::Class;
 use isolane_rdma_session::region::Service;
 use std::collections::BTreeMap;

@@ -9,9 +9,9 @@
 //! every peer, and all grants together limit them. Limits: ports beyond [`isolane_rdma_session::region::SOURCES`] of a
 //! session are not known; a session that READs from several ports has several members in its tenant's share.
 
-use super::device::Stream;
+use super::stream::Stream;
 use super::tally::Tally;
-use crate::attachment::{Grant, Reads};
+use crate::order::{Grant, Reads};
 use isolane_common_quantities::units::BitRate;
 use isolane_rdma_policy::leases::{EVERYTHING, LimitId, LimitKind, MemberId};
 use isolane_rdma_session::message::PortAddress;

@@ -5,7 +5,7 @@
 //! in flight on a link; of the states that come meanwhile, the last one is sent. A peer with several links counts once.
 
 use super::report::{for_peer, total};
-use crate::attachment::{Grant, PeerId, Reads};
+use crate::order::{Grant, PeerId, Reads};
 use isolane_rdma_policy::RemoteState;
 use isolane_rdma_session::message::PortAddress;
 use std::collections::{BTreeMap, VecDeque};

@@ -11,7 +11,7 @@ use super::exchange::{Exchange, Said, Way};
 use super::oracle::Oracle;
 use super::port::{Link, Port, REFERENCES_MAX, Work, work_of};
 use super::report::decode;
-use crate::attachment::{Grant, PeerId, Reads};
+use crate::order::{Grant, PeerId, Reads};
 use isolane_rdma_policy::RemoteState;
 use isolane_rdma_session::message::PortAddress;
 use isolane_rdma_session::region::Service;

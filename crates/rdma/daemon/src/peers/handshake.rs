@@ -9,7 +9,7 @@
 //! authenticates nothing, so a host that can forge packets in the cluster's network can forge reports; their numbers
 //! are checked ([`super::report`]).
 
-use crate::attachment::PeerId;
+use crate::order::PeerId;
 use isolane_common_linux::key::{Key, random};
 use isolane_rdma_session::message::PortAddress;
 use ring::hmac::{self, HMAC_SHA256, Tag};

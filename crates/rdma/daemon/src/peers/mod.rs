@@ -22,9 +22,10 @@ pub mod oracle;
 mod port;
 pub mod report;
 
-use crate::attachment::{Attachment, Order};
+use crate::attachment::Attachment;
 use crate::config::PolicyName;
 use crate::governor::Governor;
+use crate::order::Order;
 use crate::settings::{Place, Settings};
 use flow::{Bell, Command, Event, Handle};
 use isolane_common_linux::key;

@@ -7,7 +7,7 @@
 use super::exchange::REPORTS_MAX;
 use super::handshake::{Endpoint, HandshakeError, PORTS_MAX};
 use super::report::{REPORT_BYTES, encode};
-use crate::attachment::REFERENCE_BYTES;
+use crate::order::REFERENCE_BYTES;
 use crate::settings;
 use isolane_common_linux::key::random;
 use isolane_rdma_policy::RemoteState;

@@ -20,6 +20,7 @@ mod outside;
 mod parameters;
 mod report;
 mod roster;
+mod shown;
 mod ticket;
 
 pub use cell::{BUCKET_ENDS_NS, BUCKETS, Counts};

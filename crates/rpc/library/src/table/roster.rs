@@ -6,6 +6,7 @@
 //! and end in their hash.
 
 use super::cell::{Cell, Counts};
+use super::shown::Shown;
 use crate::hash::Hash;
 
 /// The slot shared by destinations without a place.
@@ -38,7 +39,7 @@ pub(super) struct Roster {
     /// Counters of departed destinations, by class.
     pub(super) retired: Vec<Counts>,
     pub(super) evicted: u64,
-    pub(super) shown: crate::metrics::Shown,
+    pub(super) shown: Shown,
 }
 
 impl Roster {
@@ -50,7 +51,7 @@ impl Roster {
             slots,
             retired: vec![Counts::default(); classes],
             evicted: 0,
-            shown: crate::metrics::Shown::new(shown),
+            shown: Shown::new(shown),
         }
     }
 

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::audit::{AuditRequest, Finding, Findings};
-use crate::expression::RequestBytes;
 use crate::expression::tests::NoWorld;
 use crate::nic::tests::result;
+use crate::world::RequestBytes;
 use expect_test::expect;
 use isolane_ethernet_scenario::model::NicStudy;
 use isolane_rdma_scenario::library::Library;

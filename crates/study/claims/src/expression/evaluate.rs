@@ -1,12 +1,11 @@
 //! A formula and its runs to a value.
 
 use super::{
-    Aggregate, Arithmetic, Bus, Cells, Comparison, Expression, Extreme, HostValue, Measurement,
-    network,
+    Aggregate, Arithmetic, Cells, Comparison, Expression, Extreme, HostValue, Measurement, network,
 };
 use crate::audit::Findings;
 use crate::memory;
-use crate::world::{RunOutcome, World};
+use crate::world::{Bus, RunOutcome, World};
 use isolane_common_toml_input::glob;
 use isolane_study_results::network::FabricResult;
 use isolane_study_results::rdma::{HostCounters, RunResult, TenantResult};

@@ -44,6 +44,7 @@ use crate::lab;
 use crate::memory;
 use crate::nic;
 use crate::planner;
+use crate::world::RequestBytes;
 
 /// Brackets, calls and signs may nest this deep; deeper formulas are a mistake and would cost stack.
 pub const DEPTH_MAX: usize = 64;
@@ -284,25 +285,6 @@ pub enum Aggregate {
     Jain,
 }
 
-/// Bytes of one request, by the device's own arithmetic.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RequestBytes {
-    /// Where the bytes are counted.
-    pub bus: Bus,
-    /// Device profile.
-    pub profile: String,
-    /// The verb.
-    pub verb: isolane_rdma_scenario::model::Verb,
-    /// The transport.
-    pub transport: isolane_rdma_scenario::model::Transport,
-    /// Payload bytes.
-    pub payload: u64,
-    /// Requests per doorbell (PCIe only).
-    pub post_list: u64,
-    /// Path MTU, bytes of payload per packet (network only).
-    pub mtu: u64,
-}
-
 /// Which cells of an audit are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cells {
@@ -310,15 +292,6 @@ pub enum Cells {
     Violations,
     /// Those with a verdict.
     Judged,
-}
-
-/// Where bytes are counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bus {
-    /// On the wire, with preamble and gap.
-    Network,
-    /// On PCIe, host to NIC.
-    Pcie,
 }
 
 /// What is wrong with a formula.

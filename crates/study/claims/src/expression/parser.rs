@@ -2,9 +2,8 @@
 
 use super::lexer::{Located, Token, tokens};
 use super::{
-    Aggregate, Arithmetic, Bus, Cells, Comparison, DEPTH_MAX, Expression, Extreme, FIELDS,
-    HostValue, Measurement, NETWORK_FIELDS, RequestBytes, SeriesPart, SyntaxError, TEXT_MAX,
-    unknown_field,
+    Aggregate, Arithmetic, Cells, Comparison, DEPTH_MAX, Expression, Extreme, FIELDS, HostValue,
+    Measurement, NETWORK_FIELDS, SeriesPart, SyntaxError, TEXT_MAX, unknown_field,
 };
 use crate::error::nearest;
 use crate::hunt;
@@ -13,6 +12,7 @@ use crate::memory;
 use crate::models;
 use crate::nic;
 use crate::planner;
+use crate::world::{Bus, RequestBytes};
 use isolane_rdma_scenario::model::{Host, Transport, Verb};
 
 const FUNCTIONS: [&str; 20] = [

@@ -194,10 +194,10 @@ impl World for Cards {
     fn parameter(&self, profile: &str, section: &str, name: &str) -> Result<f64, String> {
         NoWorld.parameter(profile, section, name)
     }
-    fn network_bytes(&self, request: &crate::expression::RequestBytes) -> Result<u64, String> {
+    fn network_bytes(&self, request: &crate::world::RequestBytes) -> Result<u64, String> {
         NoWorld.network_bytes(request)
     }
-    fn pcie_bytes(&self, request: &crate::expression::RequestBytes) -> Result<u64, String> {
+    fn pcie_bytes(&self, request: &crate::world::RequestBytes) -> Result<u64, String> {
         NoWorld.pcie_bytes(request)
     }
 }

@@ -3,8 +3,8 @@
 use super::*;
 use crate::audit::{AuditRequest, Findings};
 use crate::claim::Claim;
-use crate::expression::RequestBytes;
 use crate::expression::tests::{findings, run};
+use crate::world::RequestBytes;
 use expect_test::expect;
 use isolane_common_quantities::units::Duration;
 use isolane_rdma_scenario::model::{PolicySpec, Scenario, Topology};

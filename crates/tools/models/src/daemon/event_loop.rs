@@ -4,8 +4,8 @@ use super::Defect;
 use super::enforcer::{Caller, Door, Heard};
 use isolane_common_quantities::units::Duration;
 use isolane_rdma_session::message::ToDaemon;
-use isolaned::attachment::Order;
 use isolaned::governor::{Governor, SessionKey};
+use isolaned::order::Order;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A daemon that runs, and since when.

@@ -1,7 +1,7 @@
 //! READs are granted and reported by the device that they read.
 
 use super::*;
-use crate::attachment::{PeerId, Reads};
+use crate::order::{PeerId, Reads};
 
 const NEAR: PortAddress = PortAddress([1; 16]);
 const FAR: PortAddress = PortAddress([2; 16]);
