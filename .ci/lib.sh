@@ -39,8 +39,8 @@ processor_seconds() {
 # The compiler lints what it compiles (`.ci/test` in CI), so no `cargo clippy` is needed.
 compiler_lints() { [[ ${RUSTC_WORKSPACE_WRAPPER:-} == clippy-driver ]]; }
 
-# without_warnings COMMAND...: runs a command of cargo; it fails, and what it said is printed, if there is a warning. Cargo repeats the
-# warnings of what is compiled already.
+# without_warnings COMMAND...: runs a command of cargo. If the command fails or prints a warning, this prints the command's output and
+# fails. Cargo repeats the warnings of packages that are compiled already.
 without_warnings() {
     local said
     if ! said=$("$@" 2>&1) || grep '^warning' <<<"$said" >/dev/null; then

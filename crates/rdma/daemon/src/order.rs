@@ -14,14 +14,14 @@ pub const REFERENCE_BYTES: u32 = 10;
 pub struct PeerId {
     /// Random number of its daemon.
     pub daemon: [u8; 16],
-    /// Device name.
+    /// Name of the device in that daemon's configuration.
     pub device: String,
 }
 
 /// What a peer grants.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Who.
+    /// The device that grants.
     pub peer: PeerId,
     /// Addresses of its port.
     pub ports: Vec<PortAddress>,
