@@ -35,18 +35,8 @@ pub fn run_with(text: &str, changes: &[(&str, &str, f64)]) -> RunResult {
     let scenario = scenario(text);
     let mut profile = profile(&scenario.profile);
     for &(section, name, value) in changes {
-        let map = match section {
-            "link" => &mut profile.link,
-            "pcie" => &mut profile.pcie,
-            "scheduler" => &mut profile.scheduler,
-            "cache" => &mut profile.cache,
-            "receive" => &mut profile.receive,
-            "errors" => &mut profile.errors,
-            "control" => &mut profile.control,
-            "congestion" => &mut profile.congestion,
-            "host" => &mut profile.host,
-            _ => panic!("no section {section}"),
-        };
+        let map = profile.section_mut(section);
+        let map = map.unwrap_or_else(|| panic!("no section {section}"));
         map.get_mut(name)
             .unwrap_or_else(|| panic!("no {section}.{name}"))
             .value = value;
