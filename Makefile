@@ -131,7 +131,7 @@ check-packages: ## install, run and purge the packages of `make packages` in fre
 claims: build ## run the papers' claims; writes CLAIMS.md, claims/outcomes.txt and out/claims/claims.html
 	@"$(ISOLANE)" claims --markdown CLAIMS.md --outcomes claims/outcomes.txt --report out/claims
 
-cross-validation: build ## predict claims of Titan, Husky and Vulcan from the others (13 processor minutes); writes claims/cross-validation.txt
+cross-validation: build ## predict claims of Titan, Husky and Vulcan from the others (an hour of the processor); writes claims/cross-validation.txt
 	@.ci/cross-validation "$(ISOLANE)"
 
 readme: build ## write README's numbers and its picture from fresh runs (needs Chromium)

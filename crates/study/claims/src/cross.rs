@@ -10,7 +10,9 @@
 //! The misfit is the mean squared logarithm of ours / published; a bound counts while it is broken, and a comparison that does
 //! not hold counts as a factor of two.
 //! Units: those of the claims. Draws are a Kronecker sequence, so equal calls give equal bytes.
-//! Limits: the first seed alone runs. Draws find a worse fit than a descent does, so compare the rate with [`CrossRates::fitted`],
+//! The fit looks at the first seed of a claim: more settings say more than more seeds of one. Whether the claim holds is
+//! judged by all of its seeds.
+//! Limits: draws find a worse fit than a descent does, so compare the rate with [`CrossRates::fitted`],
 //! the best draw for all claims. Mechanisms were chosen with outcomes known, and parameters that are not marked keep their values.
 //! Claims over several devices belong to no family.
 
@@ -87,10 +89,10 @@ impl Family {
             && claim.audits.iter().all(|audit| self.has_audit(audit))
     }
 
-    /// The claims on the device with their first seeds, those with audits last.
+    /// The claims on the device, those with audits last.
     fn members(&self, claims: &[&Claim], files: &ScenarioFiles<'_>) -> Vec<Claim> {
         let of_family = claims.iter().filter(|claim| self.has(claim, files));
-        let mut members: Vec<Claim> = of_family.map(|claim| first_seed(claim)).collect();
+        let mut members: Vec<Claim> = of_family.map(|claim| (*claim).clone()).collect();
         members.sort_by_key(|claim| !claim.audits.is_empty());
         members
     }
@@ -230,19 +232,23 @@ pub fn check(
             let shipped = run(members, &DeviceChanges::default());
             done.set(done.get() + 1);
             let audits = members.partition_point(|claim| claim.audits.is_empty());
+            let first: Vec<Claim> = members.iter().map(first_seed).collect();
+            let (quick, audits) = first.split_at(audits);
             let drawn = (0..draws).map(|draw| {
                 let setting = family.setting(draw);
-                let quick = run(&members[..audits], &setting);
+                let quick = run(quick, &setting);
                 done.set(done.get() + 1);
                 Drawn {
                     quick,
                     audited: OnceCell::new(),
+                    judged: OnceCell::new(),
                     setting,
                 }
             });
             let fit = Fit {
                 drawn: drawn.collect(),
-                audits: &members[audits..],
+                audits,
+                members,
                 run: &run,
             };
             let count = members.len();
@@ -271,11 +277,13 @@ pub fn check(
         .collect()
 }
 
-/// One setting: the outcomes of claims without audits, which come first, and those of audits once they are needed.
+/// One setting: the outcomes of claims without audits, which come first, and what is run only once it is needed.
 struct Drawn {
     setting: DeviceChanges,
     quick: Vec<Outcome>,
     audited: OnceCell<Vec<Outcome>>,
+    /// Of the claims with several seeds, whether they hold, in order.
+    judged: OnceCell<Vec<Outcome>>,
 }
 
 /// How claims are run with a setting.
@@ -284,7 +292,10 @@ type RunClaims<'a> = &'a dyn Fn(&[Claim], &DeviceChanges) -> Vec<Outcome>;
 /// All settings. An audit takes a hundred times as long as a run, so the audits of a setting run only if it may be the best.
 struct Fit<'a> {
     drawn: Vec<Drawn>,
+    /// The claims with audits, with their first seeds.
     audits: &'a [Claim],
+    /// All claims with all seeds.
+    members: &'a [Claim],
     run: RunClaims<'a>,
 }
 
@@ -296,7 +307,25 @@ impl Fit<'_> {
             .get_or_init(|| (self.run)(self.audits, &drawn.setting))
     }
 
+    fn judged(&self, at: usize) -> &[Outcome] {
+        let drawn = &self.drawn[at];
+        drawn.judged.get_or_init(|| {
+            let several = self.members.iter();
+            let several: Vec<Claim> = several
+                .filter(|claim| has_several_seeds(claim))
+                .cloned()
+                .collect();
+            (self.run)(&several, &drawn.setting)
+        })
+    }
+
+    /// Whether a claim holds by all of its seeds.
     fn holds(&self, at: usize, claim: usize) -> bool {
+        if has_several_seeds(&self.members[claim]) {
+            let earlier = self.members[..claim].iter();
+            let place = earlier.filter(|claim| has_several_seeds(claim)).count();
+            return self.judged(at)[place].holds;
+        }
         let quick = &self.drawn[at].quick;
         match quick.get(claim) {
             Some(outcome) => outcome.holds,
@@ -349,6 +378,10 @@ fn first_seed(claim: &Claim) -> Claim {
     let mut first = claim.clone();
     first.seeds.truncate(1);
     first
+}
+
+fn has_several_seeds(claim: &Claim) -> bool {
+    claim.seeds.len() > 1
 }
 
 /// The claims under `setting`; what a claim itself changes of the device stays.
