@@ -556,9 +556,9 @@ fn another_hunt_is_not_overwritten() {
     assert!(stderr.contains("--resume"), "{stderr}");
     let (_, stderr) = check(&[&start[..], &["--resume", "--seed", "2"]].concat(), 2);
     assert!(stderr.contains("--seed 1"), "{stderr}");
-    let compare = [
-        "hunt", "bench", "--seeds", "1", "--budget", "10", "--report",
-    ];
+    let words = "hunt bench --seeds 1 --budget 10 --searchers random --restrict";
+    let mut compare: Vec<&str> = words.split(' ').collect();
+    compare.extend([file.as_str(), "--report"]);
     let bench =
         |out: &Path, status| check(&[&compare[..], &[out.to_str().unwrap()]].concat(), status);
     let (_, stderr) = bench(&out, 2);
