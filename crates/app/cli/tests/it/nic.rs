@@ -154,9 +154,18 @@ fn attach_status_and_detach_on_a_veth_pair_under_traffic() {
     while !listens() {
         assert!(server.try_wait().unwrap().is_none(), "the server ended");
     }
-    // At a rate that leaves the processors to the commands and to other tests.
-    let client = "iperf3 -c 10.97.0.2 -P 8 -b 20M -t 600 -i 0.5 -J";
-    let client: Vec<&str> = client.split(' ').collect();
+    let client = [
+        "iperf3",
+        "-c",
+        "10.97.0.2",
+        "-P",
+        "8",
+        "-t",
+        "600",
+        "-i",
+        "0.5",
+        "-J",
+    ];
     let client = inside(&pair.sender, &client).spawn().unwrap();
     let sent = || {
         let file = "/sys/class/net/v0/statistics/tx_bytes";
