@@ -46,13 +46,13 @@ pub enum Bus {
 pub struct RequestBytes {
     /// Where the bytes are counted.
     pub bus: Bus,
-    /// Device profile.
+    /// Name of the profile that has the sizes of headers.
     pub profile: String,
-    /// The verb.
+    /// What the request does, which decides its headers.
     pub verb: Verb,
-    /// The transport.
+    /// How it is carried, which decides its headers too.
     pub transport: Transport,
-    /// Payload bytes.
+    /// Payload of one request, bytes.
     pub payload: u64,
     /// Requests per doorbell (PCIe only).
     pub post_list: u64,
