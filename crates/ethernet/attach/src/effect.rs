@@ -3,7 +3,7 @@
 //! Problem: a driver may choose queues itself, a later filter may change the choice, and XPS maps override it. Attached
 //! programs then have no effect, and figures about them would be false. Method, in three places: a driver that is known
 //! to ignore the choice is rejected ([`of_driver`]); every second the controller compares the queues of freed packets
-//! with the chosen ones ([`Effect`]); it also checks the maps. If a check fails, the programs step aside ([`Aside`])
+//! with the chosen ones ([`Effect`]), where a choice counts only once one of its packets was sent; it also checks the maps. If a check fails, the programs step aside ([`Aside`])
 //! and `status` reports the reason. Limits: a device that only passes packets on (veth) frees nothing itself. There the
 //! kernel keeps a socket's queue while the receiver holds a packet, so only the maps are checked. Source of the table:
 //! `ndo_select_queue` of each driver in the Linux kernel, and `netdev_pick_tx` for drivers without it.
@@ -58,7 +58,8 @@ pub enum Aside {
     },
 }
 
-/// Counts choices over one second, or longer if there are few.
+/// Counts choices with a known effect over one second, or longer if there are few. A full ring drops all packets of many choices;
+/// counted too, these would hide a driver that ignores every choice.
 #[derive(Clone, Copy, Debug)]
 pub struct Effect {
     before: DqaCounters,
@@ -92,7 +93,7 @@ impl Effect {
         if let Some(percent) = self.kept_by_sockets(now) {
             return Some(percent);
         }
-        let chosen = now.assigned.saturating_sub(self.before.assigned);
+        let chosen = choices(now, self.before);
         if chosen < Self::CHOICES_MIN {
             return None;
         }
@@ -103,7 +104,7 @@ impl Effect {
     }
 
     fn kept_by_sockets(&mut self, now: DqaCounters) -> Option<u8> {
-        let chosen = now.assigned.saturating_sub(self.before_sockets.assigned);
+        let chosen = choices(now, self.before_sockets);
         if chosen < Self::SOCKET_CHOICES_MIN {
             return None;
         }
@@ -114,13 +115,22 @@ impl Effect {
     }
 }
 
+/// Choices between two readings whose effect is known. Programs that an earlier version attached count only all choices.
+fn choices(now: DqaCounters, before: DqaCounters) -> u64 {
+    match now.checked {
+        0 => now.assigned.saturating_sub(before.assigned),
+        checked => checked.saturating_sub(before.checked),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn counted(assigned: u64, moved: u64) -> DqaCounters {
+    fn counted(checked: u64, moved: u64) -> DqaCounters {
         DqaCounters {
-            assigned,
+            assigned: checked * 4,
+            checked,
             moved,
             ..DqaCounters::default()
         }
@@ -132,6 +142,22 @@ mod tests {
         assert_eq!(effect.overruled(counted(107, 97)), None);
         assert_eq!(effect.overruled(counted(108, 98)), Some(100));
         assert_eq!(effect.overruled(counted(109, 99)), None);
+    }
+
+    #[test]
+    fn choices_without_a_completed_packet_do_not_hide_a_driver() {
+        let mut effect = Effect::new(DqaCounters::default());
+        let mut counters = counted(70, 52);
+        counters.assigned = 19_181;
+        assert_eq!(effect.overruled(counters), Some(74));
+    }
+
+    #[test]
+    fn programs_of_an_earlier_version_are_checked_by_all_choices() {
+        let mut effect = Effect::new(DqaCounters::default());
+        let mut counters = counted(0, 30);
+        counters.assigned = 100;
+        assert_eq!(effect.overruled(counters), Some(30));
     }
 
     #[test]
@@ -147,10 +173,10 @@ mod tests {
         let mut counters = counted(20, 0);
         counters.socket = 11;
         assert_eq!(effect.overruled(counters), None);
-        counters.assigned = 64;
+        counters.checked = 64;
         counters.socket = 32;
         assert_eq!(effect.overruled(counters), None);
-        counters.assigned += 64;
+        counters.checked += 64;
         counters.socket += 33;
         assert_eq!(effect.overruled(counters), Some(51));
     }

@@ -66,6 +66,7 @@ fn written(reports: &[Report]) -> Families {
             ("latency", events.latency),
             ("table_full", events.table_full),
             ("stood_aside", events.stood_aside),
+            ("checked", events.checked),
             ("overruled", events.overruled),
             ("dropped", events.dropped),
             ("healed", events.healed),

@@ -125,6 +125,8 @@ pub struct Events {
     pub table_full: u64,
     /// Packets left to the kernel's choice because the device reported no completions.
     pub stood_aside: u64,
+    /// Choices whose effect is known, since one of their packets completed; packets that were dropped say nothing.
+    pub checked: u64,
     /// Times that the driver or a filter used another queue than the chosen one.
     pub overruled: u64,
     /// Assigned packets that stayed in their socket's queue, because the choice came after the kernel's decision.
@@ -368,6 +370,7 @@ fn assemble(
             latency: counters.sparse,
             table_full: counters.full,
             stood_aside: counters.untouched,
+            checked: counters.checked,
             overruled: counters.moved,
             kept_by_socket: counters.socket,
             dropped: counters.dropped,

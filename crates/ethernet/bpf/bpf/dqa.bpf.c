@@ -191,7 +191,8 @@ verified_apart u32 assign(struct __sk_buff *skb, struct dqa_config *settings, st
 	}
 	if (queue_of(flow->place) != queue)
 		flow->moves++;
-	flow->place = weight | (u64)queue << DQA_QUEUE_SHIFT;
+	/* A held queue is no choice that could be overruled. */
+	flow->place = weight | (u64)queue << DQA_QUEUE_SHIFT | (held < settings->queues ? DQA_PLACE_CHECKED : 0);
 	__sync_fetch_and_add(&shared->load[queue & (DQA_QUEUES_MAX - 1)], weight + FLOW_ONE);
 	if (held < settings->queues)
 		COUNT(kept);
@@ -380,7 +381,7 @@ verified_apart int follow(struct dqa_flow *flow, struct dqa_state *shared, u64 p
 {
 	if (!flow || !shared)
 		return 0;
-	u64 moved = weight_of(place) | (u64)queue << DQA_QUEUE_SHIFT;
+	u64 moved = weight_of(place) | (u64)queue << DQA_QUEUE_SHIFT | DQA_PLACE_CHECKED;
 
 	if (swap(&flow->place, place, moved) != place)
 		return 0;
@@ -393,6 +394,12 @@ verified_apart int follow(struct dqa_flow *flow, struct dqa_state *shared, u64 p
 		__sync_fetch_and_add(&shared->bytes[queue & (DQA_QUEUES_MAX - 1)], bytes);
 	}
 	return 1;
+}
+
+/* Whether no packet of this flow has completed since its queue was chosen; only one caller gets true. */
+static always_inline bool is_first(struct dqa_flow *flow, u64 place)
+{
+	return !(place & DQA_PLACE_CHECKED) && swap(&flow->place, place, place | DQA_PLACE_CHECKED) == place;
 }
 
 enum ending { DONE, LOST };
@@ -524,11 +531,19 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 	if (gate)
 		__sync_fetch_and_add(&shared->bytes[queue_of(place)], -(s64)bytes);
 
+	/* A choice whose packets were all dropped says nothing about the driver. */
+	bool checked = ending == DONE && !(place & DQA_PLACE_CHECKED);
+
 	if (!left) {
 		give_back(shared, place, container);
 	} else if (elsewhere) {
 		elsewhere = follow(flow, shared, place, skb->queue_mapping, gate ? rest : 0);
+		checked = checked && elsewhere;
+	} else if (checked) {
+		checked = is_first(flow, place);
 	}
+	if (checked)
+		COUNT(checked);
 	if (kept && elsewhere)
 		COUNT(socket);
 	else if (elsewhere)

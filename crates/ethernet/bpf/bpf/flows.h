@@ -6,7 +6,7 @@
  * since the kernel skips a tracing program that would interrupt itself.
  * Method: `backlog` is one word that changes by compare-and-swap only. The program that raises its packet count from 0
  * chooses the place and adds the weight. The program that lowers the count to 0 subtracts the weight that the place
- * names. In between only `follow` changes the place, also by compare-and-swap. Packets of one flow leave their queue in
+ * names. In between only `follow` and `is_first` change the place, also by compare-and-swap. Packets of one flow leave their queue in
  * order, so the completion of packet n completes all packets up to n, also those whose completion was missed.
  * A flow whose last completion was missed is found by its age: `sweep` looks through a few sets per tick. A slow device
  * makes such a flow too, whose packets are still outstanding. So a healed flow keeps its queue until one of its later

@@ -51,8 +51,12 @@
 #define DQA_BYTES_BITS 30
 #define DQA_NUMBER_BITS 14
 
-/* `dqa_flow.place`, one word: weight | queue << 32. `dqa_state.load`, one word: weight | flows << 40. */
+/*
+ * `dqa_flow.place`, one word: weight | queue << 32 | whether a packet has completed since the queue was chosen.
+ * `dqa_state.load`, one word: weight | flows << 40.
+ */
 #define DQA_QUEUE_SHIFT 32
+#define DQA_PLACE_CHECKED (1ull << 63)
 #define DQA_FLOWS_SHIFT 40
 
 /* Tags that egress writes into `skb->tc_index` and completion reads. */
@@ -169,7 +173,7 @@ struct dqa_counters {
 	unsigned long long evicted;
 	unsigned long long carried;
 	unsigned long long socket;
-	unsigned long long reserved;
+	unsigned long long checked;
 };
 
 _Static_assert(sizeof(struct dqa_flow) == 64, "a flow is one cache line");

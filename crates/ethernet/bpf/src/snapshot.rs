@@ -128,6 +128,8 @@ pub struct DqaCounters {
     pub carried: u64,
     /// Of `assigned`, those for a packet whose socket the kernel let keep its queue.
     pub socket: u64,
+    /// Choices whose effect is known, since one of their packets completed. A choice whose packets were all dropped is none.
+    pub checked: u64,
 }
 
 impl DqaCounters {
@@ -150,6 +152,7 @@ impl DqaCounters {
             evicted: next(),
             carried: next(),
             socket: next(),
+            checked: next(),
         }
     }
 }

@@ -153,7 +153,7 @@ fn both_languages_have_the_same_layout() {
     let mut names: Vec<(&usize, &String)> = counters.iter().map(|(name, at)| (at, name)).collect();
     names.sort_unstable();
     let names: Vec<&str> = names.iter().map(|(_, name)| name.as_str()).collect();
-    expect_test::expect!["assigned kept full sparse healed untouched gated moved completed dropped recovered unknown evicted carried socket reserved"]
+    expect_test::expect!["assigned kept full sparse healed untouched gated moved completed dropped recovered unknown evicted carried socket checked"]
         .assert_eq(&names.join(" "));
 }
 

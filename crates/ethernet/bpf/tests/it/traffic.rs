@@ -477,6 +477,33 @@ fn tcp_through_tun(name: &str, segmentation: bool) {
     });
 }
 
+/// Goal: a choice whose packets were all dropped does not count as one with a known effect. Method: one flow fills the ring of a TUN
+/// device; each packet of a second flow is then dropped, so that the flow has a new choice; the test reads what is left.
+#[test]
+fn a_choice_of_which_nothing_was_sent_is_not_checked() {
+    in_lab("choices of dropped packets", |pins| {
+        let tun = Tun::new("t0", 1);
+        ip("link set t0 txqueuelen 8");
+        ip("addr add 10.2.0.1/24 dev t0");
+        let dqa = attach("t0", Completion::Freed, false, pins);
+        tun.steer(dqa.steering_program());
+        for (port, packets) in [(9, 100), (10, 50)] {
+            let socket = UdpSocket::bind("10.2.0.1:0").expect("a socket");
+            for _ in 0..packets {
+                // A full queue may return an error, or drop without one.
+                let _ = socket.send_to(&[0; 500], ("10.2.0.2", port));
+            }
+        }
+        let full = dqa.counters().expect("readable");
+        assert!(full.assigned > 50, "{full:?}");
+        assert_eq!(full.checked, 0, "{full:?}");
+        while tun.read(0).is_some() {}
+        let read = dqa.counters().expect("readable");
+        assert!((1..=3).contains(&read.checked), "{read:?}");
+        dqa.detach().expect("detaches");
+    });
+}
+
 /// Goal: what a full ring drops does not count as sent. Method: a TUN device whose ring holds eight packets. No process
 /// reads while a flow sends a hundred packets; then the test reads them.
 #[test]
