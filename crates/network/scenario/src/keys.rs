@@ -145,7 +145,7 @@ pub(crate) const TRAFFIC: &[Key] = &[
     key("name", Kind::Text, "unique name (traffic-1, ...)"),
     required("pattern", Kind::Choice(PATTERNS), "who calls whom"),
     key("hosts", Kind::Hosts, "all-to-all, permutation, shuffle: the hosts (all)"),
-    key("senders", Kind::Hosts, "incast: the callers (all but the receiver)"),
+    key("senders", Kind::Hosts, "the callers; incast: all but the receiver, all-to-all: all hosts"),
     key("receiver", HOSTS, "incast: the host they call"),
     key("pairs", Kind::Pairs, "pairs: [[caller, called], ...]"),
     key("mix", Kind::Shares, "part of each class, the highest first; sums to 1"),

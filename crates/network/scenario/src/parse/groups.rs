@@ -65,7 +65,8 @@ fn times(table: &Table<'_>, end: Duration) -> Result<(Duration, Option<Duration>
 fn pattern(table: &Table<'_>, count: u32) -> Result<Pattern, InputError> {
     let name = table.text("pattern")?.expect("the key is required");
     let own: &[&str] = match name {
-        "all-to-all" | "permutation" | "shuffle" => &["hosts"],
+        "all-to-all" => &["hosts", "senders"],
+        "permutation" | "shuffle" => &["hosts"],
         "incast" => &["senders", "receiver"],
         "pairs" => &["pairs"],
         _ => {
@@ -94,12 +95,25 @@ fn pattern(table: &Table<'_>, count: u32) -> Result<Pattern, InputError> {
                 return Err(table.wrong("hosts", "is one host: a call needs two"));
             }
             Ok(match name {
-                "all-to-all" => Pattern::AllToAll { hosts },
+                "all-to-all" => match lists::hosts(table, "senders", count)? {
+                    Some(senders) => some_to_all(&senders, &hosts),
+                    None => Pattern::AllToAll { hosts },
+                },
                 "permutation" => Pattern::Permutation { hosts },
                 _ => Pattern::Shuffle { hosts },
             })
         }
     }
+}
+
+/// Each sender calls all of `hosts` but itself.
+fn some_to_all(senders: &[u32], hosts: &[u32]) -> Pattern {
+    let of = |&sender: &u32| {
+        let called = hosts.iter().filter(move |&&host| host != sender);
+        called.map(move |&host| (sender, host))
+    };
+    let pairs = senders.iter().flat_map(of).collect();
+    Pattern::Pairs { pairs }
 }
 
 fn incast(table: &Table<'_>, count: u32) -> Result<Pattern, InputError> {

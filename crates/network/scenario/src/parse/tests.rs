@@ -121,6 +121,18 @@ fn a_full_text_becomes_what_it_says() {
 }
 
 #[test]
+fn senders_of_all_to_all_call_all_hosts_but_themselves() {
+    let pattern = "pattern = \"all-to-all\"";
+    let text = GOOD.replace(
+        pattern,
+        &format!("{pattern}\nhosts = [0, 1, 3]\nsenders = [1, 2]"),
+    );
+    let scenario = parse(&text, "f.toml").unwrap();
+    let pairs = vec![(1, 0), (1, 3), (2, 0), (2, 1), (2, 3)];
+    assert_eq!(scenario.traffic[0].pattern, Pattern::Pairs { pairs });
+}
+
+#[test]
 fn weights_loads_and_shares_are_checked_with_their_arithmetic() {
     refused(
         "weight = 8",
@@ -362,7 +374,7 @@ fn hosts_must_exist_and_be_named_once() {
     expect![[r#"f.toml:44: traffic "all": hosts = [0]: is one host: a call needs two"#]]
         .assert_eq(&hosts("hosts = [0]"));
     expect![[r#"f.toml:44: traffic "all": hosts = [0, -1]: must be "all", ranges like "0-15,20", or a list of host numbers"#]].assert_eq(&hosts("hosts = [0, -1]"));
-    expect![[r#"f.toml:44: traffic "all": receiver = 0: has no meaning for all-to-all, which has hosts: drop it"#]].assert_eq(&hosts("receiver = 0"));
+    expect![[r#"f.toml:44: traffic "all": receiver = 0: has no meaning for all-to-all, which has hosts, senders: drop it"#]].assert_eq(&hosts("receiver = 0"));
     let pairs = |text: &str| {
         refused_text(&GOOD.replacen("\"all-to-all\"", &format!("\"pairs\"\n{text}"), 1))
     };
