@@ -57,8 +57,10 @@ class Tenant:
         codes = [process.poll() for process in self.processes]
         if any(code is not None for code in codes):
             self.stop()
-            texts = [process.communicate()[0][-1500:] for process in self.processes]
-            raise RuntimeError(f"{self.program} ended before its time with {codes} (server, client):\n" + "\n".join(texts))
+            texts = [process.communicate()[0] for process in self.processes]
+            words = " / ".join(map(last_words, texts))
+            tails = "\n".join(text[-1500:] for text in texts)
+            raise RuntimeError(f"{self.program} ended early with {codes} (server, client): {words}\n{tails}")
         return bool(queue_pairs(self.server, self.processes[0].pid))
 
     def result(self, timeout_s: float) -> Result:
@@ -101,6 +103,11 @@ class Tenant:
                 env={**os.environ, **self.environment},
             )
         )
+
+
+def last_words(text: str, lines: int = 3) -> str:
+    """The last lines of a program's output in one, for a message's first line, which the table of proofs shows."""
+    return "; ".join([" ".join(line.split()) for line in text.splitlines() if line.strip()][-lines:])
 
 
 @dataclass(frozen=True)
