@@ -105,9 +105,10 @@ class Tenant:
         )
 
 
-def last_words(text: str, lines: int = 3) -> str:
-    """The last lines of a program's output in one, for a message's first line, which the table of proofs shows."""
-    return "; ".join([" ".join(line.split()) for line in text.splitlines() if line.strip()][-lines:])
+def last_words(text: str) -> str:
+    """The end of a program's output in one line of at most 90 characters, without lines of dashes, for the table of proofs."""
+    lines = [" ".join(line.split()) for line in text.splitlines() if re.search(r"\w", line)]
+    return "; ".join(lines)[-90:]
 
 
 @dataclass(frozen=True)
