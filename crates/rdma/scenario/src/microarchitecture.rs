@@ -1,7 +1,7 @@
 //! Parameters of mechanisms that only some devices show: the section `microarchitecture` of a profile.
 //!
 //! A profile without the section has none of these mechanisms. One with it gives every parameter, and says 0 where the
-//! device is not known to have the mechanism. `docs/internals/rnic-anomalies.md` explains each of them.
+//! device is not known to have the mechanism. `docs/internals/rnic-anomalies.md` explains them, and `soft-roce.md` the last one.
 
 use isolane_common_toml_input::sourced::{Parameter, parameter};
 
@@ -40,4 +40,5 @@ pub const MICROARCHITECTURE: &[Parameter] = &[
     micro("ordering_ns", 1e5, "host without relaxed ordering: writes wait so long between a short and a long element of one read"),
     micro("remote_socket_gbps", 1e4, "path to the other socket's memory, both directions together"),
     micro("gpu_gbps", 1e4, "path to GPU memory, both directions together"),
+    micro("copy_gbps", 1e4, "device in software: its processor copies and checks payload at this rate, between packets; 0: payload moves beside them"),
 ];

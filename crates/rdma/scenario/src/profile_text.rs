@@ -22,6 +22,7 @@ const EMBEDDED: &[(&str, &str)] = &[
     ("profiles/cx6-200g-roce.toml", include_str!("../../../../profiles/cx6-200g-roce.toml")),
     ("profiles/cx6dx-25g-roce.toml", include_str!("../../../../profiles/cx6dx-25g-roce.toml")),
     ("profiles/p2100-100g-roce.toml", include_str!("../../../../profiles/p2100-100g-roce.toml")),
+    ("profiles/soft-roce.toml", include_str!("../../../../profiles/soft-roce.toml")),
     ("profiles/t62100-40g-iwarp.toml", include_str!("../../../../profiles/t62100-40g-iwarp.toml")),
 ];
 
@@ -46,7 +47,7 @@ const fn key(name: &'static str, kind: Kind, required: bool, about: &'static str
 const KEYS: &[Key] = &[
     key("name", Kind::Text, true, "short name, as --profile takes it"),
     key("title", Kind::Text, true, "one line for people"),
-    key("papers", Kind::Commands, true, "which papers measured this device"),
+    key("papers", Kind::Commands, false, "which papers measured this device"),
     key("link_layer", Kind::Choice(&["roce", "infiniband", "iwarp"]), true, "what the link carries"),
     key("atomics", Kind::Flag, true, "whether the device has RDMA atomics"),
     key("virtual_functions", Kind::Count { min: 0, max: 4_096 }, true, "virtual functions, 0 for none"),

@@ -5,6 +5,9 @@
 pub struct ByteTime(u64);
 
 impl ByteTime {
+    /// Bytes take no time.
+    pub const NONE: Self = Self(0);
+
     /// The time of one byte at `gbps` gigabits per second (rounded to 2^-16 ps).
     pub fn at_gbps(gbps: f64) -> Self {
         Self((8_000.0 * 65_536.0 / gbps).round() as u64)

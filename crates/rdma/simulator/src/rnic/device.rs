@@ -77,8 +77,12 @@ pub(crate) struct Device {
     pub request: [u64; 5],
     /// Responder cost by verb, ps.
     pub respond: [u64; 5],
-    /// Cost of a further packet, ps.
+    /// Cost of a further packet that leaves, ps.
     pub packet: u64,
+    /// Cost of the first packet of an answer to a READ, ps.
+    pub answer: u64,
+    /// Cost of a further packet that arrives, ps.
+    pub packet_in: u64,
     /// Requester cost of an acknowledgement, ps.
     pub ack_cost: u64,
     /// Context cache entries.
@@ -175,6 +179,13 @@ impl Device {
         let count = |section: &str, name: &str| value(section, name).round() as u64;
         let mbps = |name: &str| BitRate::from_gbps_f64(value("congestion", name) / 1e3);
         let atomic = ns("processing", "atomic_ns");
+        let packet = ns("processing", "packet_ns");
+        // One processor does all of a device in software: what it does where a packet arrives, or for the first packet of an
+        // answer, is in the time of the packet that left, or of the request.
+        let beside = |time: u64| match profile.micro("copy_gbps") > 0.0 {
+            true => 0,
+            false => time,
+        };
         Self {
             link: ByteTime::at_gbps(value("link", "rate_gbps")),
             link_rate: BitRate::from_gbps_f64(value("link", "rate_gbps")),
@@ -220,7 +231,9 @@ impl Device {
                 ns("processing", "respond_fetch_add_ns"),
                 ns("processing", "respond_compare_swap_ns"),
             ],
-            packet: ns("processing", "packet_ns"),
+            packet,
+            answer: beside(packet),
+            packet_in: beside(packet),
             ack_cost: ns("processing", "ack_ns"),
             contexts: count("cache", "context_entries") as usize,
             context_slots: count("cache", "context_miss_slots") as usize,

@@ -71,6 +71,8 @@ pub struct Micro {
     pub ordering: u64,
     /// Time per byte of the paths to the other socket's and to GPU memory; none where they are no bottleneck.
     pub paths: [Option<ByteTime>; 2],
+    /// What the requester side works for a byte of payload that it sends.
+    pub copy: ByteTime,
 }
 
 impl Micro {
@@ -107,6 +109,7 @@ impl Micro {
             staging_element: count("staging_element_bytes"),
             ordering: ns("ordering_ns"),
             paths: [path("remote_socket_gbps"), path("gpu_gbps")],
+            copy: path("copy_gbps").unwrap_or(ByteTime::NONE),
         }
     }
 }

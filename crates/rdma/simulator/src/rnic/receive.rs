@@ -148,7 +148,7 @@ impl<const RECORDS: bool> World<RECORDS> {
             }
         } else {
             self.nics[host].count.out_of_sequence += 1;
-            self.responder_works(now, host, self.device.packet)
+            self.responder_works(now, host, self.device.packet_in)
         };
         if packet.marked {
             self.notify(now, pair, packet.kind == PacketKind::ReadResponse);
@@ -178,7 +178,7 @@ impl<const RECORDS: bool> World<RECORDS> {
     #[inline(always)]
     fn receive_data(&mut self, now: u64, host: usize, pair: u32, packet: Packet) -> u64 {
         let queue_pair = &mut self.pairs[pair as usize];
-        let mut cost = self.device.packet;
+        let mut cost = self.device.packet_in;
         if packet.first {
             cost = self.device.respond[verb_index(queue_pair.verb)];
             if let Some(done) = self.begin_message(now, host, pair, packet) {
@@ -537,7 +537,7 @@ impl<const RECORDS: bool> World<RECORDS> {
             let queue_pair = &mut self.pairs[pair as usize];
             queue_pair.receive_ready = queue_pair.receive_ready.max(kept);
         }
-        let mut cost = self.device.packet.max(self.device.ack_cost);
+        let mut cost = self.device.packet_in.max(self.device.ack_cost);
         if !packet.first {
             cost = cost.max(self.device.micro.response_packet);
         }

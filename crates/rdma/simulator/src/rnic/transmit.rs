@@ -358,7 +358,7 @@ impl<const RECORDS: bool> World<RECORDS> {
         if self.device.micro.swap > 0 {
             cost += self.bring_in(host, pair, (!first, true));
         }
-        let at = self.requester_works(now, host, cost);
+        let at = self.requester_works(now, host, cost + self.device.micro.copy.of(payload));
         if first && self.device.micro.ordering > 0 {
             self.order_reads(host, at, pair, request.message);
         }
@@ -564,11 +564,11 @@ impl<const RECORDS: bool> World<RECORDS> {
             marked: false,
             buffer: self.buffer_of_class[usize::from(queue_pair.queue)],
         };
-        let mut cost = self.device.packet;
+        let mut cost = [self.device.packet, self.device.answer][usize::from(first)];
         if self.device.micro.swap > 0 {
             cost += self.bring_in(host, pair, (!first, true));
         }
-        let at = self.requester_works(now, host, cost);
+        let at = self.requester_works(now, host, cost + self.device.micro.copy.of(payload));
         if !first {
             self.prefetch_translation(host, pair, true, offset, payload);
         }

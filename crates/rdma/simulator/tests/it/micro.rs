@@ -417,3 +417,39 @@ fn a_path_that_is_a_bottleneck_works_all_the_time_and_its_writes_fill_the_buffer
         );
     }
 }
+
+#[test]
+fn a_device_in_software_works_for_requests_packets_and_bytes_one_after_the_other() {
+    let run = |verb: &str, size: u64, depth: u32| {
+        let text = format!(
+            "profile = \"soft-roce\"\nwarmup = \"50ms\"\nduration = \"400ms\"\n[[tenant]]\nname = \"t\"\n[[tenant.traffic]]\n\
+             verb = \"{verb}\"\nsize = {size}\ndepth = {depth}\nmtu = 1024\n"
+        );
+        let scenario = scenario(&text);
+        isolane_rdma_simulator::rnic::run(&scenario, &profile("soft-roce")).expect("it runs")
+    };
+    let device = profile("soft-roce");
+    let ns = |name: &str| device.value("processing", name);
+    let byte_ns = 8.0 / device.micro("copy_gbps");
+    let close = |measured: f64, expected: f64| {
+        assert!(
+            (measured / expected - 1.0).abs() < 0.02,
+            "{measured} {expected}"
+        );
+    };
+    // Sixteen packets: the request pays for the first.
+    let whole = 15.0 * ns("packet_ns") + 16_384.0 * byte_ns;
+    let rate = |result: &RunResult| of(result, "t").message_rate_per_s;
+    close(
+        rate(&run("write", 16_384, 16)),
+        1e9 / (ns("write_ns") + whole),
+    );
+    close(rate(&run("read", 16_384, 16)), 1e9 / whole);
+    // One at a time: the receiver's part is in the sender's.
+    let idle = |result: &RunResult| {
+        let latency = of(result, "t").latency_us.as_ref();
+        latency.expect("it completes messages").p50 * 1e3
+    };
+    let way = 2.0 * device.value("link", "propagation_ns");
+    close(idle(&run("read", 16_384, 1)), ns("read_ns") + whole + way);
+}

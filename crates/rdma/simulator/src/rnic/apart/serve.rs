@@ -142,6 +142,8 @@ impl<const RECORDS: bool> World<RECORDS> {
         } else {
             0
         };
+        let copies = if reads_payload { bytes } else { 0 };
+        let units = units + device.micro.copy.of(copies);
         let bus = device.pcie.of(payload);
         let wire = device.link.of(bytes);
         let dearest = units.max(bus).max(wire);
