@@ -5,7 +5,7 @@
 
 use isolane_rdma_scenario::library::Library;
 use isolane_study_calibrate::identify::bench::trial;
-use isolane_study_calibrate::identify::{EXPERIMENTS, KNOWN_WITHIN};
+use isolane_study_calibrate::identify::{KNOWN_WITHIN, Method};
 use isolane_study_testbed_simulator::SimTestbed;
 
 fn main() {
@@ -14,7 +14,8 @@ fn main() {
     });
     let library = Library::embedded();
     let start = library.profile("cx5-100g-roce").expect("a shipped profile");
-    let mut counts = vec![(0u64, 0u64); EXPERIMENTS.len()];
+    let experiments = Method::of(start).experiments;
+    let mut counts = vec![(0u64, 0u64); experiments.len()];
     for number in 1..=devices {
         let trial = trial(start, number, &SimTestbed).unwrap_or_else(|error| panic!("{error}"));
         let pairs = trial.identified.parameters.iter().zip(&trial.truth);
@@ -30,7 +31,7 @@ fn main() {
         println!("device {number}: {right} of {known} known parameters within 15 %");
     }
     println!("\nparameter                            known  right   of {devices} devices");
-    for (experiment, (known, right)) in EXPERIMENTS.iter().zip(&counts) {
+    for (experiment, (known, right)) in experiments.iter().zip(&counts) {
         let name = format!("{}.{}", experiment.parameter.0, experiment.parameter.1);
         println!("{name:36} {known:5}  {right:5}");
     }

@@ -18,6 +18,8 @@ pub mod identify;
 pub mod oracle;
 pub mod requests;
 
+use isolane_study_testbed::TestbedError;
+
 /// Why a calibration gave no result.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[allow(missing_docs, reason = "each message says it")]
@@ -29,6 +31,9 @@ pub enum CalibrationError {
         /// What the parser or the testbed said.
         reason: String,
     },
+    /// The testbed could not run one.
+    #[error(transparent)]
+    Testbed(#[from] TestbedError),
     /// Nothing to fit to, or nothing to fit.
     #[error("profile {profile} has no {what}: {remedy}")]
     Nothing {

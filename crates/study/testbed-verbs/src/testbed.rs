@@ -16,7 +16,7 @@ use isolane_rdma_scenario::model::{Host, Scenario, Tenant};
 use isolane_rdma_scenario::profile::Profile;
 use isolane_study_results::rdma::RunResult;
 use isolane_study_testbed::{Testbed, TestbedError};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -90,6 +90,15 @@ impl VerbsTestbed {
             named.map(move |(name, value)| (format!("{letter}.{name}"), value))
         });
         Ok(all.collect())
+    }
+
+    /// How many different devices the hosts of a scenario get.
+    pub fn different_devices(&self) -> usize {
+        let places = self.target.places.iter();
+        let all: BTreeSet<_> = places
+            .map(|place| (&place.machine, &place.device))
+            .collect();
+        all.len()
     }
 
     /// Whether it runs every part of the policy called `name`, or what runs the part that it does not.

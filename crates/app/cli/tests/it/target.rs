@@ -67,6 +67,17 @@ fn a_machine_without_the_device_is_reported_in_one_line() {
 }
 
 #[test]
+fn devices_that_cannot_be_identified_are_bad_input() {
+    let identify = |profile: &str, target: &str, part: &str| {
+        let arguments = ["rdma", "calibrate", profile, "--identify", target];
+        refuses(&arguments, 2, &["--identify", part]);
+    };
+    identify("soft-roce", "r0,r1", "verbs:");
+    identify("soft-roce", "verbs:r0,r0", "need 2 hosts");
+    identify("cx5-100g-roce", "verbs:r0,r1", "soft-roce");
+}
+
+#[test]
 fn policies_of_other_hardware_are_refused_before_anything_starts() {
     let target = ["--target", "verbs:isolane-none0,isolane-none1"];
     for (policy, part) in [("hw-tc", "doctor"), ("palos", "--target sim")] {

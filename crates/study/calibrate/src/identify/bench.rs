@@ -1,6 +1,6 @@
 //! The proof: devices with random parameters, hidden behind the testbed trait.
 
-use super::{EXPERIMENTS, Identified, KNOWN_WITHIN, identify, solve};
+use super::{Identified, KNOWN_WITHIN, Method, identify, solve};
 use crate::CalibrationError;
 use isolane_rdma_scenario::model::Scenario;
 use isolane_rdma_scenario::profile::Profile;
@@ -79,7 +79,7 @@ pub fn trial(start: &Profile, number: u64, model: &dyn Testbed) -> Result<Trial,
 fn mutated(start: &Profile, number: u64) -> Profile {
     let mut profile = start.clone();
     let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d;
-    for experiment in EXPERIMENTS {
+    for experiment in Method::of(start).experiments {
         // xorshift64
         state ^= state << 13;
         state ^= state >> 7;

@@ -4,14 +4,16 @@
 //! depends on one parameter more than on the others, such as the message rate of two senders to one receiver for the cost
 //! of a received WRITE. The device runs every experiment twice, with two seeds. Then the model runs it with candidate values,
 //! and the value is kept for which the model measures what the device measured. The other parameters keep the values found
-//! so far, starting with those of a profile of a similar device; three rounds make them agree.
+//! so far, starting with those of a profile of a similar device; three rounds make them agree. A device in software may be far
+//! faster or slower than the start: its times and rates start that much faster or slower, and the model runs for as much less or more time.
 //!
 //! The interval of a value has all values for which the model stays within the device's own spread. A parameter that
 //! hardly changes the result, because another resource bounds the experiment, has no finite interval: it is reported as not
-//! told apart, with the side that is known. [`TOGETHER`] has the parameters that no experiment between hosts separates.
+//! told apart, with the side that is known. A [`Method`] names the experiments, and the parameters that they do not separate.
 //!
 //! Units: those of the profile; rates in million messages per second, latencies in microseconds, goodput in Gb/s.
-//! Limits: the model's mechanisms are assumed to be the device's; experiments need three hosts.
+//! Limits: the model's mechanisms are assumed to be the device's. A program that polls takes time from
+//! a device in software if they share a processor: programs of the lowest scheduling class do not.
 
 pub mod bench;
 mod experiments;
@@ -19,7 +21,7 @@ mod solve;
 
 use crate::CalibrationError;
 use crate::edit;
-pub use experiments::{EXPERIMENTS, Experiment, TOGETHER};
+pub use experiments::{Experiment, Method};
 use isolane_rdma_scenario::profile::Profile;
 use isolane_study_testbed::Testbed;
 use serde::Serialize;
@@ -94,7 +96,9 @@ pub fn identify(
     model: &dyn Testbed,
     progress: &dyn Fn(usize, usize),
 ) -> Result<Identified, CalibrationError> {
-    let experiments: Vec<&Experiment> = EXPERIMENTS
+    let method = Method::of(start);
+    let experiments: Vec<&Experiment> = method
+        .experiments
         .iter()
         .filter(|one| start.atomics || !one.needs_atomics)
         .collect();
@@ -105,8 +109,11 @@ pub fn identify(
         progress(number + 1, all);
     }
     let mut search = solve::Search::new(start.clone(), model);
-    for experiment in &experiments {
+    for (experiment, target) in experiments.iter().zip(&mut targets) {
         search.move_start(experiment);
+        if method.any_speed {
+            search.match_speed(experiment, target)?;
+        }
     }
     let mut done = experiments.len();
     for round in 0..ROUNDS {
@@ -125,7 +132,7 @@ pub fn identify(
     Ok(Identified {
         start: start.name.clone(),
         parameters,
-        together: TOGETHER,
+        together: method.together,
         device_runs: solve::SEEDS.len() * experiments.len(),
         model_runs: search.runs,
     })

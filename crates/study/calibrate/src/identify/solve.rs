@@ -6,7 +6,7 @@ use crate::CalibrationError;
 use crate::oracle::failed;
 use isolane_rdma_scenario::catalogue::Catalogue;
 use isolane_rdma_scenario::library::Library;
-use isolane_rdma_scenario::profile::{PARAMETERS, Profile};
+use isolane_rdma_scenario::profile::{MICROARCHITECTURE, PARAMETERS, Profile};
 use isolane_study_testbed::Testbed;
 
 /// Seeds of the device's runs; the model has the first.
@@ -17,6 +17,8 @@ pub(super) const AGREES: f64 = 0.02;
 const SPREAD_MIN: f64 = 0.005;
 /// Values tried are within this factor of the start.
 const REACH: f64 = 16.0;
+/// The model runs at most this many times longer or shorter: a fifth of a second becomes three minutes or a fifth of a millisecond.
+const LONGER_MAX: f64 = 1e3;
 /// Halvings of the range, on a logarithmic scale: a factor of 256 becomes one of 1.0014.
 const HALVINGS: usize = 12;
 /// Change of a parameter whose effect says how wide its interval is.
@@ -31,6 +33,8 @@ pub(super) struct Target {
     value: f64,
     /// Half of the difference between seeds, as a share, and not below [`SPREAD_MIN`].
     spread: f64,
+    /// How many times longer the model runs than the experiment says.
+    longer: f64,
 }
 
 /// Runs `experiment` on the device.
@@ -41,13 +45,14 @@ pub(super) fn observe(
 ) -> Result<Target, CalibrationError> {
     let mut results = Vec::new();
     for seed in SEEDS {
-        results.push(run(experiment, start, device, seed)?);
+        results.push(run(experiment, start, device, seed, 1.0)?);
     }
     let value = results.iter().sum::<f64>() / results.len() as f64;
     let spread = (results[0] - results[1]).abs() / 2.0 / value;
     Ok(Target {
         value,
         spread: spread.max(SPREAD_MIN),
+        longer: 1.0,
     })
 }
 
@@ -74,6 +79,29 @@ impl<'a> Search<'a> {
         self.set(experiment, value);
     }
 
+    /// Changes the start of `experiment` by the factor by which the device is slower than the model, and how long the model runs.
+    pub(super) fn match_speed(
+        &mut self,
+        experiment: &Experiment,
+        target: &mut Target,
+    ) -> Result<(), CalibrationError> {
+        let (section, name) = experiment.parameter;
+        let start = self.profile.value(section, name);
+        let model = self.modelled(experiment, target, start)?;
+        let slower = match experiment.measure {
+            Measure::Goodput | Measure::Rate => model / target.value,
+            Measure::Mean | Measure::Median => target.value / model,
+        };
+        target.longer = slower.clamp(1.0 / LONGER_MAX, LONGER_MAX);
+        let change = match name.ends_with("_gbps") {
+            true => 1.0 / slower,
+            false => slower,
+        };
+        let range = range(experiment);
+        self.set(experiment, (start * change).clamp(range.0, range.1));
+        Ok(())
+    }
+
     /// Moves the parameter of `experiment` to the value with which the model measures `target`. The first round reaches
     /// far, the later ones correct.
     pub(super) fn fit(
@@ -84,7 +112,7 @@ impl<'a> Search<'a> {
     ) -> Result<(), CalibrationError> {
         let (section, name) = experiment.parameter;
         let start = self.profile.value(section, name);
-        let here = self.modelled(experiment, start)?;
+        let here = self.modelled(experiment, target, start)?;
         if (here / target.value - 1.0).abs() <= SPREAD_MIN / 2.0 {
             return Ok(());
         }
@@ -93,8 +121,8 @@ impl<'a> Search<'a> {
         let mut low = (start / reach).max(range.0);
         let mut high = (start * reach).min(range.1);
         let (at_low, at_high) = (
-            self.modelled(experiment, low)?,
-            self.modelled(experiment, high)?,
+            self.modelled(experiment, target, low)?,
+            self.modelled(experiment, target, high)?,
         );
         let (end_low, end_high) = (low, high);
         if (at_high / at_low - 1.0).abs() < NO_EFFECT {
@@ -106,7 +134,7 @@ impl<'a> Search<'a> {
             if middle <= low || middle >= high {
                 break;
             }
-            let there = self.modelled(experiment, middle)?;
+            let there = self.modelled(experiment, target, middle)?;
             if (there < target.value) == rises {
                 low = middle;
             } else {
@@ -117,7 +145,7 @@ impl<'a> Search<'a> {
         // the range where it bounds nothing.
         let mut candidates = vec![(start, here), (end_low, at_low), (end_high, at_high)];
         for value in [low, high, whole(experiment, (low * high).sqrt())] {
-            candidates.push((value, self.modelled(experiment, value)?));
+            candidates.push((value, self.modelled(experiment, target, value)?));
         }
         let off = |modelled: f64| (modelled / target.value - 1.0).abs();
         let least = candidates
@@ -140,7 +168,7 @@ impl<'a> Search<'a> {
     ) -> Result<Found, CalibrationError> {
         let (section, name) = experiment.parameter;
         let value = self.profile.value(section, name);
-        let modelled = self.modelled(experiment, value)?;
+        let modelled = self.modelled(experiment, target, value)?;
         let low = self.end(experiment, target, (value, modelled), 1.0 / STEP)?;
         let high = self.end(experiment, target, (value, modelled), STEP)?;
         Ok(Found {
@@ -171,7 +199,9 @@ impl<'a> Search<'a> {
         if moved < range.0 {
             return Ok(Some(value));
         }
-        let effect = (self.modelled(experiment, moved)? / modelled).ln().abs();
+        let effect = (self.modelled(experiment, target, moved)? / modelled)
+            .ln()
+            .abs();
         if effect < NO_EFFECT {
             return Ok(None);
         }
@@ -187,11 +217,16 @@ impl<'a> Search<'a> {
         set(&mut self.profile, experiment.parameter, value);
     }
 
-    fn modelled(&mut self, experiment: &Experiment, value: f64) -> Result<f64, CalibrationError> {
+    fn modelled(
+        &mut self,
+        experiment: &Experiment,
+        target: &Target,
+        value: f64,
+    ) -> Result<f64, CalibrationError> {
         self.runs += 1;
         let mut profile = self.profile.clone();
         set(&mut profile, experiment.parameter, value);
-        run(experiment, &profile, self.model, SEEDS[0])
+        run(experiment, &profile, self.model, SEEDS[0], target.longer)
     }
 }
 
@@ -210,6 +245,7 @@ fn range(experiment: &Experiment) -> (f64, f64) {
     let (section, name) = experiment.parameter;
     let parameter = PARAMETERS
         .iter()
+        .chain(MICROARCHITECTURE)
         .find(|one| one.section == section && one.name == name)
         .expect("an experiment names a parameter");
     let least = if experiment.whole { 1.0 } else { 1e-3 };
@@ -233,23 +269,24 @@ fn rounded(value: f64) -> f64 {
     (value * scale).round() / scale
 }
 
-/// One run of an experiment: its result.
+/// One run of an experiment, `longer` times as long as it says: its result.
 fn run(
     experiment: &Experiment,
     profile: &Profile,
     testbed: &dyn Testbed,
     seed: u64,
+    longer: f64,
 ) -> Result<f64, CalibrationError> {
+    let duration = (f64::from(experiment.duration_us) * longer).round();
+    let warmup = (f64::from(experiment.warmup_us) * longer).round();
     let text = format!(
-        "profile = {:?}\ntopology = \"switch\"\nseed = {seed}\nwarmup = \"200us\"\nduration = \"{}us\"\n{}",
-        profile.name, experiment.duration_us, experiment.tenants
+        "profile = {:?}\ntopology = \"switch\"\nseed = {seed}\nwarmup = \"{warmup}us\"\nduration = \"{duration}us\"\n{}",
+        profile.name, experiment.tenants
     );
     let library = Library::new(vec![profile.clone()], Catalogue::default());
     let scenario = isolane_rdma_scenario::parse(&text, "identify", &library)
         .map_err(|error| failed(profile, &error.to_string()))?;
-    let result = testbed
-        .run(&scenario, profile)
-        .map_err(|error| failed(profile, &error.to_string()))?;
+    let result = testbed.run(&scenario, profile)?;
     let first = result.tenants[0].latency_us.as_ref();
     let value = match experiment.measure {
         Measure::Goodput => result.tenants.iter().map(|one| one.goodput_gbps).sum(),

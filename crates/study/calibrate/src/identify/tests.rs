@@ -25,6 +25,33 @@ fn known_parameters_of_hidden_devices_are_within_15_percent() {
     assert!(right * 10 >= known * 9, "{right} of {known} are right");
 }
 
+#[test]
+fn a_device_in_software_is_found_on_a_processor_ten_times_faster() {
+    let start = profile("soft-roce");
+    let hidden = [
+        (("processing", "write_ns"), 7_100.0),
+        (("processing", "send_ns"), 8_400.0),
+        (("processing", "read_ns"), 9_700.0),
+        (("processing", "respond_fetch_add_ns"), 7_900.0),
+        (("processing", "respond_compare_swap_ns"), 8_800.0),
+        (("microarchitecture", "copy_gbps"), 15.0),
+        (("processing", "packet_ns"), 2_300.0),
+        (("link", "propagation_ns"), 900.0),
+    ];
+    let mut device = start.clone();
+    for (parameter, value) in hidden {
+        solve::set(&mut device, parameter, value);
+    }
+    let device = bench::Hidden::new(device, &SimTestbed);
+    let found = identify(&start, &device, &SimTestbed, &|_, _| {}).expect("it runs");
+    for (found, (parameter, truth)) in found.parameters.iter().zip(hidden) {
+        assert_eq!((found.section, found.name), parameter);
+        assert!(found.known(), "{found:?}");
+        let off = (found.value / truth - 1.0).abs();
+        assert!(off <= KNOWN_WITHIN, "{truth}: {found:?}");
+    }
+}
+
 fn found(low: Option<f64>, high: Option<f64>) -> Found {
     Found {
         section: "cache",
@@ -71,7 +98,7 @@ fn check(found: Found, expected: Expect) {
     let identified = Identified {
         start: "s".to_owned(),
         parameters: vec![found],
-        together: TOGETHER,
+        together: &[],
         device_runs: 0,
         model_runs: 0,
     };

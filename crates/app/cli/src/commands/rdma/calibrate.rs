@@ -1,25 +1,55 @@
 //! `isolane rdma calibrate`: the parameters of a device for Justitia and Harmonic, the fit of its calibrated parameters,
 //! and its parameters from experiments.
 
-use crate::inputs;
+use crate::devices::{self, VerbsTestbed};
+use crate::inputs::{self, bad};
 use crate::output;
 use crate::status::{BadInput, Status};
+use crate::target::cancel_on_signal;
 use crate::text::{Table, fitted, number};
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
+use isolane_common_quantities::units::Duration;
 use isolane_common_toml_input::sourced::SourceKind;
+use isolane_rdma_scenario::model::Scenario;
 use isolane_rdma_scenario::profile::Profile;
+use isolane_study_calibrate::CalibrationError;
 use isolane_study_calibrate::edit;
 use isolane_study_calibrate::fit::{self, Fit};
 use isolane_study_calibrate::identify::bench::Hidden;
-use isolane_study_calibrate::identify::{self, Identified};
+use isolane_study_calibrate::identify::{self, Identified, Method};
 use isolane_study_calibrate::oracle::{self, Oracle};
 use isolane_study_calibrate::requests::{self, RequestCosts};
+use isolane_study_results::rdma::RunResult;
+use isolane_study_testbed::{Testbed, TestbedError};
 use isolane_study_testbed_simulator::SimTestbed;
 use std::path::{Path, PathBuf};
 
-/// What the targets of `--identify` begin with.
+/// What the simulated targets of `--identify` begin with.
 const SIMULATED: &str = "sim:";
+
+/// Time before measuring, and measured time, of an experiment on real devices.
+const ON_DEVICES: (Duration, Duration) = (Duration::from_ms(100), Duration::from_ms(500));
+
+/// Real devices, which measure for longer than a simulator.
+struct Real<'a>(&'a VerbsTestbed);
+
+impl Testbed for Real<'_> {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn run(&self, scenario: &Scenario, profile: &Profile) -> Result<RunResult, TestbedError> {
+        let (warmup, duration) = ON_DEVICES;
+        let scenario = Scenario {
+            warmup,
+            duration,
+            sample_interval: duration,
+            ..scenario.clone()
+        };
+        self.0.run(&scenario, profile)
+    }
+}
 
 /// Arguments of `isolane rdma calibrate`.
 #[derive(Debug, clap::Args)]
@@ -33,9 +63,9 @@ pub(crate) struct Arguments {
     /// Measure what requests of each verb cost next to a WRITE, for Harmonic, instead of measuring for Justitia
     #[arg(long, conflicts_with = "fit")]
     request_costs: bool,
-    /// Find the parameters of this simulated device by experiments on it; the search starts at the argument PROFILE, a
-    /// similar device
-    #[arg(long, value_name = "sim:PROFILE", conflicts_with_all = ["fit", "request_costs"])]
+    /// Find the parameters of this device by experiments on it: sim:PROFILE, verbs:DEVICE,DEVICE, or with three hosts
+    /// verbs:DEVICE,DEVICE,DEVICE. The search starts at the argument PROFILE, a similar device
+    #[arg(long, value_name = "TARGET", conflicts_with_all = ["fit", "request_costs"])]
     identify: Option<String>,
     /// With --fit: stop after this number of evaluations of the claims
     #[arg(long, value_name = "N", default_value_t = 200, requires = "fit")]
@@ -56,13 +86,26 @@ pub(crate) fn run(arguments: &Arguments) -> Result<Status> {
         output::check_file(file)?;
     }
     if let Some(target) = &arguments.identify {
-        let name = target.strip_prefix(SIMULATED).ok_or_else(|| {
-            BadInput(format!(
-                "--identify {target}: must be sim: and a profile, like sim:cx5-100g-roce"
-            ))
-        })?;
-        let device = inputs::profile(&mut library, name)?;
-        run_identify(arguments, &profile, device)
+        if let Some(name) = target.strip_prefix(SIMULATED) {
+            let device = Hidden::new(inputs::profile(&mut library, name)?, &SimTestbed);
+            return run_identify(arguments, &profile, &device);
+        }
+        if !target.starts_with("verbs:") {
+            return Err(bad(format!(
+                "--identify {target}: must be sim: and a profile, like sim:cx5-100g-roce, or verbs: and devices, like \
+                 verbs:mlx5_0,mlx5_1"
+            )));
+        }
+        let devices = devices::open(target, None, cancel_on_signal, |_| {})?;
+        let (needed, given) = (Method::of(&profile).hosts, devices.different_devices());
+        if given < needed {
+            return Err(bad(format!(
+                "--identify {target}: experiments on a device like {} need {needed} hosts, each with a device of its own, and these \
+                 are {given}; start from profile soft-roce for a device in software, which needs two",
+                profile.name
+            )));
+        }
+        run_identify(arguments, &profile, &Real(&devices))
     } else if arguments.fit {
         run_fit(arguments, &profile)
     } else if arguments.request_costs {
@@ -125,12 +168,15 @@ fn run_request_costs(arguments: &Arguments, profile: &Profile) -> Result<Status>
     Ok(Status::Done)
 }
 
-fn run_identify(arguments: &Arguments, start: &Profile, device: Profile) -> Result<Status> {
+fn run_identify(arguments: &Arguments, start: &Profile, device: &dyn Testbed) -> Result<Status> {
     let bar = bar("{bar:30} step {pos} of {len}, {eta} left");
-    let device = Hidden::new(device, &SimTestbed);
-    let found = identify::identify(start, &device, &SimTestbed, &|done, all| {
+    let found = identify::identify(start, device, &SimTestbed, &|done, all| {
         bar.set_length(all as u64);
         bar.set_position(done as u64);
+    })
+    .map_err(|error| match error {
+        CalibrationError::Testbed(error) => error.into(),
+        other => anyhow::Error::from(other),
     })?;
     bar.finish_and_clear();
     match arguments.json {
