@@ -60,13 +60,21 @@ fn summary(profile: &Profile) -> Summary<'_> {
     }
 }
 
+/// The papers that measured a device.
+fn measured_by(profile: &Profile) -> String {
+    match profile.papers.is_empty() {
+        true => "no paper".to_owned(),
+        false => profile.papers.join(", "),
+    }
+}
+
 fn list(library: &Library) -> String {
     let mut table = Table::new("lllr", &["profile", "device", "measured by", "Gb/s"]);
     for profile in library.profiles() {
         table.row(vec![
             profile.name.clone(),
             profile.title.clone(),
-            profile.papers.join(", "),
+            measured_by(profile),
             number(profile.value("link", "rate_gbps")),
         ]);
     }
@@ -117,7 +125,7 @@ fn show(profile: &Profile) -> String {
         "{}: {}\nmeasured by: {}\natomics: {}\n\n",
         profile.name,
         profile.title,
-        profile.papers.join(", "),
+        measured_by(profile),
         if profile.atomics { "yes" } else { "no" },
     );
     let sourced = |of: &Parameter| profile.section(of.section)?.get(of.name);
