@@ -8,7 +8,7 @@
 use crate::support::departures::Departures;
 use crate::support::{
     Host, Tun, command, ifindex, in_lab, ip, out_of_order, receive_on_one_processor, send_frame,
-    sent_packets, veth,
+    sent_packets, veth, without_timeouts,
 };
 use isolane_ethernet_bpf::{Completion, Dqa, DqaCounters, DqaSettings, FlowSnapshot, LoadOptions};
 use std::collections::BTreeMap;
@@ -433,7 +433,7 @@ fn tcp_through_tun_stays_in_order_and_apart() {
 fn tcp_through_tun(name: &str, segmentation: bool) {
     in_lab(name, |pins| {
         let tun = Tun::new("t0", 8);
-        ip("addr add 10.2.0.1/24 dev t0");
+        without_timeouts("t0", "10.2.0");
         let peer = Host::new();
         let far = peer.run(|| {
             let far = Tun::new("t1", 1);

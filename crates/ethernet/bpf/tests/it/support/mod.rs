@@ -248,6 +248,16 @@ impl Tun {
     }
 }
 
+/// Gives a device the first address of a subnet, over which TCP waits a minute before it sends again. A busy machine may keep a wire
+/// in user space waiting for longer than the usual least timeout, 200 ms, and a retransmission after a timeout is a flow of its own,
+/// which overtakes what waits in a TUN queue.
+pub(crate) fn without_timeouts(device: &str, subnet: &str) {
+    ip(&format!("addr add {subnet}.1/24 dev {device}"));
+    ip(&format!(
+        "route replace {subnet}.0/24 dev {device} proto kernel scope link src {subnet}.1 rto_min 60s"
+    ));
+}
+
 /// What this thread's namespace says of packets out of order, as a receiver and as a sender.
 pub(crate) fn out_of_order() -> [u64; 3] {
     let text = std::fs::read_to_string("/proc/thread-self/net/netstat").expect("its counters");
