@@ -5,7 +5,7 @@
 //! of a received WRITE. The device runs every experiment twice, with two seeds. Then the model runs it with candidate values,
 //! and the value is kept for which the model measures what the device measured. The other parameters keep the values found
 //! so far, starting with those of a profile of a similar device; three rounds make them agree. A device in software may be far
-//! faster or slower than the start: its times and rates start that much faster or slower, and the model runs for as much less or more time.
+//! faster or slower than the start. Its measured slowness is a factor for the starts of the search and for the time that the model runs.
 //!
 //! The interval of a value has all values for which the model stays within the device's own spread. A parameter that
 //! hardly changes the result, because another resource bounds the experiment, has no finite interval: it is reported as not

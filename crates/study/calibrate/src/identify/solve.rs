@@ -17,7 +17,7 @@ pub(super) const AGREES: f64 = 0.02;
 const SPREAD_MIN: f64 = 0.005;
 /// Values tried are within this factor of the start.
 const REACH: f64 = 16.0;
-/// The model runs at most this many times longer or shorter: a fifth of a second becomes three minutes or a fifth of a millisecond.
+/// The model runs at most this many times longer or shorter: 100 ms become 100 s or 100 us.
 const LONGER_MAX: f64 = 1e3;
 /// Halvings of the range, on a logarithmic scale: a factor of 256 becomes one of 1.0014.
 const HALVINGS: usize = 12;
