@@ -61,7 +61,7 @@ verified_apart int follow(struct dqa_flow *flow, struct dqa_state *shared, u64 p
 {
 	if (!flow || !shared)
 		return 0;
-	u64 moved = weight_of(place) | (u64)queue << DQA_QUEUE_SHIFT | DQA_PLACE_CHECKED;
+	u64 moved = (place & 1ull << DQA_PLACE_RUN_SHIFT) | weight_of(place) | (u64)queue << DQA_QUEUE_SHIFT | DQA_PLACE_CHECKED;
 
 	if (swap(&flow->place, place, moved) != place)
 		return 0;
@@ -183,7 +183,7 @@ static always_inline int complete(struct sk_buff *skb, enum ending ending)
 			COUNT(recovered);
 		}
 		bytes = bytes_of(old);
-		u64 new = old & NUMBERS;
+		u64 new = old & KEPT;
 
 		if (left)
 			new |= BYTES_ONE * (bytes > len ? bytes - len : 0) | left;

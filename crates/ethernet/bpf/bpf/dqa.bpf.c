@@ -148,6 +148,9 @@ verified_apart u32 assign(struct __sk_buff *skb, struct dqa_config *settings, st
 
 	if (!settings || !shared || !flow)
 		return 0;
+	/* No other processor changes it before the place is written. */
+	u64 run = READ_ONCE(flow->backlog) >> RUN_SHIFT & 1;
+
 	if (settings->weights == DQA_WEIGH_CONTAINERS) {
 		if (!flow->container)
 			flow->container = find_container(skb, flow);
@@ -193,7 +196,8 @@ verified_apart u32 assign(struct __sk_buff *skb, struct dqa_config *settings, st
 	if (queue_of(flow->place) != queue)
 		flow->moves++;
 	/* A held queue is no choice that could be overruled. */
-	flow->place = weight | (u64)queue << DQA_QUEUE_SHIFT | (held < settings->queues ? DQA_PLACE_CHECKED : 0);
+	flow->place = weight | (u64)queue << DQA_QUEUE_SHIFT | run << DQA_PLACE_RUN_SHIFT |
+		      (held < settings->queues ? DQA_PLACE_CHECKED : 0);
 	__sync_fetch_and_add(&shared->load[queue & (DQA_QUEUES_MAX - 1)], weight + FLOW_ONE);
 	if (held < settings->queues)
 		COUNT(kept);
@@ -305,8 +309,13 @@ int egress(struct __sk_buff *skb)
 
 	for (;;) {
 		old = READ_ONCE(flow->backlog);
+		/* Another processor is choosing the queue: to count this packet would need that queue. */
+		if (packets_of(old) && unlikely(!is_placed(old, READ_ONCE(flow->place)))) {
+			COUNT(untouched);
+			return TC_ACT_UNSPEC;
+		}
 		/* An overflow of the number drops out of the word. */
-		new = (packets_of(old) ? old : old & NUMBERS) + NUMBER_ONE * units + BYTES_ONE * len + units;
+		new = (packets_of(old) ? old : (old & KEPT) ^ RUN_ONE) + NUMBER_ONE * units + BYTES_ONE * len + units;
 		if (likely(swap(&flow->backlog, old, new) == old))
 			break;
 		if (++tries == TRIES)

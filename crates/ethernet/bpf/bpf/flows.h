@@ -6,12 +6,13 @@
  * since the kernel skips a tracing program that would interrupt itself.
  * Method: `backlog` is one word that changes by compare-and-swap only. The program that raises its packet count from 0
  * chooses the place and adds the weight. The program that lowers the count to 0 subtracts the weight that the place
- * names. In between only `follow` and `is_first` change the place, also by compare-and-swap. Packets of one flow leave their queue in
+ * names. In between only `follow` and `is_first` change the place, also by compare-and-swap. Until the place is written, it
+ * names the run before, and no other processor counts packets of the flow or drains it. Packets of one flow leave their queue in
  * order, so the completion of packet n completes all packets up to n, also those whose completion was missed.
  * A flow whose last completion was missed is found by its age: `sweep` looks through a few sets per tick. A slow device
  * makes such a flow too, whose packets are still outstanding. So a healed flow keeps its queue until one of its later
  * packets has completed, and its earlier packets complete nothing.
- * Limits: 2^20 packets, 2^30 bytes and a run of 2^14 packets in one flow.
+ * Limits: 2^20 packets, 2^29 bytes and a run of 2^14 packets in one flow.
  */
 #ifndef ISOLANE_FLOWS_H
 #define ISOLANE_FLOWS_H
@@ -21,10 +22,13 @@
 #define PACKETS_MASK ((1ull << DQA_PACKETS_BITS) - 1)
 #define BYTES_ONE (1ull << DQA_PACKETS_BITS)
 #define BYTES_MASK ((1ull << DQA_BYTES_BITS) - 1)
-#define NUMBER_SHIFT (DQA_PACKETS_BITS + DQA_BYTES_BITS)
+#define RUN_SHIFT (DQA_PACKETS_BITS + DQA_BYTES_BITS)
+#define RUN_ONE (1ull << RUN_SHIFT)
+#define NUMBER_SHIFT (RUN_SHIFT + DQA_RUN_BITS)
 #define NUMBER_ONE (1ull << NUMBER_SHIFT)
 #define NUMBER_MASK ((1u << DQA_NUMBER_BITS) - 1)
-#define NUMBERS (~(NUMBER_ONE - 1))
+/* What stays of a drained flow's backlog: run and number. */
+#define KEPT (~(RUN_ONE - 1))
 #define LOAD_MASK ((1ull << DQA_FLOWS_SHIFT) - 1)
 #define FLOW_ONE (1ull << DQA_FLOWS_SHIFT)
 
@@ -52,6 +56,12 @@ static always_inline u32 number_of(u64 backlog)
 static always_inline u32 queue_of(u64 place)
 {
 	return place >> DQA_QUEUE_SHIFT & (DQA_QUEUES_MAX - 1);
+}
+
+/* Whether the processor that counted the first of the outstanding packets has chosen their place. */
+static always_inline bool is_placed(u64 backlog, u64 place)
+{
+	return !((backlog >> RUN_SHIFT ^ place >> DQA_PLACE_RUN_SHIFT) & 1);
 }
 
 static always_inline u64 weight_of(u64 place)
@@ -111,9 +121,9 @@ verified_apart int heal(struct dqa_flow *flow, struct dqa_state *shared, u64 now
 	u32 container = flow->container;
 	u32 bytes = bytes_of(old);
 
-	if (!packets_of(old) || !is_stale(flow, now, stale_ticks))
+	if (!packets_of(old) || !is_placed(old, place) || !is_stale(flow, now, stale_ticks))
 		return 0;
-	if (swap(&flow->backlog, old, old & NUMBERS) != old)
+	if (swap(&flow->backlog, old, old & KEPT) != old)
 		return 0;
 	WRITE_ONCE(flow->last, (flow->last & DQA_LAST_QUEUE) | number_of(old) | DQA_LAST_HEALED);
 	if (bytes)

@@ -44,18 +44,21 @@
 
 /*
  * `dqa_flow.backlog` is one word, so that one compare-and-swap changes all of it:
- * packets not yet completed | their bytes | number of the packet sent last, modulo 2^14. A packet that will be
- * segmented counts as its segments.
+ * packets not yet completed | their bytes | run | number of the packet sent last, modulo 2^14. A packet that will be
+ * segmented counts as its segments. The run is one bit, which changes with the first packet of a drained flow.
  */
 #define DQA_PACKETS_BITS 20
-#define DQA_BYTES_BITS 30
+#define DQA_BYTES_BITS 29
+#define DQA_RUN_BITS 1
 #define DQA_NUMBER_BITS 14
 
 /*
- * `dqa_flow.place`, one word: weight | queue << 32 | whether a packet has completed since the queue was chosen.
+ * `dqa_flow.place`, one word: weight | queue << 32 | the run for which the queue was chosen | whether a packet has
+ * completed since.
  * `dqa_state.load`, one word: weight | flows << 40.
  */
 #define DQA_QUEUE_SHIFT 32
+#define DQA_PLACE_RUN_SHIFT 62
 #define DQA_PLACE_CHECKED (1ull << 63)
 #define DQA_FLOWS_SHIFT 40
 
@@ -182,6 +185,6 @@ _Static_assert(sizeof(struct dqa_state) == 64 * 26, "state");
 _Static_assert(sizeof(struct dqa_config) == 64 + 256 + 4096 + 128 + 16, "config");
 _Static_assert(sizeof(struct dqa_container) == 64, "a container is one cache line");
 _Static_assert(sizeof(struct dqa_counters) == 128, "counters");
-_Static_assert(DQA_PACKETS_BITS + DQA_BYTES_BITS + DQA_NUMBER_BITS == 64, "one word");
+_Static_assert(DQA_PACKETS_BITS + DQA_BYTES_BITS + DQA_RUN_BITS + DQA_NUMBER_BITS == 64, "one word");
 
 #endif

@@ -19,7 +19,10 @@ pub(crate) const BY_LOAD: u32 = 1;
 pub(crate) const BY_HASH: u32 = 2;
 
 const PACKETS_BITS: u32 = 20;
-const BYTES_BITS: u32 = 30;
+const BYTES_BITS: u32 = 29;
+/// Run and number begin here in `dqa_flow.backlog`: what stays of a flow that has drained.
+const KEPT_SHIFT: u32 = PACKETS_BITS + BYTES_BITS;
+const NUMBER_SHIFT: u32 = KEPT_SHIFT + 1;
 const NUMBER_MASK: u32 = (1 << 14) - 1;
 /// The mark of a healed flow in `dqa_flow.last`.
 pub(crate) const LAST_HEALED: u32 = 1 << 31;
@@ -130,10 +133,10 @@ pub(crate) fn hand(word: u64) -> Option<(u32, u32)> {
 }
 
 /// `dqa_flow.backlog` after the packet of this `number` and `length` has left, and all before it; the bytes that left. The
-/// twin of `complete` in `dqa.bpf.c`.
+/// twin of `complete` in `completion.h`.
 pub(crate) fn backlog_after(word: u64, number: u32, length: u32) -> Option<(u64, u32)> {
     let (packets, bytes) = backlog(word);
-    let sent = (word >> (PACKETS_BITS + BYTES_BITS)) as u32;
+    let sent = (word >> NUMBER_SHIFT) as u32;
     let left = packets
         .checked_sub(1)?
         .min(sent.wrapping_sub(number) & NUMBER_MASK);
@@ -142,9 +145,9 @@ pub(crate) fn backlog_after(word: u64, number: u32, length: u32) -> Option<(u64,
     } else {
         0
     };
-    let numbers = word >> (PACKETS_BITS + BYTES_BITS) << (PACKETS_BITS + BYTES_BITS);
+    let kept = word >> KEPT_SHIFT << KEPT_SHIFT;
     Some((
-        numbers | u64::from(rest) << PACKETS_BITS | u64::from(left),
+        kept | u64::from(rest) << PACKETS_BITS | u64::from(left),
         bytes - rest,
     ))
 }

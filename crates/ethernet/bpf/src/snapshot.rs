@@ -108,7 +108,8 @@ pub struct DqaCounters {
     pub sparse: u64,
     /// Flows that were declared drained after a second without a word.
     pub healed: u64,
-    /// Packets left to the kernel, because nothing completed any more.
+    /// Packets left to the kernel, because nothing completed any more, or because another processor was choosing the queue
+    /// of their flow.
     pub untouched: u64,
     /// Packets dropped by the gate.
     pub gated: u64,

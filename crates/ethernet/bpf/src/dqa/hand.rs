@@ -27,7 +27,7 @@ impl Dqa {
         }
     }
 
-    /// The twin of `complete` in `dqa.bpf.c`.
+    /// The twin of `complete` in `completion.h`.
     fn complete(&self, flow: &Flow, number: u32, length: u32) {
         let last = flow.last.load(SeqCst);
         if intf::is_before_healing(last, number) {

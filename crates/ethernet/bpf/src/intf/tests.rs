@@ -157,10 +157,10 @@ fn both_languages_have_the_same_layout() {
         .assert_eq(&names.join(" "));
 }
 
-/// What the card says has left is the packet in hand and all before it; the rest stays, with its number.
+/// What the card says has left is the packet in hand and all before it; the rest stays, with its run and number.
 #[test]
 fn a_packet_that_left_takes_those_before_it_along() {
-    let word = |sent: u64, bytes: u64, packets: u64| sent << 50 | bytes << 20 | packets;
+    let word = |sent: u64, bytes: u64, packets: u64| sent << 50 | 1 << 49 | bytes << 20 | packets;
     assert_eq!(
         backlog_after(word(7, 300, 3), 5, 100),
         Some((word(7, 200, 2), 100))

@@ -4,6 +4,7 @@
 mod attach;
 mod kept;
 mod model;
+mod stopped;
 mod support;
 mod traffic;
 mod verifier;

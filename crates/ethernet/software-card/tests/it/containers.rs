@@ -204,21 +204,22 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 
 #[test]
 fn weights_of_containers_decide_however_many_flows_they_have() {
-    if let Some(ratio) = ratio_of(false) {
-        assert!((1.7..2.3).contains(&ratio), "{ratio}");
+    if let Some((ratio, said)) = ratio_of(false) {
+        assert!((1.7..2.3).contains(&ratio), "{said}");
     }
 }
 
 /// Goal: routing, which takes the socket from the packets, leaves containers their weights.
 #[test]
 fn weights_of_routed_containers_decide_too() {
-    if let Some(ratio) = ratio_of(true) {
-        assert!((ratio - 2.0).abs() <= 0.1, "{ratio}");
+    if let Some((ratio, said)) = ratio_of(true) {
+        assert!((ratio - 2.0).abs() <= 0.1, "{said}");
     }
 }
 
-/// The bytes of the container with weight 2 and sixteen flows for each byte of the other one, the median of five windows.
-fn ratio_of(routed: bool) -> Option<f64> {
+/// The bytes of the container with weight 2 and sixteen flows for each byte of the other one, the median of five windows,
+/// and all of them beside the queues.
+fn ratio_of(routed: bool) -> Option<(f64, String)> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let Some(root) = cgroups() else {
@@ -281,10 +282,15 @@ fn ratio_of(routed: bool) -> Option<f64> {
     // The median: in one of the windows the machine may stop the single flow's sender for longer than its queue lasts.
     let mut ratios = [0; 5].map(|_| ratio_in_a_window(&mut nic));
     ratios.sort_by(f64::total_cmp);
+    let queues = dqa.queues().into_iter();
     drop(senders);
     drop(servers);
-    eprintln!("17 flows, routed {routed}: weight 2 and 16 flows have {ratios:.3?} times the bytes");
-    Some(ratios[2])
+    let queues: Vec<_> = queues.map(|queue| (queue.flows, queue.weight)).collect();
+    let said = format!(
+        "weight 2 and 16 flows have {ratios:.3?} times the bytes; flows and weights of queues: {queues:?}"
+    );
+    eprintln!("17 flows, routed {routed}: {said}");
+    Some((ratios[2], said))
 }
 
 /// A segment is a sixtieth of what the single flow sends in a window.

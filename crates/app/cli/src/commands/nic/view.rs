@@ -174,7 +174,7 @@ fn remarks(report: &Report) -> String {
         ),
         (
             events.stood_aside,
-            "packets were left to the kernel, as the device reported nothing sent",
+            "packets were left to the kernel, as the device reported nothing sent or another processor was choosing their queue",
         ),
         (
             events.table_full,

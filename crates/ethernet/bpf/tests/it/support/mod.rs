@@ -9,11 +9,14 @@ pub(crate) mod departures;
 
 use isolane_common_linux::skip::skip;
 use isolane_ethernet_bpf::{Completion, Dqa, DqaSettings, LoadOptions, bpffs};
+use std::ffi::CString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::AtomicU64;
 
 /// Runs `test` in namespaces of its own, with a directory for pins; skips where that is not allowed.
 pub(crate) fn in_lab(name: &str, test: impl FnOnce(&Path) + Send) {
@@ -287,6 +290,35 @@ pub(crate) fn programs_of(cgroup: impl AsRawFd) -> u32 {
         unsafe { libc::syscall(libc::SYS_bpf, PROG_QUERY, attributes.as_mut_ptr(), bytes) };
     check(result as i32).expect("BPF_PROG_QUERY");
     attributes[6]
+}
+
+/// The first words of a pinned map, which the programs change at the same time. The mapping stays until the process ends.
+pub(crate) fn map_words(pin: &Path, words: usize) -> &'static [AtomicU64] {
+    const OBJ_GET: i32 = 7;
+    let path = CString::new(pin.as_os_str().as_bytes()).expect("no zero in it");
+    // The pointer to the path, then the descriptor's place and flags.
+    let mut attributes = [path.as_ptr() as u64, 0];
+    let bytes = size_of_val(&attributes);
+    // SAFETY: the kernel reads the path, which lives, and nothing else.
+    let fd =
+        unsafe { libc::syscall(libc::SYS_bpf, OBJ_GET, attributes.as_mut_ptr(), bytes) } as i32;
+    check(fd).expect("BPF_OBJ_GET");
+    // SAFETY: just opened, without another owner.
+    let map = unsafe { OwnedFd::from_raw_fd(fd) };
+    // SAFETY: a new mapping, shared as atomics only; the map has more bytes than these.
+    unsafe {
+        let access = libc::PROT_READ | libc::PROT_WRITE;
+        let start = libc::mmap(
+            std::ptr::null_mut(),
+            words * 8,
+            access,
+            libc::MAP_SHARED,
+            map.as_raw_fd(),
+            0,
+        );
+        assert_ne!(start, libc::MAP_FAILED, "{}", io::Error::last_os_error());
+        std::slice::from_raw_parts(start.cast(), words)
+    }
 }
 
 /// Sends a frame as it is through a device.
