@@ -72,6 +72,12 @@ pub enum MemError {
          other programs, or measure for longer (--length)"
     )]
     NeverRan { samples: u64 },
+    /// A measurement whose streaming threads had no processor.
+    #[error(
+        "bandwidth of memory: the streaming threads read nothing for {seconds:.1} s: the processors are too busy; stop other \
+         programs, or measure for longer (--length)"
+    )]
+    NeverStreamed { seconds: f64 },
     /// Pages that do not move after repeated requests to the kernel.
     #[error(
         "{over} of `{cgroup}` stay above the limit after {tries} tries; locked memory (mlock), pages pinned for devices \

@@ -182,14 +182,14 @@ pub fn latency(settings: &LatencySettings) -> Result<LatencyResult, MemError> {
     latency_result(&region, &settings.nodes, &walk)
 }
 
-/// Measures bandwidth. Fails with [`MemError::NoRoom`], and as [`Streams::start`] does.
+/// Measures bandwidth. Fails with [`MemError::NoRoom`], [`MemError::NeverStreamed`], and as [`Streams::start`] does.
 pub fn bandwidth(settings: &BandwidthSettings) -> Result<BandwidthResult, MemError> {
     room::check(&MemoryHost::machine(), &settings.nodes, &[settings.need()])?;
     let streams = Streams::start(settings, 0)?;
     std::thread::sleep(settings.length / WARM_UP_PARTS);
     let (bytes, start) = (streams.bytes(), Instant::now());
     std::thread::sleep(settings.length);
-    Ok(bandwidth_result(settings, &streams, bytes, start))
+    bandwidth_result(settings, &streams, bytes, start)
 }
 
 /// Measures latency while others stream, each on cores of its own where there are enough. Fails as [`latency`] and
@@ -205,7 +205,7 @@ pub fn together(
     std::thread::sleep(victim.length / WARM_UP_PARTS);
     let (bytes, start) = (streams.bytes(), Instant::now());
     let walk = chase::run(&region, victim.length);
-    let disturbed = bandwidth_result(disturber, &streams, bytes, start);
+    let disturbed = bandwidth_result(disturber, &streams, bytes, start)?;
     drop(streams);
     Ok((latency_result(&region, &victim.nodes, &walk)?, disturbed))
 }
@@ -215,16 +215,19 @@ fn bandwidth_result(
     streams: &Streams,
     bytes: u64,
     start: Instant,
-) -> BandwidthResult {
+) -> Result<BandwidthResult, MemError> {
     let read = streams.bytes() - bytes;
     let seconds = start.elapsed().as_secs_f64();
-    BandwidthResult {
+    if read == 0 && settings.rate > 0 {
+        return Err(MemError::NeverStreamed { seconds });
+    }
+    Ok(BandwidthResult {
         cores: settings.cores,
         region_bytes: settings.region.get(),
         far_percent: streams.far_percent(),
         bandwidth_bytes_per_s: read as f64 / seconds.max(f64::MIN_POSITIVE),
         length_s: seconds,
-    }
+    })
 }
 
 fn latency_result(region: &Region, nodes: &Nodes, walk: &Walk) -> Result<LatencyResult, MemError> {
@@ -314,8 +317,8 @@ mod tests {
     fn both_run_at_once() {
         let victim = LatencySettings {
             region: Bytes::from_mib(1),
-            // On a busy machine one of the two may wait for a processor for long.
-            length: Duration::from_millis(500),
+            // Beside programs of a higher priority a thread may wait for a processor for half a second.
+            length: Duration::from_secs(3),
             ..LatencySettings::default()
         };
         let disturber = BandwidthSettings {
