@@ -325,7 +325,7 @@ def snapshot() -> str:
 
 
 def main() -> None:
-    """Runs batches until the time is over, and until there were enough of them: a busy machine needs longer."""
+    """Runs batches until the time is over and at least REQUESTS_MIN requests were made: a busy machine needs longer."""
     seed, seconds, gid_index = (int(word) for word in sys.argv[1:])
     trial = Trial(seed, gid_index)
     end = time.monotonic() + seconds

@@ -108,8 +108,7 @@ pub struct DqaCounters {
     pub sparse: u64,
     /// Flows that were declared drained after a second without a word.
     pub healed: u64,
-    /// Packets left to the kernel, because nothing completed any more, or because another processor was choosing the queue
-    /// of their flow.
+    /// Packets left to the kernel: nothing completed any more, or another processor was choosing their flow's queue.
     pub untouched: u64,
     /// Packets dropped by the gate.
     pub gated: u64,

@@ -1,6 +1,6 @@
 //! A processor that is stopped while it chooses a flow's queue, as a virtual machine's host may stop it for milliseconds.
 //!
-//! Problem: the first packet of a drained flow is counted before its queue is chosen. Whoever counts or drains the flow in
+//! Problem: the first packet of a drained flow is counted before its queue is chosen. A processor that counts or drains the flow in
 //! between subtracts later what was never added: a queue then has a flow for ever, and another one flow too few. Method: no
 //! test can stop a program there, so this one writes what the stopped program leaves into the pinned maps.
 
