@@ -9,6 +9,9 @@ export CARGO_TARGET_DIR="${CARGO_TARGET_DIR:-$PWD/target}"
 # Packages and features for lints, documentation, programs and tests. The features are those of the tests, so programs and tests
 # share every library.
 everything=(--locked --workspace --features 'isolane-rpc-library/tonic-server isolane-study-testbed/fake')
+# Cargo adds the features that tests need from libraries only when it builds a test. A build with this small test shares its libraries with
+# `cargo test`; without one, half of them are compiled twice.
+one_test=(--test repository)
 
 # Folder of the programs that labs, .ci/languages and the documents' commands use. `make test` builds them with its tests.
 programs="${ISOLANE_PROGRAMS:-$CARGO_TARGET_DIR/release}"
