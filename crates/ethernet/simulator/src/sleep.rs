@@ -69,7 +69,8 @@ impl Default for Governor {
             squares: 0,
             next: 0,
             factor: RESOLUTION * DECAY,
-            state: 0,
+            // Nothing has woken it yet.
+            state: STATES - 1,
         }
     }
 }
@@ -178,6 +179,11 @@ mod tests {
         assert_eq!(after(&[40]), 1);
         assert_eq!(after(&[250]), 2);
         assert_eq!(after(&[10_000]), 3);
+    }
+
+    #[test]
+    fn a_processor_that_nothing_has_woken_sleeps_most_deeply() {
+        assert_eq!(after(&[]), STATES - 1);
     }
 
     /// Two outliers of eight are discarded, so the prediction is 40 us.
