@@ -8,6 +8,8 @@
 //!   or a whole request). Strangers and sessions have places of their own, so strangers keep no client out. Newcomers
 //!   displace strangers of the account that has too many ([`crate::pool`]). With [`crate::pool::PoolLimits::reserved`] no account takes the
 //!   last sessions.
+//!   A peer that is gone when it is accepted gets no place: connections that a local process opens and closes without pause would
+//!   otherwise take a thread each before an honest one has its turn.
 //! * **Accounts.** A peer is an address (IPv6: mostly its first 64 bits), or user, cgroup and user namespace of a local process
 //!   ([`Account`]).
 //! * **Deadlines.** [`Connection::timed`] reads and writes until a deadline for the whole exchange, however slowly bytes
@@ -114,6 +116,8 @@ impl Listener {
             return self.short(Errno::NOMEM.into()).map_or(Ok(None), Err);
         }
         match accept_with(&self.socket, SocketFlags::CLOEXEC) {
+            // A peer that has closed its connection already needs no place and no thread.
+            Ok(socket) if is_gone(&socket) => Ok(None),
             Ok(socket) => Ok(Connection::begin(socket, &self.pool)),
             Err(Errno::AGAIN | Errno::INTR | Errno::CONNABORTED) => Ok(None),
             // Without a free descriptor the kernel returns this error also where no connection waits.
@@ -201,6 +205,12 @@ impl Listener {
         let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
         matches!(poll(&mut polled, Some(&Timespec::default())), Ok(1))
     }
+}
+
+/// Whether both directions are closed, or the connection was reset.
+fn is_gone(socket: &impl AsFd) -> bool {
+    let mut polled = [PollFd::new(socket, PollFlags::empty())];
+    matches!(poll(&mut polled, Some(&Timespec::default())), Ok(1))
 }
 
 impl AsFd for Listener {
@@ -294,7 +304,7 @@ mod tests {
     use super::*;
     use crate::pool::PoolLimits;
     use std::io::Write;
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{Shutdown, TcpListener, TcpStream};
     use std::os::unix::net::{UnixListener, UnixStream};
 
     const LONG: Duration = Duration::from_secs(60);
@@ -334,6 +344,26 @@ mod tests {
         let taken = listener.accept().unwrap();
         let process = Some(std::process::id());
         assert_eq!((taken.process, taken.from), (process, None));
+    }
+
+    #[test]
+    fn a_peer_that_has_gone_before_it_is_accepted_takes_no_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let listener = Listener::new(UnixListener::bind(&path).unwrap(), pool()).unwrap();
+        for _ in 0..10 {
+            let mut gone = UnixStream::connect(&path).unwrap();
+            gone.write_all(b"half a request").unwrap();
+        }
+        let mut half_closed = UnixStream::connect(&path).unwrap();
+        half_closed.write_all(b"all").unwrap();
+        half_closed.shutdown(Shutdown::Write).unwrap();
+        let mut heard = String::new();
+        let taken = listener.accept().unwrap();
+        let mut timed = taken.timed(LONG);
+        timed.read_to_string(&mut heard).unwrap();
+        assert_eq!(heard, "all");
+        assert_eq!(listener.pool.tally().figures().accepted_total, 1);
     }
 
     #[test]
