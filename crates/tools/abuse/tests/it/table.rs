@@ -2,15 +2,12 @@
 
 use crate::clients::{self, agent_echoes, device_opens, peer_is_answered, session_begins, shown};
 use crate::short::{Stores, memory_stores, quota_stores};
-use crate::{PATIENCE, has, over_tcp, over_unix, port};
+use crate::{has, over_tcp, over_unix, port};
 use isolane_common_linux::key::Key;
 use isolane_rpc::quota::client::ask_once;
-use isolane_rpc::quota::line::Address;
 use isolane_rpc::quota::protocol::{Answer, Request};
 use isolane_tools_abuse::{Place, Running, Target};
-use std::io::ErrorKind::TimedOut;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 /// A service under attacks and shortages.
 pub(crate) struct Service {
@@ -106,7 +103,12 @@ fn quota(running: &Running) -> Subject {
         memory_max: 96 << 20,
         descriptors_max: 300,
     };
-    Subject::new(target, move || quota_shows(&address, None))
+    Subject::new(target, move || {
+        match ask_once(&address, None, &Request::Show) {
+            Ok(Answer::Pools(_)) => Ok(()),
+            other => Err(format!("{other:?}")),
+        }
+    })
 }
 
 fn quota_with_a_key(running: &Running) -> Subject {
@@ -120,20 +122,12 @@ fn quota_with_a_key(running: &Running) -> Subject {
         memory_max: 96 << 20,
         descriptors_max: 300,
     };
-    Subject::new(target, move || quota_shows(&address, Some(&key)))
-}
-
-/// The library's client waits 2 s for an answer, which a busy machine may need, and then asks again. Here it does so for as long as the
-/// clients of other services wait.
-fn quota_shows(address: &Address, key: Option<&Path>) -> Result<(), String> {
-    let began = Instant::now();
-    loop {
-        match ask_once(address, key, &Request::Show) {
-            Ok(Answer::Pools(_)) => return Ok(()),
-            Err(error) if error.kind() == TimedOut && began.elapsed() < PATIENCE => {}
-            other => return Err(format!("{other:?}")),
+    Subject::new(target, move || {
+        match ask_once(&address, Some(&key), &Request::Show) {
+            Ok(Answer::Pools(_)) => Ok(()),
+            other => Err(format!("{other:?}")),
         }
-    }
+    })
 }
 
 fn extender(running: &Running) -> Subject {
