@@ -18,7 +18,7 @@ class Enforcer:
             words = ["isolane", "rdma", "enforce", "/tmp/profiles.toml", "--json", *options]
             self.process = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT)
         ended = lambda: self.process.poll() is not None  # noqa: E731
-        wait_until(lambda: self.last() is not None or ended(), 60, "the first status")
+        wait_until(lambda: self.last() is not None or ended(), "the first status")
         if ended():
             raise RuntimeError(self.log.read_text())
 
@@ -30,7 +30,7 @@ class Enforcer:
     def tenant(self, name: str) -> dict:
         """A tenant of the next status."""
         before = (self.last() or {}).get("elapsed_s", 0)
-        wait_until(lambda: (self.last() or {}).get("elapsed_s", 0) > before, 30, "another status")
+        wait_until(lambda: (self.last() or {}).get("elapsed_s", 0) > before, "another status")
         return next(tenant for tenant in self.last()["tenants"] if tenant["name"] == name)
 
     def kill(self) -> None:

@@ -47,7 +47,7 @@ def gid_index(device: str) -> int:
         return bool(found)
 
     try:
-        wait_until(is_there, 10, "GID")
+        wait_until(is_there, "GID")
     except TimeoutError:
         raise RuntimeError(f"{device} has no RoCEv2 GID for an IPv4 address, only {list(gids(port))}") from None
     return found[0]

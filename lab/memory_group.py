@@ -29,7 +29,7 @@ class Application:
         words = [sys.executable, str(LAB / "memory_tenant.py"), str(size_mib), str(hot_mib), str(self.count)]
         enter = lambda: (self.group / "cgroup.procs").write_text("0")  # noqa: E731
         self.process = subprocess.Popen(words, preexec_fn=enter)
-        wait_until(lambda: self.count.exists() and self.count.stat().st_size == 8, 60, f"{name} has its memory")
+        wait_until(lambda: self.count.exists() and self.count.stat().st_size == 8, f"{name} has its memory")
 
     def held_mib(self) -> tuple[float, float]:
         """Near and far, anonymous and file pages."""
@@ -45,5 +45,5 @@ class Application:
         """Kills it and removes its group."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
-        wait_until(lambda: not (self.group / "cgroup.procs").read_text(), 10, "the group is empty")
+        wait_until(lambda: not (self.group / "cgroup.procs").read_text(), "the group is empty")
         self.group.rmdir()

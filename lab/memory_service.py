@@ -35,7 +35,7 @@ def start_daemon(settings: str) -> subprocess.Popen:
     Path("/tmp/mem.toml").write_text(settings)
     with LOG.open("ab") as log:
         daemon = subprocess.Popen(["isolaned", "--mem", "--mem-config", "/tmp/mem.toml"], stdout=log, stderr=log)
-    wait_until(lambda: answers() or daemon.poll() is not None, 60, "the daemon answers")
+    wait_until(lambda: answers() or daemon.poll() is not None, "the daemon answers")
     if daemon.poll() is not None:
         raise RuntimeError(LOG.read_text())
     return daemon

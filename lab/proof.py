@@ -119,8 +119,8 @@ def need(*programs: str) -> str | None:
     return f"not built: {', '.join(missing)}" if missing else None
 
 
-def wait_until(condition: Callable[[], bool], seconds: float, what: str) -> None:
-    """Polls the condition every 20 ms."""
+def wait_until(condition: Callable[[], bool], what: str, seconds: float = 60) -> None:
+    """Polls the condition every 20 ms. The limit bounds what never comes, not how fast a machine is."""
     end = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > end:

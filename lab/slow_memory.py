@@ -124,7 +124,7 @@ class Application:
         """Kills it."""
         self.process.kill()
         self.process.wait()
-        wait_until(lambda: not self.group.exists() or not (self.group / "cgroup.procs").read_text(), 30, "the group is empty")
+        wait_until(lambda: not self.group.exists() or not (self.group / "cgroup.procs").read_text(), "the group is empty")
 
 
 class Counting(Application):
@@ -135,7 +135,7 @@ class Counting(Application):
         self.file.unlink(missing_ok=True)
         self.set_duty(100)
         super().__init__(name, [PYTHON, "-c", COUNT + PROGRAMS[name], str(mib), str(self.file)], say, nodes)
-        wait_until(lambda: self.count() > 0 or self.process.poll() is not None, 400, f"{name} works")
+        wait_until(lambda: self.count() > 0 or self.process.poll() is not None, f"{name} works", 400)
         if self.process.poll() is not None:
             raise RuntimeError(f"{name} ended with {self.process.returncode}")
 
@@ -157,7 +157,7 @@ class Redis(Application):
         server = str(APPLICATIONS / "usr/bin/redis-server")
         words = [server, "--port", str(PORT), "--save", "", "--enable-debug-command", "yes"]
         super().__init__("redis", words, say, nodes)
-        wait_until(lambda: listens(PORT), 60, "redis listens")
+        wait_until(lambda: listens(PORT), "redis listens")
         self.client = socket.create_connection(("127.0.0.1", PORT))
         self.fill(KEYS)
         self.reply = bytearray(len(f"*{KEYS_PER_REQUEST}\r\n") + KEYS_PER_REQUEST * (VALUE_BYTES + len(f"${VALUE_BYTES}\r\n\r\n")))
@@ -243,7 +243,7 @@ def start_counters() -> subprocess.Popen[bytes]:
         for name in ("tasks", *(f"mon_data/mon_L3_00/{name}" for name in COUNTERS)):
             (group / name).write_text("")
     counters = subprocess.Popen(["/lab/traffic", str(RESCTRL), str(COUNTED)])
-    wait_until(lambda: counters.poll() is not None or bool((RESCTRL / "mon_data/mon_L3_00/mbm_total_bytes").read_text()), 30, "bytes are counted")
+    wait_until(lambda: counters.poll() is not None or bool((RESCTRL / "mon_data/mon_L3_00/mbm_total_bytes").read_text()), "bytes are counted")
     if counters.poll() is not None:
         raise RuntimeError("no counters of bandwidth")
     return counters

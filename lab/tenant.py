@@ -49,7 +49,7 @@ class Tenant:
     def connect(self) -> None:
         """Waits for the server and starts the client."""
         server = self.processes[0]
-        wait_until(lambda: listens(self.port) or server.poll() is not None, 60, f"server of {self.program}")
+        wait_until(lambda: listens(self.port) or server.poll() is not None, f"server of {self.program}")
         self._start(self.client, [ADDRESS[self.server]])
 
     def connected(self) -> bool:
@@ -146,7 +146,7 @@ def background(tenants: Sequence[Tenant], settle_s: float = 1.0) -> Iterator[Non
         for tenant in tenants:
             tenant.connect()
         for tenant in tenants:
-            wait_until(tenant.connected, 40, f"{tenant.program} connects")
+            wait_until(tenant.connected, f"{tenant.program} connects")
         time.sleep(settle_s)
         yield
         for tenant in tenants:
