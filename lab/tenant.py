@@ -54,14 +54,18 @@ class Tenant:
 
     def connected(self) -> bool:
         """Whether the server has connected queue pairs, and whether both ends live: an end that has gone is an error."""
-        codes = [process.poll() for process in self.processes]
-        if any(code is not None for code in codes):
-            self.stop()
-            texts = [process.communicate()[0] for process in self.processes]
-            words = " / ".join(map(last_words, texts))
-            tails = "\n".join(text[-1500:] for text in texts)
-            raise RuntimeError(f"{self.program} ended early with {codes} (server, client): {words}\n{tails}")
+        if any(process.poll() is not None for process in self.processes):
+            raise self.fault("ended early")
         return bool(queue_pairs(self.server, self.processes[0].pid))
+
+    def fault(self, what: str) -> RuntimeError:
+        """Ends both ends. The error has their exit statuses until then and their last words."""
+        codes = [process.poll() for process in self.processes]
+        self.stop()
+        texts = [process.communicate()[0] for process in self.processes]
+        words = " / ".join(map(last_words, texts))
+        tails = "\n".join(text[-1500:] for text in texts)
+        return RuntimeError(f"{self.program} {what} with {codes} (server, client): {words}\n{tails}")
 
     def result(self, timeout_s: float) -> Result:
         """Waits for the client and then the server, and reads what the client printed."""
@@ -146,7 +150,10 @@ def background(tenants: Sequence[Tenant], settle_s: float = 1.0) -> Iterator[Non
         for tenant in tenants:
             tenant.connect()
         for tenant in tenants:
-            wait_until(tenant.connected, f"{tenant.program} connects")
+            try:
+                wait_until(tenant.connected, f"{tenant.program} connects")
+            except TimeoutError:
+                raise tenant.fault("did not connect within 60 s") from None
         time.sleep(settle_s)
         yield
         for tenant in tenants:
