@@ -22,6 +22,9 @@ from proof import LAB, output, wait_until
 if TYPE_CHECKING:
     from tenant import Tenant
 
+# How a GID of an IPv4 address begins. `:ffff:` alone is also in that of a MAC address whose third byte is ff: fe80::a2ff:fe...
+IPV4_GID = "0000:0000:0000:0000:0000:ffff:"
+
 # The address of each device that lab/devices makes.
 ADDRESS = {"r0": "10.7.0.1", "r1": "10.7.0.2", "s0": "10.8.0.1", "s1": "10.8.0.2"}
 
@@ -43,7 +46,7 @@ def gid_index(device: str) -> int:
     found: list[int] = []
 
     def is_there() -> bool:
-        found[:] = (index for index, gid, kind in gids(port) if ":ffff:" in gid and "v2" in kind)
+        found[:] = (index for index, gid, kind in gids(port) if gid.startswith(IPV4_GID) and "v2" in kind)
         return bool(found)
 
     try:
