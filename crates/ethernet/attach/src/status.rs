@@ -123,7 +123,8 @@ pub struct Events {
     pub latency: u64,
     /// Packets left to the kernel's choice because the table of flows was full.
     pub table_full: u64,
-    /// Packets left to the kernel's choice because the device reported no completions.
+    /// Packets left to the kernel's choice because the device reported no completions, or another processor was choosing the
+    /// queue of their flow.
     pub stood_aside: u64,
     /// Choices whose effect is known, since one of their packets completed; packets that were dropped say nothing.
     pub checked: u64,

@@ -589,11 +589,9 @@ fn processors_that_race_lose_no_weight() {
             .sum();
         let counters = dqa.counters().expect("readable");
         println!("{counters:?} read {read} + {rest}");
-        assert_eq!(
-            counters.assigned + counters.kept + counters.untouched,
-            4 * 2 * 4000,
-            "{counters:?}"
-        );
+        let seen = counters.assigned + counters.kept + counters.untouched;
+        assert_eq!(seen, 4 * 2 * 4000);
+        assert!(counters.kept > counters.untouched);
         assert_drained(&mut dqa, "t0", "10.2.0.2", || discard(&tun));
         dqa.detach().expect("detaches");
     });
