@@ -65,7 +65,7 @@ class Daemon:
         file.write_text(self.config or "\n".join([*TRUST, *devices, ""]))
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(["isolaned", "--config", str(file)], stdout=log, stderr=log)
-        wait_until(self.accepts, "isolaned listens")
+        wait_until(self.accepts, "isolaned listens", 20)
 
     def accepts(self) -> bool:
         """Whether a shim would be let in. A daemon that has ended is an error."""
@@ -95,7 +95,7 @@ class Daemon:
         # Tenants must not disturb the measurement of the idle device.
         if "[[peer]]" in self.config:
             done = "connected" if "target =" in self.config else "the target"
-            wait_until(lambda: done in self.log.read_text(), f"isolaned says {done}")
+            wait_until(lambda: done in self.log.read_text(), f"isolaned says {done}", 40)
         return self
 
     def __exit__(self, *_: object) -> None:

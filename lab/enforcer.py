@@ -30,7 +30,7 @@ class Enforcer:
     def tenant(self, name: str) -> dict:
         """A tenant of the next status."""
         before = (self.last() or {}).get("elapsed_s", 0)
-        wait_until(lambda: (self.last() or {}).get("elapsed_s", 0) > before, "another status")
+        wait_until(lambda: (self.last() or {}).get("elapsed_s", 0) > before, "another status", 30)
         return next(tenant for tenant in self.last()["tenants"] if tenant["name"] == name)
 
     def kill(self) -> None:
