@@ -1,17 +1,16 @@
-//! The card's transmit scheduler and the wire.
+//! The card's transmit scheduler.
 //!
-//! Method: the card sends one packet at a time. Segments in a hardware queue are sent in order, cut into packets; after each
-//! packet the scheduler chooses again, so segments of different queues interleave by packets (titan 2.2). In turn: the
-//! next queue with anything in it. By weight: deficit round robin, a queue's credit in a round is its weight times the
-//! unit of the profile; a queue that was empty starts with the credit of one packet, as credits accumulate up to a limit
-//! while a queue is idle.
+//! Method: the card fetches one packet at a time into its packet buffer ([`crate::buffer`]). Segments in a hardware queue are fetched
+//! in order, cut into packets; after each packet the scheduler chooses again, so segments of different queues interleave by packets
+//! (titan 2.2). In turn: the next queue with anything in it. By weight: deficit round robin, a queue's credit in a round is its weight
+//! times the unit of the profile; a queue that was empty starts with the credit of one packet, as credits accumulate up to a
+//! limit while a queue is idle.
 //! A weight that Titan's driver writes takes two stores: one selects the queue, the next gives its credit. The driver holds no
 //! lock, so another processor may select its own queue in between: then the credit is that queue's, and both
 //! keep what they have until their next write.
-//! Units: bytes of frames. Source: titan 2.1, 4.2; `ixgbe_set_txq_credits` of Titan's driver. Limits: at most 64 queues; fetching descriptors and data takes no time of
-//! its own (it is in the link's delay).
+//! Units: bytes of frames. Source: titan 2.1, 4.2; `ixgbe_set_txq_credits` of Titan's driver. Limits: at most 64 queues.
 
-use crate::segment::Kind;
+use crate::buffer::Buffer;
 use isolane_common_quantities::units::Instant;
 
 /// The card of one host.
@@ -28,7 +27,7 @@ pub(crate) struct Card {
     selected: u16,
     /// Until when a processor that adds a flow holds the device's lock.
     locked_until: Instant,
-    on_wire: Option<Frame>,
+    pub(crate) buffer: Buffer,
 }
 
 /// The write of one weight.
@@ -39,25 +38,8 @@ pub(crate) struct WeightWrite {
     pub(crate) locked: bool,
 }
 
-/// One packet.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Frame {
-    pub(crate) seq: u64,
-    pub(crate) flow: u32,
-    /// The segment that it ends, if any.
-    pub(crate) segment: u32,
-    pub(crate) info: u32,
-    pub(crate) payload: u16,
-    /// Bytes of the frame, headers included.
-    pub(crate) bytes: u16,
-    pub(crate) queue: u16,
-    pub(crate) kind: Kind,
-    pub(crate) again: bool,
-    pub(crate) marked: bool,
-}
-
 impl Card {
-    pub(crate) fn new(queues: u16, weighted: bool) -> Self {
+    pub(crate) fn new(queues: u16, weighted: bool, buffer: Buffer) -> Self {
         Self {
             active: 0,
             turn: queues - 1,
@@ -66,7 +48,7 @@ impl Card {
             credits: vec![0; usize::from(queues)],
             selected: 0,
             locked_until: Instant::ZERO,
-            on_wire: None,
+            buffer,
         }
     }
 
@@ -85,28 +67,21 @@ impl Card {
         self.active &= !(1 << queue);
     }
 
-    /// The packet on the wire, which has left it.
+    /// Whether any queue has something to send.
     #[inline]
-    pub(crate) fn left(&mut self) -> Option<Frame> {
-        self.on_wire.take()
+    pub(crate) fn is_active(&self) -> bool {
+        self.active != 0
     }
 
-    pub(crate) fn begin(&mut self, frame: Frame) {
-        self.on_wire = Some(frame);
-    }
-
-    /// The queue to send from, unless the wire is busy or nothing waits. `unit` is the credit of a weight of one,
-    /// `size` returns the bytes of a queue's next packet.
+    /// The queue to fetch from; there is one. `unit` is the credit of a weight of one, `size` returns the bytes of a queue's
+    /// next packet.
     #[inline]
-    pub(crate) fn choose(&mut self, unit: u32, size: impl Fn(u16) -> u32) -> Option<u16> {
-        if self.on_wire.is_some() || self.active == 0 {
-            return None;
-        }
+    pub(crate) fn choose(&mut self, unit: u32, size: impl Fn(u16) -> u32) -> u16 {
         self.turn = match self.weighted {
             false => self.next_in_turn(),
             true => self.next_by_weight(unit, size),
         };
-        Some(self.turn)
+        self.turn
     }
 
     pub(crate) fn set_weights(&mut self, weights: &[u32]) {
@@ -180,8 +155,7 @@ mod tests {
     fn served(card: &mut Card, unit: u32, sizes: &[u32], rounds: u32) -> Vec<u64> {
         let mut bytes = vec![0; sizes.len()];
         for _ in 0..rounds {
-            let queue = card.choose(unit, |queue| sizes[usize::from(queue)]);
-            let queue = usize::from(queue.expect("the wire is idle and queues are active"));
+            let queue = usize::from(card.choose(unit, |queue| sizes[usize::from(queue)]));
             bytes[queue] += u64::from(sizes[queue]);
         }
         bytes
@@ -189,7 +163,7 @@ mod tests {
 
     #[test]
     fn in_turn_every_active_queue_sends_the_same_number_of_packets() {
-        let mut card = Card::new(8, false);
+        let mut card = Card::new(8, false, Buffer::new(0));
         for queue in [0, 3, 7] {
             card.activate(queue, 1_514);
         }
@@ -202,7 +176,7 @@ mod tests {
     /// A processor that removes a flow holds no lock, so it comes between the two stores of another one.
     #[test]
     fn two_weights_written_at_once_go_to_one_queue() {
-        let mut card = Card::new(4, true);
+        let mut card = Card::new(4, true, Buffer::new(0));
         let write = |queue, locked| WeightWrite { queue, locked };
         let [now, until] = [0, 150].map(|ns| Instant::ZERO + Duration::from_ns(ns));
         assert_eq!(card.select(write(1, true), now, until), Ok(()));
@@ -220,7 +194,7 @@ mod tests {
     /// a credit.
     #[test]
     fn by_weight_queues_send_bytes_in_proportion() {
-        let mut card = Card::new(4, true);
+        let mut card = Card::new(4, true, Buffer::new(0));
         for queue in 0..4 {
             card.activate(queue, 1_514);
         }

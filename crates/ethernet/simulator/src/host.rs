@@ -3,14 +3,15 @@
 //! Vector `v` serves transmit queue `v` and receive queue `v` and interrupts processor `v` modulo their number, as the
 //! driver pairs and spreads them (titan 2.1). While the card has weights, it is divided into pools, and there are as many
 //! vectors as a pool has receive queues: each serves several transmit queues (Titan's driver).
-//! A segment's completion is reported when its last packet has left the card.
 
-use crate::card::{Card, Frame};
+use crate::buffer::Buffer;
+use crate::card::Card;
+use crate::frame::Frame;
 use crate::moderation::Moderation;
 use crate::processor::Processor;
 use crate::queueing::SoftQueue;
 use crate::queueing::limit::Limit;
-use crate::segment::{Kind, List, NIL, Segment, Segments};
+use crate::segment::{Kind, List, Segment, Segments};
 use crate::settings::Settings;
 use crate::sleep::Sleep;
 use isolane_common_quantities::units::{Duration, Instant};
@@ -55,8 +56,12 @@ pub(crate) struct TxQueue {
     pub(crate) limit: Limit,
     /// Posted, not wholly sent.
     pub(crate) ring: List,
-    /// Sent, completion not processed.
+    /// Buffered by the card, completion not processed.
     pub(crate) sent: List,
+    /// Of these, how many the card has told the host of.
+    pub(crate) written_back: u32,
+    /// Descriptors that the card has finished since the first segment that it has not told of.
+    pub(crate) finished: u32,
     pub(crate) descriptors: u32,
     /// A run of the software queue is planned.
     pub(crate) planned: bool,
@@ -79,6 +84,8 @@ pub(crate) struct Vector {
     /// When the interrupt is due; `Instant::MAX` if it is not.
     pub(crate) due: Instant,
     pub(crate) last: Instant,
+    /// When the card writes back what it has finished, however little; `Instant::MAX` if nothing waits.
+    pub(crate) flush: Instant,
     pub(crate) moderation: Moderation,
     pub(crate) receive: VecDeque<Arrival>,
 }
@@ -117,7 +124,11 @@ impl Host {
                 .map(|vector| Vector::new(settings, vector % settings.processors))
                 .collect(),
             processors: vec![Processor::default(); usize::from(settings.processors)],
-            card: Card::new(settings.queues, config.queue_weights),
+            card: Card::new(
+                settings.queues,
+                config.queue_weights,
+                Buffer::new(settings.buffer_threshold),
+            ),
             loads: vec![0; usize::from(settings.queues)],
             assigner: dynamic.then_some(assigner),
             weights: written.then(|| QueueWeights::new(settings.queues, WeightOptions::default())),
@@ -135,30 +146,32 @@ impl Host {
         }
     }
 
-    /// Puts the next packet on the wire, if it is idle and there is one; the packet's bytes.
-    pub(crate) fn send_next(
-        &mut self,
-        segments: &mut Segments,
-        settings: &Settings,
-    ) -> Option<u32> {
+    /// Takes the card's next packet from its ring, and reports the segment that it ends. There is a packet.
+    pub(crate) fn next_packet(&mut self, segments: &mut Segments, settings: &Settings) -> Frame {
         let queues = &self.queues;
         let size = |queue: u16| {
             let head = queues[usize::from(queue)].ring.head();
             let segment = segments.get(head.expect("active queues hold segments"));
             packet(segment, settings.mss).1
         };
-        let queue = self.card.choose(settings.credit, size)?;
-        let ring = &mut self.queues[usize::from(queue)].ring;
-        let id = ring.head().expect("active queues hold segments");
+        let queue = self.card.choose(settings.credit, size);
+        let tx = &mut self.queues[usize::from(queue)];
+        let id = tx.ring.head().expect("active queues hold segments");
         let segment = segments.get_mut(id);
         let (payload, bytes) = packet(segment, settings.mss);
         let seq = segment.seq + u64::from(segment.taken);
+        let finished = segment.finished(settings.descriptor);
         segment.taken += payload;
+        let finished = segment.finished(settings.descriptor) - finished;
         let ends = segment.taken >= segment.payload;
+        // Counting begins with the descriptor that asks for a report, the last one of a segment.
+        tx.finished += match tx.sent.len() > tx.written_back {
+            true => finished,
+            false => u32::from(ends),
+        };
         let frame = Frame {
             seq,
             flow: segment.flow,
-            segment: if ends { id } else { NIL },
             info: segment.info,
             payload: payload as u16,
             bytes: bytes as u16,
@@ -167,25 +180,15 @@ impl Host {
             again: segment.again,
             marked: false,
         };
+        tx.sent_bytes += u64::from(bytes);
         if ends {
-            ring.pop(segments);
-            if ring.is_empty() {
+            tx.ring.pop(segments);
+            tx.sent.push(segments, id);
+            if tx.ring.is_empty() {
                 self.card.deactivate(queue);
             }
         }
-        self.card.begin(frame);
-        Some(bytes)
-    }
-
-    /// A packet has left the card: counts it, and reports the segment that it ends. Whether it ends one.
-    pub(crate) fn sent(&mut self, segments: &mut Segments, frame: &Frame) -> bool {
-        let queue = usize::from(frame.queue);
-        self.queues[queue].sent_bytes += u64::from(frame.bytes);
-        let ends = frame.segment != NIL;
-        if ends {
-            self.queues[queue].sent.push(segments, frame.segment);
-        }
-        ends
+        frame
     }
 
     /// Whether flows share a queue, but for the latency queue.
@@ -243,6 +246,8 @@ impl TxQueue {
             limit: Limit::new(settings.config.byte_limit),
             ring: List::default(),
             sent: List::default(),
+            written_back: 0,
+            finished: 0,
             descriptors: 0,
             planned: false,
             batched: false,
@@ -272,6 +277,7 @@ impl Vector {
             polling: false,
             due: Instant::MAX,
             last: Instant::ZERO,
+            flush: Instant::MAX,
             moderation: Moderation::new(&settings.moderation),
             receive: VecDeque::new(),
         }

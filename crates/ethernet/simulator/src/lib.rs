@@ -9,7 +9,8 @@
 //! * `tcp` - congestion control, acknowledgements, repair of losses, TCP Small Queues;
 //! * `transmit` - choice of a queue, software queues, what reaches the card's rings;
 //! * `queueing` - software queues and byte limits;
-//! * `card` - the card's scheduler and the wire; `network` - switches; `path` - a packet's way through both;
+//! * `card` - the card's scheduler; `buffer` - its packet buffer; `network` - switches; `path` - a packet's way (`frame`) through all
+//!   three; `write_back` - how the card tells the host what it has finished;
 //! * `poll` - interrupts, completions, receiving; `moderation` - their rate; `processor` - queues of jobs; `sleep` -
 //!   what idle ones do; `jobs` - what each job does;
 //! * `world` - the state of all of these, and the events; none of them knows it but those that change several;
@@ -20,7 +21,9 @@
 #![cfg_attr(not(test), deny(clippy::disallowed_methods, clippy::disallowed_types))]
 #![forbid(unsafe_code)]
 
+mod buffer;
 mod card;
+mod frame;
 mod host;
 mod jobs;
 mod measure;
@@ -40,5 +43,6 @@ mod tcp;
 mod tests;
 mod transmit;
 mod world;
+mod write_back;
 
 pub use run::{Observers, RunError, run, run_with};

@@ -4,7 +4,7 @@
 //! Unfairness over a duration is the worst over all intervals of that length (titan 3), wherever they begin. Intervals begin every
 //! [`SLOT`] here, so the worst one is missed by what leaves in one slot at most.
 
-use crate::card::Frame;
+use crate::frame::Frame;
 use crate::host::Arrival;
 use crate::segment::Kind;
 use crate::tcp::flow::Flow;

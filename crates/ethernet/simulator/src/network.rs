@@ -6,7 +6,7 @@
 //! than alpha times the free buffer, and marked, if its flow understands marks, from a fixed depth on.
 //! Limits: store and forward, no pauses, no priorities. Source: titan 6 (topology).
 
-use crate::card::Frame;
+use crate::frame::Frame;
 use crate::segment::Kind;
 use crate::settings::Settings;
 use isolane_common_quantities::units::{Duration, Instant};

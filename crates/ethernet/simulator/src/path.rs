@@ -1,6 +1,7 @@
 //! The path of a packet from a card's ring to the receive ring of its host.
 
-use crate::card::Frame;
+use crate::buffer::Fetch;
+use crate::frame::Frame;
 use crate::host::Arrival;
 use crate::network::Hop;
 use crate::segment::Kind;
@@ -10,24 +11,47 @@ use isolane_common_quantities::units::Instant;
 impl World {
     /// The packet on the wire has left: where it goes; and the next.
     pub(crate) fn wire(&mut self, host: u16) {
-        if let Some(frame) = self.hosts[usize::from(host)].card.left() {
-            if self.hosts[usize::from(host)].sent(&mut self.segments, &frame) {
-                self.arm(host, self.settings.vector_of(frame.queue), self.now);
+        if let Some((frame, next)) = self.hosts[usize::from(host)].card.buffer.left() {
+            if let Some((fetched_at, bytes)) = next {
+                self.put_on_wire(host, fetched_at.max(self.now), bytes);
             }
             let flow = &mut self.flows[frame.flow as usize];
             self.measure.sent(self.now, host, &frame, flow);
             self.forward(host, frame);
         }
-        self.start(host);
+        self.fetch(host);
     }
 
-    /// Begins a packet if the wire is idle and there is one.
-    pub(crate) fn start(&mut self, host: u16) {
-        let entry = &mut self.hosts[usize::from(host)];
-        if let Some(bytes) = entry.send_next(&mut self.segments, &self.settings) {
-            let time = self.settings.wire_time(bytes);
-            self.events.schedule(self.now + time, Event::Wire { host });
+    /// The packet that was being fetched is in the buffer, and more wait.
+    pub(crate) fn fetched(&mut self, host: u16) {
+        let card = &mut self.hosts[usize::from(host)].card;
+        card.buffer.planned_is_due();
+        self.fetch(host);
+    }
+
+    /// Has the card fetch the next packet, now or when it can.
+    pub(crate) fn fetch(&mut self, host: u16) {
+        while self.hosts[usize::from(host)].card.is_active() {
+            let entry = &mut self.hosts[usize::from(host)];
+            match entry.card.buffer.next_fetch(self.now) {
+                Fetch::Now => {}
+                Fetch::At(at) => return self.events.schedule(at, Event::Fetched { host }),
+                Fetch::Waits => return,
+            }
+            let frame = entry.next_packet(&mut self.segments, &self.settings);
+            let bytes = u32::from(frame.bytes);
+            let until = self.now + self.settings.fetch_time(bytes);
+            if entry.card.buffer.fetch(frame, until) {
+                self.put_on_wire(host, until, bytes);
+            }
+            self.finished(host, frame.queue, until);
         }
+    }
+
+    /// Puts the first packet of the buffer on the wire at `at`.
+    fn put_on_wire(&mut self, host: u16, at: Instant, bytes: u32) {
+        let time = self.settings.wire_time(bytes);
+        self.events.schedule(at + time, Event::Wire { host });
     }
 
     /// A packet has left `host`'s card.

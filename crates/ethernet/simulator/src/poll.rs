@@ -55,6 +55,7 @@ impl World {
         entry.polling = true;
         entry.last = self.now;
         let processor = entry.processor;
+        self.write_back(host, vector);
         self.measure.interrupts += 1;
         self.hosts[usize::from(host)].processors[usize::from(processor)].busy +=
             self.settings.cost.interrupt;
@@ -79,7 +80,7 @@ impl World {
         let queues = entry.queues.iter().enumerate();
         let sent = queues
             .filter(|(queue, _)| self.settings.vector_of(*queue as u16) == vector)
-            .any(|(_, queue)| !queue.sent.is_empty());
+            .any(|(_, queue)| queue.written_back > 0);
         let vectors = &mut entry.vectors[usize::from(vector)];
         vectors.moderation.polled(&self.settings.moderation);
         vectors.polling = false;
@@ -99,9 +100,12 @@ impl World {
         let mut bytes = 0;
         loop {
             let tx = &mut self.hosts[usize::from(host)].queues[usize::from(queue)];
-            let Some(id) = tx.sent.pop(&self.segments) else {
+            if tx.written_back == 0 {
                 break;
-            };
+            }
+            tx.written_back -= 1;
+            let id = tx.sent.pop(&self.segments);
+            let id = id.expect("what is written back was sent");
             let segment = self.segments.remove(id);
             tx.descriptors -= u32::from(segment.descriptors);
             bytes += u64::from(segment.bytes);

@@ -55,6 +55,16 @@ impl Segment {
     pub(crate) fn header(&self) -> u32 {
         u32::from(self.header)
     }
+
+    /// Descriptors that the card has finished; each but the first two has `data` bytes at most.
+    #[inline]
+    pub(crate) fn finished(&self, data: u32) -> u32 {
+        match self.taken {
+            0 => 0,
+            taken if taken >= self.payload => u32::from(self.descriptors),
+            taken => (2 + taken / data).min(u32::from(self.descriptors)),
+        }
+    }
 }
 
 #[derive(Debug, Default)]

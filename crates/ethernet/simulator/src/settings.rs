@@ -45,6 +45,12 @@ pub(crate) struct Settings {
     /// Titan's driver: the weight of a queue is its number of flows, written whenever it changes.
     pub(crate) weights_at_once: bool,
     pub(crate) weight_write: Duration,
+    /// Bytes in a card's packet buffer above which it fetches nothing.
+    pub(crate) buffer_threshold: u32,
+    /// Rate of fetching packets, as a part of the line rate.
+    pub(crate) fetch_percent: u64,
+    /// Finished descriptors of which a card tells the host at once.
+    pub(crate) write_back: u32,
     pub(crate) moderation: Rates,
     pub(crate) poll_budget: usize,
     pub(crate) dequeue_quota: u32,
@@ -171,6 +177,9 @@ impl Settings {
             },
             weights_at_once,
             weight_write: ns("card", "weight_write_ns"),
+            buffer_threshold: short("card", "buffer_bytes"),
+            fetch_percent: integer("card", "fetch_percent"),
+            write_back: short("card", "write_back_descriptors"),
             moderation: Rates {
                 pauses: moderation,
                 bounds: [
@@ -220,6 +229,11 @@ impl Settings {
     #[inline]
     pub(crate) fn wire_time(&self, frame: u32) -> Duration {
         Duration::from_ps(u64::from(frame + self.framing) * self.ps_per_byte)
+    }
+
+    #[inline]
+    pub(crate) fn fetch_time(&self, frame: u32) -> Duration {
+        Duration::from_ps(u64::from(frame) * self.ps_per_byte * 100 / self.fetch_percent)
     }
 }
 

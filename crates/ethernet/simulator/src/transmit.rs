@@ -344,7 +344,7 @@ impl World {
             .card
             .activate(queue, self.settings.mss + self.settings.header);
         self.measure.segments += u64::from(segment.kind == Kind::Data);
-        self.start(host);
+        self.fetch(host);
     }
 
     /// The number of flows in a queue has changed: Titan's driver writes it to the card at once, in two stores ([`crate::card`]). An

@@ -14,6 +14,10 @@ use isolane_common_quantities::units::{Duration, Instant};
 /// What happens.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Event {
+    /// A card writes back the descriptors of a vector.
+    WriteBack { host: u16, vector: u16 },
+    /// A card has fetched a packet, and more wait.
+    Fetched { host: u16 },
     /// A card has sent a packet.
     Wire { host: u16 },
     /// A vector's interrupt.
@@ -64,6 +68,8 @@ impl World {
     pub(crate) fn handle(&mut self, now: Instant, event: Event) {
         self.now = now;
         match event {
+            Event::WriteBack { host, vector } => self.flush(host, vector),
+            Event::Fetched { host } => self.fetched(host),
             Event::Wire { host } => self.wire(host),
             Event::Interrupt { host, vector } => self.interrupt(host, vector),
             Event::Processor { host, processor } => self.next_job(host, processor),
