@@ -73,8 +73,8 @@ impl Card {
         self.active != 0
     }
 
-    /// The queue to fetch from; there is one. `unit` is the credit of a weight of one, `size` returns the bytes of a queue's
-    /// next packet.
+    /// The queue to fetch from; one is active. `unit` is the credit in bytes of a weight of one; `size` returns the bytes
+    /// of the next packet of a queue.
     #[inline]
     pub(crate) fn choose(&mut self, unit: u32, size: impl Fn(u16) -> u32) -> u16 {
         self.turn = match self.weighted {

@@ -2,7 +2,7 @@
 
 use crate::segment::Kind;
 
-/// One packet.
+/// One packet, with the sizes that the wire and the receiver count, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     pub(crate) seq: u64,
